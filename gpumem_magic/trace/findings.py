@@ -1,0 +1,122 @@
+"""What a trace says of a cell, as frozen values: all that reports and rules need, and no more columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Bytes on the device at one moment; None where unknown."""
+
+    allocated: int | None
+    reserved: int | None
+    device_used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The part of a line that ran in a function of another cell: `In[cell]:line function`."""
+
+    cell: int | None
+    line: int
+    function: str
+    source: str
+    allocated: int
+    freed: int
+    net: int
+    peak: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the cell: bytes allocated and freed while it, or what it called, ran.
+
+    number: 1-based line of the cell; 0 collects what no line of the cell can be named for.
+    peak: the highest allocated level of the device while it ran (None: no event on it).
+    count: how many times it ran, as its events show. growth: net bytes per pass.
+    """
+
+    number: int
+    source: str
+    allocated: int
+    freed: int
+    net: int
+    peak: int | None
+    count: int
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def growth(self) -> int:
+        return self.net // self.count if self.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One storage that was alive at the peak. line is None when it is older than the cell."""
+
+    name: str | None
+    size: int
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    category: Category
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """Why an allocation failed: `requested` bytes wanted, `segment` asked of the device, which had
+    `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most `largest_free`.
+
+    fragmented: those pieces together would have held the request, but no single one did.
+    """
+
+    requested: int
+    segment: int | None
+    device_free: int | None
+    reserved_free: int | None
+    largest_free: int | None
+    fragmented: bool | None
+    line: int | None
+    op: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The cell's history for drawing: m points in order, extremes kept, m <= a few thousand.
+
+    time: float64 seconds. allocated, reserved: int64 bytes. line: int32 line of the cell, 0 unknown.
+    by_category: int64[m, len(Category)] bytes, columns in the order of Category, rows sum to allocated.
+    peak: the point where allocated is highest (-1 when m is 0).
+    """
+
+    time: NDArray[np.float64]
+    allocated: NDArray[np.int64]
+    reserved: NDArray[np.int64]
+    line: NDArray[np.int32]
+    by_category: NDArray[np.int64]
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the events of a Recording mean. unknown: field name -> why it could not be told."""
+
+    before: Level
+    peak: Level
+    after: Level
+    lines: tuple[Line, ...]
+    blocks: tuple[Block, ...]
+    at_peak: Mapping[Category, int]
+    at_end: Mapping[Category, int]
+    timeline: Timeline
+    oom: OutOfMemory | None
+    unknown: Mapping[str, str]

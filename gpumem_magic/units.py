@@ -1,0 +1,40 @@
+"""Bytes to text and back; the only place that formats or parses a size."""
+
+from __future__ import annotations
+
+import re
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B|bytes)?\s*", re.IGNORECASE)
+_POWER = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def format_bytes(size: int | None) -> str:
+    """`size` bytes as PyTorch writes them ("1.50 GiB", "512 bytes"); None is "unknown"."""
+    if size is None:
+        return "unknown"
+    magnitude = abs(size)
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if magnitude >= unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} bytes"
+
+
+def format_change(size: int | None) -> str:
+    """`size` bytes with its sign ("+512.00 MiB", "-1.00 KiB", "0 bytes"); None is "unknown"."""
+    return f"+{format_bytes(size)}" if size is not None and size > 0 else format_bytes(size)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes meant by "24GiB", "500 MB" or "1024".
+
+    GB and GiB both mean 2**30, as in the names of cards. Raises ValueError for anything else.
+    """
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a size; write it like 24GiB, 500MiB or 1048576")
+    number, unit = match.groups()
+    return int(float(number) * 1024 ** _POWER[(unit or "")[:1].upper()])
