@@ -12,6 +12,12 @@ from gpumem_magic.trace.findings import Level
 class Source(Protocol):
     """One way to learn of a device's memory events. `start` and `stop` bracket one cell."""
 
+    def enter(self) -> None:
+        """Called before every cell, measured or not (the virtual GPU enters its modes here)."""
+
+    def leave(self) -> None:
+        """Called after every cell, measured or not."""
+
     def level(self) -> Level:
         """What is allocated, reserved and used right now; cheap enough for a live display."""
 
