@@ -149,8 +149,8 @@ class Failure:
     made a request for `segment` bytes to the device, where `device_free` bytes were free.
 
     stack: index into Recording.stacks or -1. position: number of events before it. op: the
-    operator ("aten.addmm") where the source sees operators. reserved_free: bytes that lay free inside
-    reserved memory, in pieces of at most largest_free. None stands for not known.
+    operator ("aten.addmm") where the source sees operators. reserved_free: bytes that lay free
+    inside reserved memory, in pieces of at most largest_free. None stands for not known.
     """
 
     requested: int

@@ -83,7 +83,7 @@ def build_report(recording: Recording, trace: Trace, name: str) -> Report:
 
 
 def _difference(whole: int | None, part: int | None) -> int | None:
-    """What of `whole` is not `part`; two readings a moment apart may cross, which leaves nothing."""
+    """What of `whole` is not `part`; readings a moment apart may cross, which leaves nothing."""
     return None if whole is None or part is None else max(whole - part, 0)
 
 
