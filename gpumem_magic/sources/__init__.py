@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from gpumem_magic.events import Cell, Recording
+from gpumem_magic.events import Cell, Device, Recording
 from gpumem_magic.trace.findings import Level
+
+DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
 
 
 class Source(Protocol):
     """One way to learn of a device's memory events. `start` and `stop` bracket one cell."""
+
+    @property
+    def device(self) -> Device:
+        """The device that `level` speaks of (the current one, where the source sees several)."""
 
     def enter(self) -> None:
         """Called before every cell, measured or not (the virtual GPU enters its modes here)."""
@@ -24,8 +32,83 @@ class Source(Protocol):
     def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
         """Begin recording; `namespaces()` gives the names that may own tensors, whenever asked."""
 
-    def stop(self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None) -> tuple[Recording, ...]:
+    def stop(
+        self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
+    ) -> tuple[Recording, ...]:
         """End recording; one Recording per device that the cell used, the most used first."""
 
     def close(self) -> None:
         """Restore everything that the source replaced."""
+
+
+def choose_source(name: str = "auto") -> Source | None:
+    """The source for a device's name: auto, cuda, cuda:1, a card ("T4"), a size ("24GiB") or off.
+
+    auto: the CUDA or ROCm devices of this machine; without any, a virtual Tesla T4; None where
+    another accelerator (MPS, XPU) is, as code there would silently move from it. off: None.
+    Raises ValueError for a wrong name, ModuleNotFoundError without torch.
+    """
+    check_device(name)
+    if name == "off" or (name == "auto" and other_accelerator()):
+        return None
+    if _is_cuda(name) or (name == "auto" and cuda_devices()):
+        from gpumem_magic.sources.cuda import CudaSource
+
+        return CudaSource(int(name[5:]) if ":" in name else None)
+    from gpumem_magic.sources.virtual import VirtualSource
+    from gpumem_magic.sources.virtual.catalog import lookup
+
+    return VirtualSource(lookup(DEFAULT_MODEL if name == "auto" else name))
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError, listing the right names, if `name` is not a device of this machine or a card."""
+    _require_torch()
+    if name in ("auto", "off"):
+        return
+    if not _is_cuda(name):
+        from gpumem_magic.sources.virtual.catalog import lookup
+
+        lookup(name)
+        return
+    count = cuda_devices()
+    index = int(name[5:]) if ":" in name else 0
+    if index >= count:
+        here = ", ".join(f"cuda:{i}" for i in range(count)) or "no CUDA device"
+        raise ValueError(f"{name} is not here (this machine has {here}); a virtual one is T4, ...")
+
+
+def device_names() -> tuple[str, ...]:
+    """Every name to offer: auto and off, this machine's CUDA devices, the cards of the catalog."""
+    from gpumem_magic.sources.virtual.catalog import MODELS
+
+    here = tuple(f"cuda:{index}" for index in range(cuda_devices()))
+    return ("auto", "off", *here, *sorted(MODELS))
+
+
+def cuda_devices() -> int:
+    """How many CUDA or ROCm devices this machine has, also while a virtual GPU answers for torch.cuda."""
+    import torch
+
+    count = getattr(torch._C, "_cuda_getDeviceCount", None)  # absent from CPU builds
+    return count() if count else 0
+
+
+def other_accelerator() -> str | None:
+    """"MPS" or "XPU" where PyTorch has such an accelerator."""
+    import torch
+
+    if torch.backends.mps.is_available():
+        return "MPS"
+    return "XPU" if hasattr(torch, "xpu") and torch.xpu.is_available() else None
+
+
+def _is_cuda(name: str) -> bool:
+    return re.fullmatch(r"cuda(:\d+)?", name) is not None
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError(
+            "PyTorch is not installed in this environment: install torch, then %reload_ext gpumem_magic"
+        )
