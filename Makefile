@@ -1,0 +1,101 @@
+# `make demo` and `make test` do all their own set-up; Python 3.10+ (with venv) and make are enough.
+# make PYTHON=python3.12 ...     another Python
+# make TORCH=torch==2.9.1 ...    another PyTorch; its CPU build is taken where one can be had
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCH_CUDA ?= torch==2.11.0
+STUB ?= ../shared/cuda_stub
+PYTEST_ARGS ?=
+
+# The notebook stacks beside the newest, and the tests that depend on the stack.
+IPYTHON8 := 'ipython<9' 'ipykernel<7'
+COLAB := ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1
+STACK_TESTS := tests/test_magics.py
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint stacks pytest test-cuda bench picture clean
+.NOTPARALLEL:
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+demo: .venv-demo/ready ## run notebook 1 on the virtual GPU and print its report
+	.venv-demo/bin/python notebooks/demo.py build/demo
+
+test: lint stacks pytest ## ruff, mypy, and all tests that need no GPU, on three notebook stacks
+
+lint: .venv-test/ready ## ruff and mypy
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/mypy
+
+stacks: .venv-ipython8/ready .venv-colab/ready
+	.venv-ipython8/bin/python -m pytest -q $(PYTEST_ARGS) $(STACK_TESTS)
+	.venv-colab/bin/python -m pytest -q $(PYTEST_ARGS) $(STACK_TESTS)
+
+pytest: .venv-test/ready
+	.venv-test/bin/python -m pytest $(PYTEST_ARGS)
+
+ifneq ($(wildcard $(STUB)/build.sh),)
+test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on the stub CUDA device (5 GB of downloads)
+	build/stub/run.sh .venv-cuda/bin/python -m pytest -q $(PYTEST_ARGS) tests/cuda
+	GPUMEM_STUB=$(CURDIR)/build/stub GPUMEM_STUB_PYTHON=$(CURDIR)/.venv-cuda/bin/python \
+	  .venv-test/bin/python -m pytest -q $(PYTEST_ARGS) tests/stub
+
+build/stub/run.sh: .venv-cuda/ready
+	$(STUB)/build.sh build/stub .venv-cuda/bin/python
+else
+test-cuda:
+	@echo "test-cuda: skipped: no stub CUDA device at $(STUB) (set STUB=/path/to/cuda_stub)"
+endif
+
+bench: .venv-bench/ready ## the benchmarks, as tables
+	@for file in benchmarks/*.py; do .venv-bench/bin/python $$file || exit 1; done
+
+picture: .venv-test/ready ## draw the README's picture anew, from a real run
+	.venv-test/bin/python docs/picture.py docs/report.png
+
+clean: ## remove everything that was made here
+	rm -rf .venv-* build *.egg-info .*_cache .coverage
+
+# $(call venv,PYTORCH,EXTRA,PINS): a virtual environment of its own, made anew when setup.cfg or the
+# Makefile changes. `ready` is written last, so that a broken installation is not taken for a good one.
+define venv
+	rm -rf $(@D)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
+	$(PYTHON) -m venv $(@D)
+	$(1)
+	$(@D)/bin/python -m pip install -q -e '.[$(2)]' $(3)
+	touch $@
+endef
+
+# PyTorch without the 5 GB of CUDA libraries that its default build brings to Linux: the CPU build from
+# pip's own sources; else uv, which knows where PyTorch keeps it; else whatever pip finds.
+define torch_cpu
+	$(@D)/bin/python -m pip install -q '$(TORCH)+cpu' 2>/dev/null \
+	|| { $(@D)/bin/python -m pip install -q uv && \
+	     $(@D)/bin/uv pip install -q --python $(@D)/bin/python --torch-backend=cpu '$(TORCH)'; } 2>/dev/null \
+	|| $(@D)/bin/python -m pip install -q '$(TORCH)'
+endef
+
+SOURCES := setup.cfg pyproject.toml Makefile
+
+.venv-demo/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),demo)
+
+.venv-test/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),test)
+
+.venv-ipython8/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),stack,$(IPYTHON8))
+
+.venv-colab/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),stack,$(COLAB))
+
+.venv-bench/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),bench)
+
+.venv-cuda/ready: $(SOURCES)
+	$(call venv,$(@D)/bin/python -m pip install -q '$(TORCH_CUDA)',stack)
