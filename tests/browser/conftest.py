@@ -1,0 +1,111 @@
+"""A real JupyterLab on this machine and a real browser in front of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+QUIET = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+}
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, started once; a skip with the reason where it cannot be had."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    pytest.importorskip("jupyterlab")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no Chromium on this machine (looked for {', '.join(BROWSERS)})")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=flags)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def screenshots():
+    """The folder where pictures for people to look at are kept."""
+    folder = ROOT / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """`with lab(theme) as (url, folder)`: a JupyterLab whose files are those of `folder`."""
+
+    @contextmanager
+    def start(theme: str):
+        folder = tmp_path / "files"
+        folder.mkdir()
+        port = free_port()
+        with (tmp_path / "server.log").open("w") as log:
+            server = subprocess.Popen(
+                command(port, folder, settings(tmp_path, theme)),
+                env=environment(tmp_path),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        url = f"http://127.0.0.1:{port}/lab"
+        try:
+            wait_for(url, server, tmp_path / "server.log")
+            yield url, folder
+        finally:
+            server.terminate()
+            server.wait(20)
+
+    return start
+
+
+def settings(tmp_path: Path, theme: str) -> Path:
+    folder = tmp_path / "settings"
+    folder.mkdir()
+    themes = {"@jupyterlab/apputils-extension:themes": {"theme": theme}}
+    (folder / "overrides.json").write_text(json.dumps({**QUIET, **themes}))
+    return folder
+
+
+def command(port: int, folder: Path, settings_dir: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
+        *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token="),
+        *(f"--LabApp.app_settings_dir={settings_dir}", "--LabApp.check_for_updates_class="),
+    ]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "IPYTHONDIR")
+    return {**os.environ, **{name: str(tmp_path / name.lower()) for name in own}}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and server.poll() is None:
+        with suppress(OSError):
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")

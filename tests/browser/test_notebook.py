@@ -1,0 +1,101 @@
+"""Notebook 1 in a real JupyterLab, light and dark: everything is there, visible and readable."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "1-first-measurement.ipynb"
+OUTPUT = ".jp-OutputArea-output"
+
+# The lowest contrast (WCAG) between a text of the reports and what is painted behind it.
+CONTRAST = """() => {
+  const rgb = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = c => c.slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = node => {
+    for (; node; node = node.parentElement) {
+      const c = rgb(getComputedStyle(node).backgroundColor);
+      if (c.length < 4 || c[3] > 0.5) return c;
+    }
+    return [255, 255, 255];
+  };
+  const nodes = [...document.querySelectorAll('.jp-RenderedHTML *')].filter(n => n.offsetParent
+    && [...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim()));
+  return nodes.map(n => {
+    const [a, b] = [light(rgb(getComputedStyle(n).color)), light(behind(n))].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), n.textContent.trim().slice(0, 60)];
+  }).sort((x, y) => x[0] - y[0])[0];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
+    cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
+    measured = sum("".join(c["source"]).startswith("%%gpumem") for c in cells)
+    failing = sum("raises-exception" in c["metadata"].get("tags", []) for c in cells)
+    with lab(theme) as (url, folder):
+        shutil.copy(NOTEBOOK, folder)
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.set_default_timeout(60_000)
+        errors = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+
+        # WHEN a person opens the notebook and runs all its cells
+        page.goto(f"{url}/tree/{NOTEBOOK.name}")
+        page.wait_for_function(
+            "n => document.querySelectorAll('.jp-CodeCell').length == n", arg=len(cells)
+        )
+        page.get_by_text("| Idle").first.wait_for()
+        run_all(page)
+
+        # THEN each measured cell shows its report: a table, its caption and a picture
+        images = page.locator(f"{OUTPUT} img[alt]")
+        assert images.count() == measured
+        assert page.locator(f"{OUTPUT} table:visible").count() >= measured
+        assert page.locator(f"{OUTPUT} caption:visible").count() >= measured
+        assert all(n > 100 for n in images.evaluate_all("all => all.map(i => i.naturalWidth)"))
+        assert all(images.evaluate_all("all => all.map(i => i.alt.length > 20)"))
+
+        # AND nothing failed but the cells that are meant to
+        tracebacks = page.locator(f'{OUTPUT}[data-mime-type="application/vnd.jupyter.error"]')
+        assert tracebacks.count() == failing
+        assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+        assert errors == []
+
+        # AND every text stands out from what is behind it
+        worst, text = page.evaluate(CONTRAST)
+        assert worst >= 4.5, f"contrast {worst:.1f} of {text!r}"
+        keep(page, screenshots, theme.split()[-1].lower())
+
+
+def run_all(page) -> None:
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator('[data-command="notebook:run-all-cells"]').click()
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
+           .every(prompt => /\\d/.test(prompt.textContent))""",
+        timeout=180_000,
+    )
+    page.get_by_text("| Idle").first.wait_for()
+    page.wait_for_timeout(500)  # pictures are decoded after the kernel is idle
+
+
+def keep(page, folder: Path, theme: str) -> None:
+    """Pictures of the whole notebook and of each report, for people to look at."""
+    reports = page.locator(f"{OUTPUT}:has(caption)")
+    for number in range(reports.count()):
+        reports.nth(number).screenshot(path=folder / f"report-{number + 1}-{theme}.png")
+    height = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.jp-WindowedPanel-outer')]"
+        ".map(e => e.scrollHeight))"
+    )
+    page.set_viewport_size({"width": 1280, "height": min(int(height) + 150, 16000)})
+    page.wait_for_timeout(500)
+    page.screenshot(path=folder / f"notebook-{theme}.png")
