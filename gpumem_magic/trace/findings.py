@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,8 @@ class OutOfMemory:
     `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most `largest_free`.
 
     fragmented: those pieces together would have held the request, but no single one did.
+    held: what was allocated at that moment, by category; empty where it is not known.
+    point: that moment's index in the timeline.
     """
 
     requested: int
@@ -87,6 +89,8 @@ class OutOfMemory:
     line: int | None
     op: str | None
     message: str
+    held: Mapping[Category, int] = field(default_factory=dict)
+    point: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,14 @@ class Timeline:
     line: NDArray[np.int32]
     by_category: NDArray[np.int64]
     peak: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        columns = ("time", "allocated", "reserved", "line", "by_category")
+        return self.peak == other.peak and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
+        )
 
 
 @dataclass(frozen=True, slots=True)
