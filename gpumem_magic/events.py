@@ -191,3 +191,4 @@ class Recording:
     complete: bool = True
     predicted: bool = False
     notes: tuple[str, ...] = ()
+    dropped: int | None = 0
