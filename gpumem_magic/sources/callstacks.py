@@ -16,8 +16,10 @@ _SHELL: Final = "IPython/core/interactiveshell.py"
 if sys.version_info >= (3, 11):
 
     def _positions(frame: FrameType | None, stop: FrameType | None) -> tuple[int, ...]:
-        """One number per frame up to `stop`; the bytecode lies inside the code object, so that the
-        sum is a different one for each instruction of all code objects that are alive."""
+        """One number per frame up to `stop`: where its code object lies plus where in it it stands.
+
+        Bytecode lies inside its code object, so no two instructions share a number.
+        """
         positions = []
         while frame is not None and frame is not stop:
             positions.append(id(frame.f_code) + frame.f_lasti)
@@ -62,7 +64,7 @@ class CallStacks:
         self._stop = None
 
     def capture(self, frame: FrameType | None) -> int:
-        """The index of the stack that begins at `frame`; about 0.1 us a frame (Python 3.11)."""
+        """The index of the stack that begins at `frame`; 0.13 us a frame (Python 3.11)."""
         key = _positions(frame, self._stop)
         index = self._indices.get(key)
         return self._add(key, frame) if index is None else index
@@ -79,10 +81,8 @@ class CallStacks:
     def resolve(self, index: int) -> Stack:
         """The stack that `capture` numbered, without frames of torch's and our own dispatching."""
         pairs = self._captured[index]
-        cut = max(
-            (i for i, (code, _) in enumerate(pairs) if _is_shell(code, "run_code")), default=-1
-        )
-        kept = pairs[:cut] if cut >= 0 else pairs
+        shells = [i for i, (code, _) in enumerate(pairs) if _is_shell(code, "run_code")]
+        kept = pairs[: shells[-1]] if shells else pairs
         frames = (self._frame(code, instruction) for code, instruction in kept)
         return tuple(frame for frame in frames if frame is not None)
 
@@ -110,9 +110,8 @@ def _frame_at(code: CodeType, instruction: int) -> Frame | None:
 
 
 def _function(name: str) -> str:
-    return (
-        "<module>" if name.startswith("<cell line: ") else name
-    )  # so IPython 7.34 and 8.0 name it
+    """The code's name; IPython 7.34 calls that of a cell `<cell line: 3>`."""
+    return "<module>" if name.startswith("<cell line: ") else name
 
 
 def _line_at(code: CodeType, instruction: int) -> int:
