@@ -1,0 +1,62 @@
+"""What the events of a Recording mean: pure functions on its columns, put together here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumem_magic.events import Reading, Recording
+from gpumem_magic.trace.attribution import attribute
+from gpumem_magic.trace.categories import categorise
+from gpumem_magic.trace.failure import explain_failure
+from gpumem_magic.trace.findings import Level, Trace
+from gpumem_magic.trace.gaps import name_gaps, name_losses
+from gpumem_magic.trace.levels import find_levels
+from gpumem_magic.trace.lines import find_lines
+from gpumem_magic.trace.lives import find_lives
+from gpumem_magic.trace.owners import find_owners
+from gpumem_magic.trace.peak import by_category, find_blocks, find_peak
+from gpumem_magic.trace.stacks import read_stacks
+from gpumem_magic.trace.timeline import empty_timeline, find_timeline
+from gpumem_magic.trace.visits import find_visits
+
+__all__ = ["Trace", "build_trace"]
+
+
+def build_trace(recording: Recording) -> Trace:
+    """Derive from a Recording all that can be told of it; what cannot is None and in `unknown`.
+
+    Of an incomplete recording only the counters before and after count: its events would understate
+    every sum.
+    """
+    stacks = read_stacks(recording)
+    levels = find_levels(recording)
+    lives = find_lives(recording.events, recording.initial)
+    oom = explain_failure(recording, stacks, levels, lives)
+    before, after = _level(recording.before), _level(recording.after)
+    if not recording.complete:
+        nothing = Level(None, None, None)
+        unknown = name_losses(recording)
+        return Trace(before, nothing, after, (), (), {}, {}, empty_timeline(), oom, unknown)
+    attribution = attribute(recording, stacks)
+    owners = find_owners(recording.labels, lives, len(recording.events))
+    kind = categorise(recording, stacks, attribution, lives, owners)
+    visits = find_visits(recording, attribution, lives, owners, kind)
+    timeline = find_timeline(recording, attribution, levels, lives, kind)
+    highest = int(np.argmax(levels.allocated)) - 1
+    peak = find_peak(recording, levels)
+    return Trace(
+        before=before,
+        peak=peak,
+        after=after,
+        lines=find_lines(recording, stacks, attribution, levels, visits),
+        blocks=find_blocks(recording, lives, owners, kind, attribution, highest),
+        at_peak=by_category(timeline.by_category[timeline.peak]),
+        at_end=by_category(timeline.by_category[-1]),
+        timeline=timeline,
+        oom=oom,
+        unknown=name_gaps(recording, levels, peak),
+    )
+
+
+def _level(reading: Reading) -> Level:
+    return Level(reading.allocated, reading.reserved, reading.device_used)

@@ -1,0 +1,135 @@
+"""What kind of memory each block is: its owner's word, otherwise its life.
+
+The first row that fits decides. "Step" is one call of `backward()` or of an optimizer's `step()`;
+"pass" is one uninterrupted stretch of events on a line of the cell.
+
+    a label gives a category                                       that one
+    born in backward, freed in the same step                       temporary
+    born in backward, outlives the step                            gradient
+    born in an optimizer, freed in the same step                   temporary
+    born in an optimizer, outlives the step                        optimizer state
+    born where a module or parameter is built or moved             parameter
+    named, with a graph                                            activation
+    named, without a graph, born outside torch.nn.modules          input
+    freed in backward                                              activation
+    named, without a graph, born in a module's forward             other
+    freed in the pass of its line in which it was born             temporary
+    born by the same stack as a named one                          what that one is
+    born on a line that made a tensor with a graph                 activation
+    born in a module's forward of a cell that builds graphs        activation
+    born in a module's forward, still there when memory ran out    activation
+    anything else                                                  other
+
+Workspaces are known by their label only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category, Phase, Recording
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.owners import CODE, NO_CATEGORY, Owners
+from gpumem_magic.trace.stacks import Stacks
+
+_INHERITED = (
+    Category.PARAMETER,
+    Category.BUFFER,
+    Category.INPUT,
+    Category.ACTIVATION,
+    Category.OTHER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of every block's life: columns as long as the table of lives.
+
+    row: of Stacks, at its birth; initial blocks have the row of "no stack". born, freed: int8, a
+    Phase, -1 for a block that is never freed. same_step, same_pass: freed in the one of its birth.
+    """
+
+    row: NDArray[np.int64]
+    line: NDArray[np.int32]
+    born: NDArray[np.int8]
+    freed: NDArray[np.int8]
+    same_step: NDArray[np.bool_]
+    same_pass: NDArray[np.bool_]
+
+
+def categorise(
+    recording: Recording, stacks: Stacks, attribution: Attribution, lives: Lives, owners: Owners
+) -> NDArray[np.int8]:
+    """The category of every block, as its place in owners.CATEGORIES."""
+    facts = _facts(attribution, lives, len(stacks.line) - 1)
+    named = (owners.naming >= 0) | owners.graph
+    module = stacks.module[facts.row]
+    kind = np.full(len(lives), NO_CATEGORY, np.int8)
+
+    def decide(rows: NDArray[np.bool_], category: Category) -> None:
+        kind[(kind == NO_CATEGORY) & rows] = CODE[category]
+
+    kind[:] = owners.category
+    for phase, survivor in (
+        (Phase.BACKWARD, Category.GRADIENT),
+        (Phase.OPTIMIZER, Category.OPTIMIZER_STATE),
+    ):
+        decide((facts.born == phase) & facts.same_step, Category.TEMPORARY)
+        decide(facts.born == phase, survivor)
+    decide(stacks.parameter[facts.row], Category.PARAMETER)
+    decide(owners.graph, Category.ACTIVATION)
+    decide(named & ~module, Category.INPUT)
+    decide(facts.freed == Phase.BACKWARD, Category.ACTIVATION)
+    decide(named, Category.OTHER)
+    inherited = _by_stack(kind, named, facts)
+    decide(facts.same_pass, Category.TEMPORARY)
+    kind[:] = np.where(kind == NO_CATEGORY, inherited, kind)
+    decide(_on_graph_lines(owners, facts), Category.ACTIVATION)
+    decide(module & _builds_graphs(recording, owners, facts), Category.ACTIVATION)
+    decide(np.full(len(lives), True), Category.OTHER)
+    return kind
+
+
+def _facts(attribution: Attribution, lives: Lives, no_stack: int) -> _Facts:
+    """Look up births and deaths; a block without one takes the padding at the end of a column."""
+    end = len(attribution.phase)
+    birth = np.where(lives.birth < 0, end, lives.birth)
+    row = np.append(attribution.row, no_stack)
+    line = np.append(attribution.line, np.int32(0))
+    phase = np.append(attribution.phase, np.int8(-1))
+    step, run = np.append(attribution.step, -1), np.append(attribution.run, -1)
+    ends = (birth < end) & (lives.death < end)
+    born = np.where(birth == end, np.int8(Phase.FORWARD), phase[birth])
+    return _Facts(
+        row=row[birth],
+        line=line[birth],
+        born=born,
+        freed=phase[lives.death],
+        same_step=ends & (step[birth] == step[lives.death]),
+        same_pass=ends & (line[birth] > 0) & (run[birth] == run[lives.death]),
+    )
+
+
+def _by_stack(kind: NDArray[np.int8], named: NDArray[np.bool_], facts: _Facts) -> NDArray[np.int8]:
+    """For every block the category of the last named one that the same stack bore, if any."""
+    codes = [CODE[category] for category in _INHERITED]
+    models = np.flatnonzero(named & np.isin(kind, codes) & (facts.line > 0))
+    by_row = np.full(int(facts.row.max(initial=0)) + 1, NO_CATEGORY, np.int8)
+    by_row[facts.row[models]] = kind[models]
+    return by_row[facts.row]
+
+
+def _on_graph_lines(owners: Owners, facts: _Facts) -> NDArray[np.bool_]:
+    lines = np.unique(facts.line[owners.graph & (facts.line > 0)])
+    return np.isin(facts.line, lines)
+
+
+def _builds_graphs(recording: Recording, owners: Owners, facts: _Facts) -> NDArray[np.bool_]:
+    """Which blocks a graph may hold: all where graphs were seen, else a failure's survivors."""
+    seen = bool(owners.graph.any() or (facts.born == Phase.BACKWARD).any())
+    seen = seen or bool((facts.freed == Phase.BACKWARD).any())
+    return np.full(len(facts.row), seen) | ((facts.freed < 0) & (recording.failure is not None))

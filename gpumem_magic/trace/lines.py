@@ -1,0 +1,99 @@
+"""Bytes by line of the cell, and below each line by the functions of other cells that it called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Action, Cell, Events, Recording
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.findings import Call, Line
+from gpumem_magic.trace.flow import read_flow
+from gpumem_magic.trace.levels import Levels
+from gpumem_magic.trace.passes import count_passes
+from gpumem_magic.trace.stacks import Stacks
+from gpumem_magic.trace.visits import Visits
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Bytes by row of Stacks: int64 columns. peak is -1 where a row has no event."""
+
+    allocated: NDArray[np.int64]
+    freed: NDArray[np.int64]
+    peak: NDArray[np.int64]
+
+    def of(self, rows: NDArray[np.int64]) -> tuple[int, int, int]:
+        allocated, freed = int(self.allocated[rows].sum()), int(self.freed[rows].sum())
+        return allocated, freed, int(self.peak[rows].max())
+
+
+def find_lines(
+    recording: Recording, stacks: Stacks, attribution: Attribution, levels: Levels, visits: Visits
+) -> tuple[Line, ...]:
+    """Every line with at least one event, by number; number 0 has what no line can be named for."""
+    sums = _sum_rows(recording.events, attribution, levels, len(stacks.line))
+    raised = recording.error is not None
+    flow = read_flow(recording.cell.source)
+    counts = count_passes(visits, flow, raised)
+    order = np.argsort(visits.line, kind="stable")
+    sorted_lines = visits.line[order]
+    lines = []
+    for number in np.unique(stacks.line[sums.peak >= 0]).tolist():
+        rows = np.flatnonzero((stacks.line == number) & (sums.peak >= 0))
+        begin, end = np.searchsorted(sorted_lines, [number, number + 1])
+        calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], raised)
+        allocated, freed, peak = sums.of(rows)
+        source = _text(recording.cell, number)
+        count = counts.get(number, 1)
+        lines.append(Line(number, source, allocated, freed, allocated - freed, peak, count, calls))
+    return tuple(lines)
+
+
+def _find_calls(
+    rows: NDArray[np.int64], sums: _Sums, stacks: Stacks, visits: Visits, raised: bool
+) -> tuple[Call, ...]:
+    """The functions of other cells that one line called, by their cell and line.
+
+    visits: those of the line.
+    """
+    callers = stacks.caller[rows]
+    calls = []
+    counted: dict[Cell, dict[int, int]] = {}
+    for index in np.unique(callers[callers >= 0]).tolist():
+        cell, number, function = stacks.callers[index]
+        if cell not in counted:
+            inside = replace(visits, line=_lines_in(cell, stacks)[visits.row])
+            counted[cell] = count_passes(inside, read_flow(cell.source), raised)
+        allocated, freed, peak = sums.of(rows[callers == index])
+        count = counted[cell].get(number, 1)
+        text = _text(cell, number)
+        net = allocated - freed
+        calls.append(Call(cell.number, number, function, text, allocated, freed, net, peak, count))
+    return tuple(sorted(calls, key=lambda call: (call.cell or 0, call.line)))
+
+
+def _lines_in(cell: Cell, stacks: Stacks) -> NDArray[np.int32]:
+    """By row of Stacks: the line of another cell that was running, 0 where none was."""
+    lines = [line if caller == cell else 0 for caller, line, _ in stacks.callers]
+    return np.array([*lines, 0], np.int32)[stacks.caller]
+
+
+def _text(cell: Cell, number: int) -> str:
+    lines = cell.source.splitlines()
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def _sum_rows(events: Events, attribution: Attribution, levels: Levels, rows: int) -> _Sums:
+    """Add up by row; the level while an event's line ran is that before it, then that after it."""
+    allocated, freed = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for total, action in ((allocated, Action.ALLOC), (freed, Action.FREE)):
+        moments = np.flatnonzero(events.action == action)
+        np.add.at(total, attribution.row[moments], events.size[moments])
+    peak = np.full(rows, -1, np.int64)
+    moments = np.flatnonzero(events.action != Action.FREE_COMPLETED)
+    level = np.maximum(levels.allocated[moments], levels.allocated[moments + 1])
+    np.maximum.at(peak, attribution.row[moments], level)
+    return _Sums(allocated, freed, peak)

@@ -1,0 +1,111 @@
+"""How many times each line ran, told from its events and from the loops of the source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumem_magic.trace.flow import Flow, Repeats
+from gpumem_magic.trace.visits import Visits
+
+_LAGS_TRIED = 200  # repetitions inside one pass beyond which no period is looked for
+_GLANCE = 64  # events compared before a whole run is
+
+
+def count_passes(visits: Visits, flow: Flow | None, raised: bool) -> dict[int, int]:
+    """For each line how many times it ran.
+
+    raised: the cell failed, so the last line that allocated may not have got through.
+    An uninterrupted run of events on a line is one pass, unless it may be a loop that no other line
+    interrupts: then it is as many as its sequence of allocations repeats. Lines that the source
+    always runs together ran equally often, whether or not each pass left an event.
+    """
+    line = visits.line
+    starts = np.flatnonzero(np.diff(line, prepend=-1) | np.diff(visits.run, prepend=-1))
+    lines, runs = np.unique(line[starts], return_counts=True)
+    counts = {int(n): int(r) for n, r in zip(lines, runs, strict=True) if n > 0}
+    last = int(line[visits.word >= 0][-1]) if (visits.word >= 0).any() else 0
+    order = np.argsort(line, kind="stable")
+    ends = np.searchsorted(line[order], lines, side="right")
+    repeating = {n for n in counts if _may_repeat(n, counts, flow)}
+    begins = np.searchsorted(line[order], lines)
+    for number, begin, end in zip(lines.tolist(), begins, ends, strict=True):
+        if number in repeating:
+            passes = _repetitions(visits[order[begin:end]], raised and number == last)
+            counts[number] = max(counts[number], passes)
+    return counts if flow is None else _together(counts, flow, raised)
+
+
+def _may_repeat(line: int, counts: dict[int, int], flow: Flow | None) -> bool:
+    """Whether one run of events on the line may be several passes."""
+    place = flow.places.get(line) if flow else None
+    if flow is None or place is None:
+        return counts[line] == 1
+    repeats = flow.regions[place.region].repeats
+    if repeats is Repeats.NEVER:
+        return False
+    if repeats is Repeats.CALL and counts[line] > 1:
+        return False  # whoever calls it has events of its own in between
+    return not any(flow.within(other, place.region) for other in counts if other != line)
+
+
+def _repetitions(visits: Visits, unfinished: bool) -> int:
+    """How often the allocations of one line repeat, over all its runs."""
+    visits = visits[np.flatnonzero(visits.word >= 0)]
+    if not len(visits.word):
+        return 1
+    begins = np.flatnonzero(np.diff(visits.run, prepend=-1))
+    lengths = np.diff(begins, append=len(visits.run))
+    start = begins[np.argmax(lengths)]
+    run = visits[np.arange(start, start + lengths.max())]
+    period = _period(run, unfinished)
+    if not period:
+        return _rarest(visits)
+    words, in_pass = np.unique(run.word[-period:], return_counts=True)
+    total = np.bincount(visits.word, minlength=int(words[-1]) + 1)[words]
+    return int((-(-total // in_pass)).max() if unfinished else (total // in_pass).min())
+
+
+def _rarest(visits: Visits) -> int:
+    """How often the rarest stack occurs: in an irregular line each pass has it at least once."""
+    regular = visits.word[~visits.once]
+    words = regular if len(regular) else visits.word
+    return int(np.unique(words, return_counts=True)[1].min())
+
+
+def _period(run: Visits, unfinished: bool) -> int:
+    """After how many events the run repeats itself, 0 where it does not.
+
+    A first pass may differ from the others, hence the second look, at the later half only. In the
+    last whole pass fates differ, because what it made is still alive.
+    """
+    for skipped in (0, len(run.word) // 2):
+        word, fate = run.word[skipped:], run.fate[skipped:]
+        lags = len(word) - 1 - np.flatnonzero(word[:-1] == word[-1])[::-1]
+        for lag in lags[lags <= len(word) // 2][:_LAGS_TRIED].tolist():
+            settled = max(len(word) - lag * (1 + unfinished), 0)
+            if (
+                np.array_equal(word[-_GLANCE:][lag:], word[-_GLANCE:][:-lag])
+                and np.array_equal(word[lag:], word[:-lag])
+                and np.array_equal(fate[lag:settled], fate[: max(settled - lag, 0)])
+            ):
+                return int(lag)
+    return 0
+
+
+def _together(counts: dict[int, int], flow: Flow, raised: bool) -> dict[int, int]:
+    """Let lines that run together agree: an earlier one ran no less than a later one."""
+    agreed = dict(counts)
+    for number, region in enumerate(flow.regions):
+        if region.repeats not in (Repeats.LOOP, Repeats.CALL):
+            continue
+        lines = [n for n in sorted(counts) if _steady(n, number, flow)]
+        most = max((counts[n] for n in lines), default=0) if region.straight and not raised else 0
+        for line in reversed(lines):
+            most = max(most, counts[line])
+            agreed[line] = most
+    return agreed
+
+
+def _steady(line: int, region: int, flow: Flow) -> bool:
+    place = flow.places.get(line)
+    return place is not None and place.region == region and place.always and place.body

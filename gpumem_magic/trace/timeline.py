@@ -1,0 +1,80 @@
+"""The cell's history by category, in few enough points to draw."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category, Recording
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.findings import Timeline
+from gpumem_magic.trace.levels import Levels, allocated_changes
+from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.owners import CODE
+
+_POINTS = 2000
+
+
+def find_timeline(
+    recording: Recording,
+    attribution: Attribution,
+    levels: Levels,
+    lives: Lives,
+    kind: NDArray[np.int8],
+) -> Timeline:
+    """The start and at most 2000 events, among them the extremes of every stretch, peak and end."""
+    moments = _moments(levels)
+    allocated = levels.allocated[moments]
+    return Timeline(
+        time=np.append(0.0, recording.events.time)[moments],
+        allocated=allocated,
+        reserved=levels.reserved[moments],
+        line=np.append(np.int32(0), attribution.line)[moments],
+        by_category=_by_category(recording, levels, lives, kind, moments),
+        peak=int(np.argmax(allocated)),
+    )
+
+
+def empty_timeline() -> Timeline:
+    """The history of a cell of which too much is unknown."""
+    sizes, none = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    rows = np.zeros((0, len(Category)), np.int64)
+    return Timeline(np.zeros(0), sizes, sizes, none, rows, -1)
+
+
+def _moments(levels: Levels) -> NDArray[np.int64]:
+    """Which of the n + 1 moments to keep: per stretch the lowest and highest of what is allocated,
+    and the highest of what is reserved."""
+    count = len(levels.allocated)
+    if count <= _POINTS:
+        return np.arange(count)
+    edges = np.linspace(0, count, (_POINTS - 3) // 3 + 1).astype(np.int64)
+    kept = {0, int(np.argmax(levels.allocated)), count - 1}
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        allocated = levels.allocated[begin:end]
+        kept.add(begin + int(allocated.argmin()))
+        kept.add(begin + int(allocated.argmax()))
+        kept.add(begin + int(levels.reserved[begin:end].argmax()))
+    return np.array(sorted(kept), np.int64)
+
+
+def _by_category(
+    recording: Recording,
+    levels: Levels,
+    lives: Lives,
+    kind: NDArray[np.int8],
+    moments: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Bytes at each moment by category; what nobody saw being born is OTHER, so rows add up."""
+    other = CODE[Category.OTHER]
+    changes = allocated_changes(recording.events)
+    changed = np.flatnonzero(changes)
+    block = lives.of_event[changed]
+    category = np.where(block >= 0, kind[block] if len(kind) else other, other).astype(np.int64)
+    table = np.zeros((len(moments), len(Category)), np.int64)
+    old = np.flatnonzero(lives.birth < 0)
+    np.add.at(table[0], kind[old], lives.size[old])
+    table[0, other] += levels.allocated[0] - table[0].sum()
+    point = np.searchsorted(moments, changed + 1)
+    np.add.at(table.reshape(-1), point * len(Category) + category, changes[changed])
+    return np.cumsum(table, axis=0)
