@@ -161,4 +161,4 @@ def _aligned(raw: str, transformed: str) -> str:
     start = next((i for i, line in enumerate(lines) if line.strip()), 0)
     typed = "\n".join(lines[start:])
     same = len(lines) - start == len(transformed.rstrip().splitlines())
-    return typed if same or _body(typed) else transformed
+    return typed if same or _body(typed) else transformed.rstrip("\n")
