@@ -1,0 +1,155 @@
+"""Readings of a CUDA device: PyTorch's counters, what CUDA says of it, what its driver adds.
+
+Nothing here initialises CUDA or makes a context: looking must not cost memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpumem_magic import nvml
+from gpumem_magic.events import Device, Reading
+from gpumem_magic.trace.findings import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The allocator's own numbers for one device. changes: allocations plus frees so far."""
+
+    allocated: int
+    reserved: int
+    changes: int
+    retries: int
+
+
+NOTHING = Counters(0, 0, 0, 0)
+"""What every device has before CUDA is initialised."""
+
+
+class DeviceReader:
+    """Reads any device of this process. Close it to let go of the driver."""
+
+    def __init__(self) -> None:
+        self._driver = nvml.Driver()
+        self._ids: dict[int, str] = {}
+
+    def close(self) -> None:
+        """Let go of the driver; a later reading connects again."""
+        self._driver.close()
+
+    def counters(self, device: int) -> Counters:
+        """PyTorch's counters now; zeros before CUDA is initialised."""
+        return read_counters(device) if is_initialized() else NOTHING
+
+    def level(self, device: int) -> Level:
+        """Allocated, reserved and device-wide use now, cheaply."""
+        counters = self.counters(device)
+        used = _used_by_cuda(device)
+        if used is None:
+            used = self._ask_driver(device).used
+        return Level(counters.allocated, counters.reserved, used)
+
+    def read(self, device: int, counters: Counters) -> Reading:
+        """All that can be known of a device at this moment, around the given counters."""
+        driver = self._ask_driver(device)
+        unknown = {}
+        used = _used_by_cuda(device)
+        if used is None:
+            used = driver.used
+            if used is None:
+                unknown["device_used"] = driver.unknown["used"]
+        ours = driver.this_process
+        if ours is None and not _has_context(device):
+            ours = 0
+        if ours is None:
+            unknown["process_used"] = driver.unknown["this_process"]
+        return Reading(counters.allocated, counters.reserved, used, ours, unknown)
+
+    def describe(self, device: int) -> Device:
+        """Name, size and capability; from the driver while CUDA is not initialised."""
+        import torch
+
+        if is_initialized():
+            found = torch.cuda.get_device_properties(device)
+            capability = (int(found.major), int(found.minor))
+            return Device(found.name, device, int(found.total_memory), capability, virtual=False)
+        driver = self._ask_driver(device)
+        name = driver.name or f"CUDA device {device}"
+        return Device(name, device, driver.total or 0, driver.capability or (0, 0), virtual=False)
+
+    def _ask_driver(self, device: int) -> nvml.DeviceUse:
+        which = self._identify(device)
+        if which is None:
+            return nvml.unknown_device(
+                "which of the driver's devices is ours is not known until CUDA is initialised"
+            )
+        return self._driver.read_device(which)
+
+    def _identify(self, device: int) -> str | int | None:
+        """The device's UUID, which alone means the same to CUDA and to the driver."""
+        import torch
+
+        if device in self._ids:
+            return self._ids[device]
+        if is_initialized():
+            uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+            if uuid is not None:
+                self._ids[device] = str(uuid)
+                return self._ids[device]
+        return self._driver.resolve_visible(device)
+
+
+def is_initialized() -> bool:
+    """Whether PyTorch has initialised CUDA in this process."""
+    import torch
+
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized())
+
+
+def current_device() -> int:
+    """The device that PyTorch would use now; 0 before CUDA is initialised."""
+    import torch
+
+    return torch.cuda.current_device() if is_initialized() else 0
+
+
+def devices() -> range:
+    """The devices whose allocators exist; none before CUDA is initialised."""
+    import torch
+
+    return range(torch.cuda.device_count() if is_initialized() else 0)
+
+
+def read_counters(device: int) -> Counters:
+    """PyTorch's counters for a device. Its allocator must exist, its context need not."""
+    import torch
+
+    stats = torch._C._cuda_memoryStats(device)
+    changes = stats["allocation"]["all"]
+    return Counters(
+        stats["allocated_bytes"]["all"]["current"],
+        stats["reserved_bytes"]["all"]["current"],
+        changes["allocated"] + changes["freed"],
+        stats["num_alloc_retries"],
+    )
+
+
+def _has_context(device: int) -> bool:
+    import torch
+
+    compiled: Any = torch._C
+    return is_initialized() and bool(compiled._cuda_hasPrimaryContext(device))
+
+
+def _used_by_cuda(device: int) -> int | None:
+    """Bytes in use on the whole device; None where asking CUDA would make a context, or fails."""
+    import torch
+
+    if not _has_context(device):
+        return None
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:  # a device in an error state refuses; the driver still answers
+        return None
+    return total - free

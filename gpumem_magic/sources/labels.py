@@ -1,0 +1,117 @@
+"""Asks now and then, while a cell runs, who owns the device's blocks: afterwards nobody knows."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpumem_magic.events import Action, Category, Events, Label, LiveBlocks, Phase
+from gpumem_magic.sources.owners import Owned, scan
+
+if TYPE_CHECKING:
+    import torch
+
+SHARE = 0.02
+"""Of the elapsed time, at most this part is spent on looking."""
+
+CUBLAS = "cuBLAS workspace"
+_CUBLAS_SIZES = (
+    8_519_680,
+    33_554_432,
+)  # aten/src/ATen/cuda/CublasHandlePool.cpp: 9.0 takes the second
+
+
+class OwnerWatch:
+    """Collects owners at moments that someone else chooses. Keeps no reference to what it saw."""
+
+    def __init__(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
+        self.seen: list[tuple[int, tuple[Owned, ...]]] = []
+        self.failure: str | None = None
+        self._namespaces = namespaces
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._kinds: set[str] = set()
+        self._began = time.perf_counter()
+        self._spent = self._last = 0.0
+
+    def look(self, kind: str, mark: Callable[[], int], optimizer: object | None = None) -> None:
+        """Look at a moment of this kind, unless looking has taken too much time; never raises.
+
+        The first moment of each kind is always looked at. mark(): what to remember the moment by.
+        """
+        if optimizer is not None:
+            self._optimizers.add(optimizer)
+        begin = time.perf_counter()
+        affordable = self._spent + self._last <= SHARE * (begin - self._began)
+        if kind in self._kinds and not affordable:
+            return
+        self._kinds.add(kind)
+        try:
+            owned = tuple(scan(self._namespaces(), tuple(self._optimizers), address_of))
+            self.seen.append((mark(), owned))
+        except Exception as error:  # whatever user objects do when looked at: their cell goes on
+            self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
+        self._last = time.perf_counter() - begin
+        self._spent += self._last
+
+
+def address_of(tensor: torch.Tensor) -> int | None:
+    """Where a CUDA tensor's storage begins; None for tensors elsewhere or without memory."""
+    try:
+        return (tensor.untyped_storage().data_ptr() or None) if tensor.is_cuda else None
+    except (RuntimeError, NotImplementedError):  # sparse, fake and functional tensors have none
+        return None
+
+
+def label_owners(
+    seen: Iterable[tuple[int, tuple[Owned, ...]]], events: Events, initial: LiveBlocks
+) -> tuple[Label, ...]:
+    """Labels of the blocks of one device. Positions in `seen` are rows; addresses are unique."""
+    here = set(initial.address.tolist())
+    here.update(events.address[events.action == Action.ALLOC].tolist())
+    return tuple(
+        Label(row, o.address, o.category, o.name, o.shape, o.dtype, o.has_graph)
+        for row, owned in seen
+        for o in owned
+        if o.address in here
+    )
+
+
+def label_workspaces(
+    labels: Iterable[Label], events: Events, initial: LiveBlocks, alive: frozenset[int]
+) -> tuple[Label, ...]:
+    """Labels for blocks of cuBLAS's own sizes that nobody owns and that stay."""
+    taken = {label.address for label in labels}
+    sizes = workspace_sizes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    found = {}
+    for address, requested in zip(
+        initial.address.tolist(), initial.requested.tolist(), strict=True
+    ):
+        if requested in sizes:
+            found[address] = 0
+    fits = (events.action == Action.ALLOC) & (events.phase != Phase.OPTIMIZER)
+    fits &= np.isin(events.requested, sizes)
+    for row in np.flatnonzero(fits).tolist():
+        if int(events.address[row]) in alive:
+            found[int(events.address[row])] = row + 1
+    return tuple(
+        Label(row, address, Category.WORKSPACE, CUBLAS)
+        for address, row in found.items()
+        if address not in taken
+    )
+
+
+def workspace_sizes(config: str) -> tuple[int, ...]:
+    """Bytes of a cuBLAS workspace: torch's defaults, or what CUBLAS_WORKSPACE_CONFIG asks for.
+
+    The format is ":SIZE:COUNT" in KiB, repeated; torch ignores what is written otherwise.
+    """
+    parts = config.split(":")[1:]
+    if not parts or len(parts) % 2 or not all(part.isdigit() for part in parts):
+        return _CUBLAS_SIZES
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return (sum(int(size) * int(count) << 10 for size, count in pairs),)
