@@ -23,6 +23,14 @@ def format_bytes(size: int | None) -> str:
     return f"{size} bytes"
 
 
+def format_bytes_in_error(size: int) -> str:
+    """`size` bytes as PyTorch's out-of-memory error writes them: a unit begins above 1024 of the last."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size > unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} bytes"
+
+
 def format_change(size: int | None) -> str:
     """`size` bytes with its sign ("+512.00 MiB", "-1.00 KiB", "0 bytes"); None is "unknown"."""
     return f"+{format_bytes(size)}" if size is not None and size > 0 else format_bytes(size)
