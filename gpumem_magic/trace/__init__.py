@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpumem_magic.events import Reading, Recording
@@ -16,7 +18,7 @@ from gpumem_magic.trace.lives import find_lives
 from gpumem_magic.trace.owners import find_owners
 from gpumem_magic.trace.peak import by_category, find_blocks, find_peak
 from gpumem_magic.trace.stacks import read_stacks
-from gpumem_magic.trace.timeline import empty_timeline, find_timeline
+from gpumem_magic.trace.timeline import choose_moments, empty_timeline, find_timeline
 from gpumem_magic.trace.visits import find_visits
 
 __all__ = ["Trace", "build_trace"]
@@ -31,7 +33,8 @@ def build_trace(recording: Recording) -> Trace:
     stacks = read_stacks(recording)
     levels = find_levels(recording)
     lives = find_lives(recording.events, recording.initial)
-    oom = explain_failure(recording, stacks, levels, lives)
+    failure = recording.failure
+    oom = explain_failure(recording, failure, stacks, levels, lives) if failure else None
     before, after = _level(recording.before), _level(recording.after)
     if not recording.complete:
         nothing = Level(None, None, None)
@@ -41,7 +44,11 @@ def build_trace(recording: Recording) -> Trace:
     owners = find_owners(recording.labels, lives, len(recording.events))
     kind = categorise(recording, stacks, attribution, lives, owners)
     visits = find_visits(recording, attribution, lives, owners, kind)
-    timeline = find_timeline(recording, attribution, levels, lives, kind)
+    moments = choose_moments(levels, *([failure.position] if failure else []))
+    timeline = find_timeline(recording, attribution, levels, lives, kind, moments)
+    if failure and oom:
+        point = int(np.searchsorted(moments, failure.position))
+        oom = replace(oom, point=point, held=by_category(timeline.by_category[point]))
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
     return Trace(

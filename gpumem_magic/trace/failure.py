@@ -15,12 +15,13 @@ _BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core
 
 
 def explain_failure(
-    recording: Recording, stacks: Stacks, levels: Levels, lives: Lives
-) -> OutOfMemory | None:
+    recording: Recording,
+    failure: Failure,
+    stacks: Stacks,
+    levels: Levels,
+    lives: Lives,
+) -> OutOfMemory:
     """What the failure and the events before it say of the memory that was wanted."""
-    failure = recording.failure
-    if failure is None:
-        return None
     free, largest = _free_memory(recording, failure, levels, lives)
     line = int(stacks.line[failure.stack])
     return OutOfMemory(

@@ -1,4 +1,4 @@
-"""What a trace says of a cell, as frozen values: all that reports and rules need, and no more columns."""
+"""What a trace says of a cell, as frozen values: all that reports and rules need."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class Line:
 
     @property
     def growth(self) -> int:
+        """Net bytes per pass, rounded down; 0 for a line that never ran."""
         return self.net // self.count if self.count else 0
 
 
@@ -73,7 +74,8 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """Why an allocation failed: `requested` bytes wanted, `segment` asked of the device, which had
-    `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most `largest_free`.
+    `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most
+    `largest_free`.
 
     fragmented: those pieces together would have held the request, but no single one did.
     held: what was allocated at that moment, by category; empty where it is not known.
@@ -97,8 +99,9 @@ class OutOfMemory:
 class Timeline:
     """The cell's history for drawing: m points in order, extremes kept, m <= a few thousand.
 
-    time: float64 seconds. allocated, reserved: int64 bytes. line: int32 line of the cell, 0 unknown.
-    by_category: int64[m, len(Category)] bytes, columns in the order of Category, rows sum to allocated.
+    time: float64 seconds. allocated, reserved: int64 bytes. line: int32 line of the cell, 0 for
+    unknown. by_category: int64[m, len(Category)] bytes, columns in the order of Category, rows sum
+    to allocated.
     peak: the point where allocated is highest (-1 when m is 0).
     """
 
@@ -117,10 +120,17 @@ class Timeline:
             np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
         )
 
+    def __hash__(self) -> int:
+        return hash((self.peak, self.allocated.tobytes()))
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the events of a Recording mean. unknown: field name -> why it could not be told."""
+    """What the events of a Recording mean. unknown: field name -> why it could not be told.
+
+    peak: the highest of each size over the cell, as the allocator's own peak counters tell it; they
+    need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
+    """
 
     before: Level
     peak: Level

@@ -21,9 +21,9 @@ def find_timeline(
     levels: Levels,
     lives: Lives,
     kind: NDArray[np.int8],
+    moments: NDArray[np.int64],
 ) -> Timeline:
-    """The start and at most 2000 events, among them the extremes of every stretch, peak and end."""
-    moments = _moments(levels)
+    """The history at some of the n + 1 moments of `levels`."""
     allocated = levels.allocated[moments]
     return Timeline(
         time=np.append(0.0, recording.events.time)[moments],
@@ -42,14 +42,16 @@ def empty_timeline() -> Timeline:
     return Timeline(np.zeros(0), sizes, sizes, none, rows, -1)
 
 
-def _moments(levels: Levels) -> NDArray[np.int64]:
-    """Which of the n + 1 moments to keep: per stretch the lowest and highest of what is allocated,
-    and the highest of what is reserved."""
+def choose_moments(levels: Levels, *wanted: int) -> NDArray[np.int64]:
+    """Which of the n + 1 moments to keep, at most 2000: start, peak, end, those wanted.
+
+    Also, of every stretch, the lowest and highest of `allocated` and the highest of `reserved`.
+    """
     count = len(levels.allocated)
     if count <= _POINTS:
         return np.arange(count)
-    edges = np.linspace(0, count, (_POINTS - 3) // 3 + 1).astype(np.int64)
-    kept = {0, int(np.argmax(levels.allocated)), count - 1}
+    edges = np.linspace(0, count, (_POINTS - 3 - len(wanted)) // 3 + 1).astype(np.int64)
+    kept = {0, int(np.argmax(levels.allocated)), count - 1, *wanted}
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         allocated = levels.allocated[begin:end]
         kept.add(begin + int(allocated.argmin()))
