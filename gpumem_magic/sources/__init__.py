@@ -62,7 +62,7 @@ def choose_source(name: str = "auto") -> Source | None:
 
 
 def check_device(name: str) -> None:
-    """Raise ValueError, listing the right names, if `name` is not a device of this machine or a card."""
+    """Raise ValueError, listing the right names, if `name` is no device of this machine."""
     _require_torch()
     if name in ("auto", "off"):
         return
@@ -87,7 +87,7 @@ def device_names() -> tuple[str, ...]:
 
 
 def cuda_devices() -> int:
-    """How many CUDA or ROCm devices this machine has, also while a virtual GPU answers for torch.cuda."""
+    """How many real CUDA or ROCm devices there are, also while a virtual one is on."""
     import torch
 
     count = getattr(torch._C, "_cuda_getDeviceCount", None)  # absent from CPU builds
@@ -95,7 +95,7 @@ def cuda_devices() -> int:
 
 
 def other_accelerator() -> str | None:
-    """"MPS" or "XPU" where PyTorch has such an accelerator."""
+    """ "MPS" or "XPU" where PyTorch has such an accelerator."""
     import torch
 
     if torch.backends.mps.is_available():
@@ -110,5 +110,5 @@ def _is_cuda(name: str) -> bool:
 def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError(
-            "PyTorch is not installed in this environment: install torch, then %reload_ext gpumem_magic"
+            "PyTorch is not installed here: install torch, then %reload_ext gpumem_magic"
         )

@@ -1,0 +1,98 @@
+"""The IPython extension: %gpumem, %%gpumem and all that loading it puts into the shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+
+from gpumem_magic.magics import completion
+from gpumem_magic.magics.commands import act, status
+from gpumem_magic.magics.display import tell, warn
+from gpumem_magic.magics.execute import run_measured
+from gpumem_magic.magics.mark import CellHooks
+from gpumem_magic.magics.monitor import Monitor
+from gpumem_magic.magics.options import describe, parse_cell, parse_line
+from gpumem_magic.magics.settings import GpuMem
+
+EVENTS = ("pre_execute", "post_execute", "pre_run_cell", "post_run_cell")
+
+
+@magics_class
+class GpuMemMagics(Magics):
+    """The magics of one shell, and what they work with."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.settings = GpuMem(parent=shell)
+        self.monitor = Monitor(shell, self.settings)
+        self.hooks = CellHooks(self.monitor)
+
+    @line_cell_magic
+    def gpumem(self, line: str, cell: str | None = None) -> Any:
+        """Show where the GPU memory of a cell or a statement goes: by line, by kind, and why.
+
+        %%gpumem [options]            on the first line of a cell: measure this cell
+        %gpumem [options] STATEMENT   measure one statement
+        %gpumem                       the device, its memory now, what to type next
+        """
+        if cell is not None:
+            request, raw = parse_cell(line), f"%%gpumem {line}\n{cell}"
+            return run_measured(self.monitor, request, cell, 1, raw)
+        request = parse_line(line)
+        if request.statement:
+            return run_measured(self.monitor, request, request.statement, 0, request.statement)
+        if not request.actions:
+            tell(status(self.monitor))
+        for action in request.actions:
+            act(self.monitor, action)
+        return None
+
+
+GpuMemMagics.gpumem.__doc__ = f"{GpuMemMagics.gpumem.__doc__}\n{describe()}"
+
+
+def load(shell: InteractiveShell) -> None:
+    """Put the extension into the shell; a second time changes nothing."""
+    if GpuMemMagics.__name__ in shell.magics_manager.registry:
+        return
+    magics = GpuMemMagics(shell)
+    magics.monitor.open()
+    shell.register_magics(magics)
+    shell.configurables.append(magics.settings)
+    shell.input_transformers_cleanup.append(magics.hooks.transform)
+    shell.input_transformers_post.append(magics.hooks.remember)
+    for event in EVENTS:
+        shell.events.register(event, getattr(magics.hooks, event))
+    completion.install(shell)
+    magics.hooks.join_running_cell()
+    announce(magics.monitor)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take everything out of the shell that `load` put in, and restore what the device replaced."""
+    magics = shell.magics_manager.registry.pop(GpuMemMagics.__name__, None)
+    if magics is None:
+        return
+    completion.remove(shell)
+    for event in EVENTS:
+        shell.events.unregister(event, getattr(magics.hooks, event))
+    shell.input_transformers_post.remove(magics.hooks.remember)
+    shell.input_transformers_cleanup.remove(magics.hooks.transform)
+    shell.configurables[:] = [c for c in shell.configurables if c not in (magics, magics.settings)]
+    for kind in ("line", "cell"):
+        del shell.magics_manager.magics[kind]["gpumem"]
+    magics.monitor.close()
+
+
+def announce(monitor: Monitor) -> None:
+    """One line on loading: only where something is not as the user would expect."""
+    if monitor.source is None:
+        warn(monitor.why_off)
+    elif monitor.source.device.virtual:
+        device = monitor.source.device
+        tell(
+            f"gpumem_magic: no GPU here, so a virtual {device.name} stands in: "
+            'device="cuda" works, computed by the CPU. %gpumem for more'
+        )

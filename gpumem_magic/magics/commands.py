@@ -1,0 +1,111 @@
+"""What the line magic does besides measuring: the status screen, the device, the history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from IPython.core.error import UsageError
+
+from gpumem_magic.magics.display import show_report, tell
+from gpumem_magic.magics.monitor import Monitor
+from gpumem_magic.magics.options import Action
+from gpumem_magic.units import format_bytes
+
+
+def act(monitor: Monitor, action: Action) -> None:
+    """Do one action of the line magic. Raises UsageError for a wrong number or file."""
+    try:
+        _ACTIONS[action.key](monitor, *action.values)
+    except (IndexError, ValueError, OSError) as error:
+        raise UsageError(f"%gpumem: --{action.key}: {error}") from None
+
+
+def status(monitor: Monitor) -> str:
+    """One screen: the device, its memory now, what is measured, and what to type next."""
+    every = "every cell" if monitor.settings.every_cell else "cells marked with %%gpumem"
+    cells = len(monitor.history)
+    return "\n".join(
+        [
+            *_device_lines(monitor),
+            f"measures    {every}",
+            f"history     {cells} {'report' if cells == 1 else 'reports'}",
+            "",
+            "%%gpumem             on top of a cell: where its memory goes, line by line",
+            "%gpumem STATEMENT    the same for one statement",
+            "%gpumem --on         one line below every cell from now on",
+            "%gpumem --history    what was measured so far",
+            "%gpumem --device T4  another device; %gpumem? lists every option",
+        ]
+    )
+
+
+def _device_lines(monitor: Monitor) -> list[str]:
+    source = monitor.source
+    if source is None:
+        return [f"device      none: {monitor.why_off}"]
+    device, level = source.device, source.level()
+    kind = "virtual " if device.virtual else ""
+    free = None if level.device_used is None else device.total - level.device_used
+    return [
+        f"device      {kind}{device.name}, {format_bytes(device.total)}",
+        f"allocated   {format_bytes(level.allocated)}",
+        f"reserved    {format_bytes(level.reserved)}",
+        f"free        {format_bytes(free)}",
+    ]
+
+
+def _on(monitor: Monitor) -> None:
+    monitor.settings.every_cell = True
+    tell("every cell is measured now; %gpumem --off ends it")
+
+
+def _off(monitor: Monitor) -> None:
+    monitor.settings.every_cell = False
+    tell("only cells marked with %%gpumem are measured now")
+
+
+def _device(monitor: Monitor, name: str | None = None) -> None:
+    if name is not None:
+        monitor.settings.device = name
+    tell("\n".join(_device_lines(monitor)))
+
+
+def _history(monitor: Monitor) -> None:
+    show_report(monitor.shell, monitor.history)
+
+
+def _show(monitor: Monitor, number: str) -> None:
+    show_report(monitor.shell, monitor.history[int(number)], monitor.settings.plot)
+
+
+def _compare(monitor: Monitor, before: str, after: str) -> None:
+    show_report(monitor.shell, monitor.history.compare(int(before), int(after)))
+
+
+def _save(monitor: Monitor, path: str) -> None:
+    monitor.history.save(Path(path).expanduser())
+    tell(f"saved {path}")
+
+
+def _load(monitor: Monitor, path: str) -> None:
+    before = len(monitor.history)
+    monitor.history.load(Path(path).expanduser())
+    tell(f"loaded {len(monitor.history) - before} reports from {path}")
+
+
+def _reset(monitor: Monitor) -> None:
+    monitor.history.clear()
+    tell("the history is empty")
+
+
+_ACTIONS = {
+    "on": _on,
+    "off": _off,
+    "device": _device,
+    "history": _history,
+    "show": _show,
+    "compare": _compare,
+    "save": _save,
+    "load": _load,
+    "reset": _reset,
+}

@@ -1,0 +1,49 @@
+"""Tab completion of the magics' options and of the devices' names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import TryNext
+from IPython.core.interactiveshell import InteractiveShell
+
+from gpumem_magic.magics.options import OPTIONS
+from gpumem_magic.sources import device_names
+
+HOOK = "complete_command"
+NAMES = ("%gpumem", "%%gpumem", "gpumem")
+
+
+def complete(shell: InteractiveShell, event: Any) -> list[str]:
+    """What may follow at the cursor; IPython's own completions where a path or code may."""
+    words = event.text_until_cursor.split()
+    if not event.text_until_cursor.endswith((" ", "\t")):
+        words.pop()
+    before = words[-1] if words else ""
+    if before == "--device":
+        return list(device_names())
+    if before in ("--save", "--load") or not event.symbol.startswith("-"):
+        raise TryNext
+    cell = words[0].startswith("%%")
+    return [flag for o in OPTIONS if o.measures or not cell for flag in o.flags]
+
+
+def install(shell: InteractiveShell) -> None:
+    """Complete after `%gpumem` and `%%gpumem`."""
+    for name in NAMES:
+        shell.set_hook(HOOK, complete, str_key=name)
+
+
+def remove(shell: InteractiveShell) -> None:
+    """Undo `install`."""
+    strings = shell.strdispatchers[HOOK].strs
+    for name in NAMES:
+        chain = strings.get(name)
+        if chain is not None:
+            chain.chain = [entry for entry in chain.chain if not _is_ours(entry[1])]
+            if not chain.chain:
+                del strings[name]
+
+
+def _is_ours(hook: Any) -> bool:
+    return getattr(hook, "__func__", None) is complete

@@ -1,0 +1,154 @@
+"""`%%gpumem` as a mark on a cell that IPython itself runs: an input transformer and cell hooks."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+
+from gpumem_magic.events import Cell
+from gpumem_magic.magics.display import show
+from gpumem_magic.magics.monitor import Monitor, harmless
+from gpumem_magic.magics.options import Request, parse_cell
+from gpumem_magic.report import Report
+
+_MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
+_COMMANDS = re.compile(r"(?:\s*(?:%gpumem\b.*|#.*)?(?:\n|$))+")
+
+
+def read_mark(lines: Sequence[str]) -> Request | None:
+    """What `%%gpumem` on the first line asks for; None without it, or with a wrong option."""
+    match = _MARK.fullmatch(lines[0]) if lines else None
+    if match is None:
+        return None
+    try:
+        return parse_cell(match.group(1) or "")
+    except UsageError:
+        return None  # left in place, it reaches the magic, which raises this for the user to see
+
+
+def without_mark(lines: list[str]) -> list[str]:
+    """The cell without its mark: an empty line stays, unless another magic has to be first."""
+    below = lines[1:]
+    while below and below[0].isspace():
+        below = below[1:]
+    return below if below and below[0].startswith("%%") else ["\n", *lines[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A cell that runs now: its text as typed, without what IPython strips, and as Python code."""
+
+    raw: str
+    source: str
+    code: str
+    number: int
+
+
+class CellHooks:
+    """Measures the outermost cell that asks for it, around IPython's own run of that cell."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._shell = monitor.shell
+        self._thread = threading.get_ident()  # subshells run cells beside the main one
+        self._running: list[_Started | None] = []  # the outermost first; None began before us
+        self._transformed = ""
+        self._request: Request | None = None
+
+    def join_running_cell(self) -> None:
+        """Act on the rest of the cell that loads the extension, as on every later one."""
+        if self._shell.displayhook.exec_result is not None:
+            self._running.append(None)
+            self._monitor.enter()
+
+    @property
+    def _elsewhere(self) -> bool:
+        return threading.get_ident() != self._thread
+
+    def transform(self, lines: list[str]) -> list[str]:
+        """Take the mark off a cell about to run; inside a running cell the magic measures."""
+        return lines if self._running or read_mark(lines) is None else without_mark(lines)
+
+    def remember(self, lines: list[str]) -> list[str]:
+        """Keep the final text of the cell: its file name is made from it."""
+        self._transformed = "".join(lines)
+        return lines
+
+    def pre_execute(self) -> None:
+        """Before a cell, and before a widget's callback, which may use the device as well."""
+        if not self._elsewhere:
+            with harmless("entering the device"):
+                self._monitor.enter()
+
+    def post_execute(self) -> None:
+        """After a widget's callback, or a silent cell; a cell proper ends in `post_run_cell`."""
+        if not self._elsewhere and not self._running:
+            with harmless("leaving the device"):
+                self._monitor.leave()
+
+    def pre_run_cell(self, info: ExecutionInfo) -> None:
+        """Start to measure, if the cell or the settings ask for it."""
+        if self._elsewhere:
+            return
+        raw, number = info.raw_cell or "", self._shell.execution_count
+        started = _Started(raw, "".join(self._cleaned(raw)), self._transformed, number)
+        self._running.append(started)
+        if len(self._running) == 1:
+            with harmless("starting to measure"):
+                self._begin(started.source)
+
+    def post_run_cell(self, result: ExecutionResult | None) -> None:
+        """End the measurement and show its Report below the cell's output, also after an error."""
+        blank = result is not None and not ((result.info and result.info.raw_cell) or "").strip()
+        if self._elsewhere or blank or not self._running:  # a blank cell has no pre_run_cell
+            return
+        with harmless("measuring"):
+            self._end(self._running.pop(), result)
+
+    def _begin(self, source: str) -> None:
+        request = read_mark(source.splitlines(keepends=True))
+        if request is None and self._monitor.settings.every_cell:
+            own = source.startswith("%%gpumem") or _COMMANDS.fullmatch(source)
+            request = None if own else Request(brief=True)
+        if request is not None and self._monitor.start(request):
+            self._request = request
+
+    def _end(self, started: _Started | None, result: ExecutionResult | None) -> None:
+        cell = self._cell(started, result) if started else None
+        if not self._running:
+            reports: tuple[Report, ...] = ()
+            request, self._request = self._request, None
+            try:
+                if request is not None and cell is not None:
+                    reports = self._monitor.stop(request, cell, _error(result))
+            finally:
+                self._monitor.leave()
+            if request is not None:
+                show(self._shell, reports, request, self._monitor.settings.plot)
+        if cell is not None:
+            self._monitor.cells[cell.filename] = cell
+
+    def _cell(self, started: _Started, result: ExecutionResult | None) -> Cell:
+        """The cell that ran, under the name that its frames carry."""
+        counted = result.execution_count if result else None
+        number = counted or started.number
+        filename = self._shell.compile.get_code_name(started.raw, started.code, number)
+        return Cell(started.source, filename, counted)
+
+    def _cleaned(self, raw: str) -> list[str]:
+        """The lines of a cell as they were when `transform` saw them."""
+        lines = raw.splitlines(keepends=True)
+        for clean in self._shell.input_transformers_cleanup:
+            if clean == self.transform:
+                break
+            lines = clean(lines)
+        return lines
+
+
+def _error(result: ExecutionResult | None) -> BaseException | None:
+    return (result.error_in_exec or result.error_before_exec) if result else None

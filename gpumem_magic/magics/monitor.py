@@ -1,0 +1,143 @@
+"""What the extension is doing in one shell: its device, the running measurement, the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from gpumem_magic.events import Cell
+from gpumem_magic.history import History
+from gpumem_magic.magics.display import warn
+from gpumem_magic.magics.options import Request
+from gpumem_magic.magics.progress import Progress
+from gpumem_magic.magics.settings import GpuMem
+from gpumem_magic.measure import finish
+from gpumem_magic.report import Report
+from gpumem_magic.sources import Source, choose_source, other_accelerator
+from gpumem_magic.sources.namespaces import names_of
+
+
+class Monitor:
+    """Owns the source of one shell, and measures one piece of code at a time with it."""
+
+    def __init__(self, shell: InteractiveShell, settings: GpuMem) -> None:
+        self.shell = shell
+        self.settings = settings
+        self.history = History()
+        self.source: Source | None = None
+        self.cells: dict[str, Cell] = dict(_earlier_cells(shell))
+        self.why_off = ""
+        self.measuring = False
+        self._inside = False
+        self._progress: Progress | None = None
+
+    def open(self) -> None:
+        """Start on the device of the settings; without torch stay off and remember why."""
+        try:
+            self.source = choose_source(self.settings.device)
+            self.why_off = "" if self.source else _reason(self.settings.device)
+        except ModuleNotFoundError as error:
+            self.why_off = str(error)
+        self.settings.on_device(self.choose)
+
+    def choose(self, name: str) -> None:
+        """Go over to another device. Raises UsageError while code is being measured."""
+        if self.measuring:
+            raise UsageError("%gpumem: change the device in a cell that is not being measured")
+        inside = self._inside
+        self.close()
+        self.source = choose_source(name)
+        self.why_off = "" if self.source else _reason(name)
+        if inside:
+            self.enter()
+
+    def close(self) -> None:
+        """Restore whatever the source replaced."""
+        self.leave()
+        source, self.source = self.source, None
+        if source is not None:
+            source.close()
+
+    def enter(self) -> None:
+        """Let the source act on the code that runs from now on; more than once is once."""
+        if not self._inside:
+            self._inside = True
+            if self.source is not None:
+                self.source.enter()
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+        if self._inside:
+            self._inside = False
+            if self.source is not None:
+                self.source.leave()
+
+    def start(self, request: Request) -> bool:
+        """Begin to measure; False where there is no device to measure."""
+        if request.device not in (None, self.settings.device):
+            self.settings.device = request.device
+        if self.source is None:
+            warn(f"not measured: {self.why_off}")
+            return False
+        self.source.start(names_of(self.shell.user_ns))
+        self.measuring = True
+        if not request.quiet:
+            self._follow(self.source)
+        return True
+
+    def stop(self, request: Request, cell: Cell, error: BaseException | None) -> tuple[Report, ...]:
+        """End what `start` began; put its reports into the history, a file, a variable."""
+        self.measuring = False
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.stop()
+        if self.source is None:
+            return ()
+        name = request.name or (f"In[{cell.number}]" if cell.number else "")
+        reports = finish(self.source, cell, self.cells, error, name)
+        for report in reports:
+            self.history.append(report)
+        if request.output and reports:
+            self.shell.user_ns[request.output] = reports[0]
+        if request.save and reports:
+            reports[0].save(Path(request.save).expanduser())
+        return reports
+
+    def _follow(self, source: Source) -> None:
+        # A terminal or a log would keep every update as another line.
+        if self.settings.progress and hasattr(self.shell, "kernel"):
+            publisher = self.shell.display_pub
+            self._progress = Progress(source.level, publisher, self.settings.interval)
+            self._progress.start()
+
+
+@contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """Turn an error of ours into one line of warning: the user's cell must not suffer from it."""
+    try:
+        yield
+    except Exception as error:
+        warn(f"{what} failed, your code is not affected: {type(error).__name__}: {error}")
+
+
+def _earlier_cells(shell: InteractiveShell) -> Iterator[tuple[str, Cell]]:
+    """The cells that ran before the extension came, by the name that their frames carry."""
+    history = shell.history_manager
+    if history is None:
+        return
+    inputs = zip(history.input_hist_raw, history.input_hist_parsed, strict=False)
+    for number, (raw, transformed) in enumerate(inputs):
+        code = f"{transformed}\n"  # IPython takes the last newline off what it remembers
+        filename = shell.compile.get_code_name(raw, code, number)
+        yield filename, Cell(raw, filename, number)
+
+
+def _reason(device: str) -> str:
+    other = other_accelerator() if device == "auto" else None
+    if other:
+        return f"the {other} device here is left alone; %gpumem --device T4 uses a virtual GPU"
+    return "the device is off; %gpumem --device auto turns it on"

@@ -1,0 +1,63 @@
+"""The names that user code can see: a namespace and the locals of its running functions."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_LIBRARIES = tuple(
+    {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(__file__).parents[1])}
+)
+
+
+def names_of(namespace: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
+    """A function that tells the names visible to code of `namespace` when it is called.
+
+    The innermost function wins. Only functions outside installed libraries count, on the stack of
+    the thread that called `names_of`. The answer holds references: use it and let it go.
+    """
+    thread = threading.get_ident()
+
+    def names() -> dict[str, Any]:
+        return {**namespace, **_running(sys._current_frames().get(thread), namespace)}
+
+    return names
+
+
+def _running(frame: FrameType | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Locals of the user's functions from `frame` outwards to the code of the cell itself."""
+    found: dict[str, Any] = {}
+    while frame is not None:
+        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            if frame.f_globals is namespace:
+                break
+        elif not frame.f_code.co_filename.startswith(_LIBRARIES):
+            found = {**_locals(frame), **found}
+        frame = frame.f_back
+    return found
+
+
+def _locals(frame: FrameType) -> dict[str, Any]:
+    seen = frame.f_locals
+    values = dict(seen)
+    # Before Python 3.13 the frame keeps this dict, and with it every value that the function may
+    # `del` later. Empty it, unless the function itself asked for locals() and holds it.
+    if isinstance(seen, dict) and sys.getrefcount(seen) <= _HELD_BY_FRAME:
+        seen.clear()
+    return values
+
+
+def _references() -> int:
+    """References to a frame's dict as `_locals` sees them when nobody else holds it."""
+    seen = sys._getframe().f_locals
+    return sys.getrefcount(seen)
+
+
+_HELD_BY_FRAME = _references() if sys.version_info < (3, 13) else 0

@@ -1,0 +1,191 @@
+"""Fixtures for all tests: a fresh shell, a source that pretends, and a watch for what outlives a test."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from gpumem_magic.events import Device, Events, LiveBlocks, Reading, Recording
+from gpumem_magic.trace.findings import Level
+
+MIB = 1 << 20
+
+# What torch itself changes as it goes.
+TORCH_STATE = {
+    *("_initialized", "_queued_calls", "_tls", "_cached_device_count", "default_generators"),
+    *("_warned_tensor_types", "_seen_cuda_tensor", "_lazy_seed_tracker", "_original_pid"),
+}
+
+
+def torch_attributes():
+    """What user code finds in torch, by place and name; {} before torch is imported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    places = [torch, torch.Tensor, torch._C, torch.cuda, torch.cuda.memory, torch.cuda.random]
+    places += [torch.amp, torch.Generator, torch.nn.Module, torch.UntypedStorage]
+    places += [getattr(torch, name) for name in ("accelerator",) if hasattr(torch, name)]
+    module = type(sys)
+    return {
+        (place.__name__, name): value
+        for place in places
+        for name, value in vars(place).items()
+        if name not in TORCH_STATE and not name.startswith("__") and not isinstance(value, module)
+    }
+
+
+def torch_modes():
+    """The modes that act on this thread's torch calls, outermost first."""
+    if "torch" not in sys.modules:
+        return []
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+
+
+def shell_hooks(shell):
+    """Everything that an extension can put into a shell, but for what IPython 9 itself adds late."""
+    magics = shell.magics_manager
+    completers = shell.strdispatchers["complete_command"].strs
+    found = {
+        "cleanup": shell.input_transformers_cleanup,
+        "post": shell.input_transformers_post,
+        **shell.events.callbacks,
+        "line": [*magics.magics["line"]],
+        "cell": [*magics.magics["cell"]],
+        "registry": magics.registry.values(),
+        "configurables": shell.configurables,
+        "completers": [*completers, *(hook for chain in completers.values() for _, hook in chain)],
+    }
+    return {where: [*filter(_is_lasting, hooks)] for where, hooks in found.items()}
+
+
+def _is_lasting(hook):
+    return not type(hook).__module__.startswith("IPython.core.magics.")
+
+
+def changed(before, after):
+    return sorted(
+        str(name) for name in before.keys() | after.keys() if before.get(name) is not after.get(name)
+    )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outlives_the_test():
+    """No torch mode, patched attribute, allocator history, hook or thread of ours is left behind."""
+    before = torch_attributes()
+    yield
+    assert torch_modes() == []
+    if before:
+        assert changed(before, torch_attributes()) == []
+    if "torch" in sys.modules:
+        recording = getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", None)
+        assert not (recording and recording()), "the allocator's history is still recorded"
+    assert [t.name for t in threading.enumerate() if t.name.startswith("gpumem")] == []
+
+
+@pytest.fixture
+def shell():
+    """A fresh shell; when the test is over the extension is unloaded, and must have left nothing."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    main = sys.modules["__main__"]
+    InteractiveShell.clear_instance()
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "NoColor" if _is_old(InteractiveShell) else "nocolor"
+    shell = InteractiveShell.instance(config=config)
+    hooks = shell_hooks(shell)
+    yield shell
+    shell.run_line_magic("unload_ext", "gpumem_magic")
+    left = shell_hooks(shell)
+    shell.atexit_operations()
+    atexit.unregister(shell.atexit_operations)
+    shell.restore_sys_module_state()
+    sys.modules["__main__"] = main
+    InteractiveShell.clear_instance()
+    assert left == hooks
+
+
+def _is_old(shell):
+    import IPython
+
+    return IPython.version_info < (9,)
+
+
+class FakeSource:
+    """A device on which every cell allocates 3 MiB, frees 1 MiB and keeps 2, and that notes its calls."""
+
+    device = Device("Fake GPU", 0, 16 << 30, (7, 5), virtual=True)
+
+    def __init__(self):
+        self.calls = []
+        self.cells = []
+        self.errors = []
+        self.fail_on = ""
+
+    def note(self, call):
+        self.calls.append(call)
+        if call == self.fail_on:
+            raise RuntimeError(f"{call} does not work")
+
+    def enter(self):
+        self.note("enter")
+
+    def leave(self):
+        self.note("leave")
+
+    def level(self):
+        return Level(2 * MIB, 20 * MIB, 120 * MIB)
+
+    def start(self, namespaces):
+        self.namespaces = namespaces
+        self.note("start")
+
+    def stop(self, cell, cells, error):
+        self.note("stop")
+        self.cells.append(cell)
+        self.errors.append(error)
+        before = Reading(0, 0, 100 * MIB, 100 * MIB)
+        after = Reading(2 * MIB, 20 * MIB, 120 * MIB, 120 * MIB)
+        columns = [
+            np.array([3, 0, 0, 1], np.int8),
+            np.array([512, 512, 4 * MIB, 4 * MIB], np.int64),
+            np.array([20 * MIB, 2 * MIB, MIB, MIB], np.int64),
+            np.array([20 * MIB, 2 * MIB, MIB, MIB], np.int64),
+            np.full(4, -1, np.int32),
+            np.zeros(4, np.int8),
+            np.array([0.1, 0.1, 0.2, 0.3]),
+        ]
+        none = np.array([], np.int64)
+        recording = Recording(
+            device=self.device,
+            cell=cell,
+            started=1.0,
+            seconds=0.5,
+            before=before,
+            after=after,
+            events=Events(*columns),
+            stacks=(),
+            initial=LiveBlocks(none, none, none),
+            cells=dict(cells),
+            error=error and type(error).__name__,
+        )
+        return (recording,)
+
+    def close(self):
+        self.note("close")
+
+
+@pytest.fixture
+def source(monkeypatch):
+    """The device that `choose_source` gives the extension in this test."""
+    fake = FakeSource()
+    monkeypatch.setattr("gpumem_magic.magics.monitor.choose_source", lambda name: fake)
+    return fake

@@ -1,0 +1,274 @@
+"""A measured cell runs as IPython runs it without us, and its Report is there whatever happens."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from IPython.utils.capture import capture_output
+
+
+@pytest.fixture
+def run(shell, source):
+    """Run cells in a shell with the extension; gives the result and what was shown."""
+    with capture_output():
+        shell.run_line_magic("load_ext", "gpumem_magic")
+    source.calls.clear()
+
+    def run(cell, **how):
+        with capture_output() as shown:
+            result = shell.run_cell(cell, store_history=True, **how)
+        return result, shown
+
+    return run
+
+
+def reports(shell):
+    return list(shell.magics_manager.registry["GpuMemMagics"].monitor.history)
+
+
+def test_a_marked_cell_keeps_its_result_and_shows_a_report(run, shell, source):
+    result, shown = run("%%gpumem\nx = 20\nx + 1")
+    assert result.success
+    assert result.result == 21
+    assert shell.user_ns["Out"][result.execution_count] == 21
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    report = reports(shell)[0]
+    assert report.peak.allocated == 3 << 20
+    assert report.name == f"In[{result.execution_count}]"
+    assert "3.00 MiB" in shown.outputs[-1].data["text/plain"]
+
+
+def test_a_cell_without_the_mark_is_only_entered_and_left(run, shell, source):
+    result, shown = run("x = 20\nx + 1")
+    assert result.result == 21
+    assert source.calls == ["enter", "leave"]
+    assert reports(shell) == []
+
+
+def test_a_traceback_has_the_line_and_source_that_the_user_sees(run, shell, source):
+    result, shown = run("%%gpumem --name broken\n\na = 1\n\n1 / 0  # here")
+    assert not result.success
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    frame = traceback.extract_tb(result.error_in_exec.__traceback__)[-1]
+    assert (frame.lineno, frame.line) == (5, "1 / 0  # here")
+    assert "1 / 0  # here" in shown.stdout
+    assert isinstance(source.errors[0], ZeroDivisionError)
+    assert reports(shell)[0].error == "ZeroDivisionError"
+
+
+def test_the_cell_is_found_by_the_file_name_of_its_frames(run, shell, source):
+    run("%%gpumem\nimport sys\nname = sys._getframe().f_code.co_filename")
+    assert source.cells[0].filename == shell.user_ns["name"]
+    assert source.cells[0].source.splitlines()[2].startswith("name =")
+
+
+@pytest.mark.parametrize("cell", ["%%gpumem\nx =", "%%gpumem\nreturn 1"])
+def test_a_cell_that_does_not_compile_fails_as_ever(run, shell, source, cell):
+    result, shown = run(cell)
+    assert isinstance(result.error_before_exec, SyntaxError)
+    assert "SyntaxError" in shown.stdout + shown.stderr
+    assert source.calls == ["enter", "start", "stop", "leave"]
+
+
+def test_an_interrupt_ends_the_cell_and_the_measurement(run, shell, source):
+    result, _ = run("%%gpumem\nraise KeyboardInterrupt")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    assert len(reports(shell)) == 1
+    assert run("1 + 1")[0].result == 2
+
+
+def test_shell_commands_run_in_a_measured_cell(run):
+    result, shown = run("%%gpumem\nfrom_shell = !echo one two\nfrom_shell[0].split()")
+    assert result.result == ["one", "two"]
+
+
+def test_await_works_at_the_top_of_a_measured_cell(run, source):
+    result, _ = run("%%gpumem\nimport asyncio\nawait asyncio.sleep(0, 'woke')")
+    assert result.result == "woke"
+    assert source.calls == ["enter", "start", "stop", "leave"]
+
+
+def test_time_below_the_mark_times_the_body(run, shell, source):
+    result, shown = run("%%gpumem\n%%time\ny = 5\ny * 2")
+    assert result.result == 10
+    assert "Wall time" in shown.stdout
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    assert source.cells[0].source == "%%gpumem\n%%time\ny = 5\ny * 2"
+
+
+@pytest.mark.parametrize("gap", ["", "\n", "   \n\n"])
+def test_blank_lines_may_stand_before_the_next_magic(run, gap):
+    result, shown = run(f"%%gpumem\n{gap}%%time\n7")
+    assert result.result == 7
+    assert "Wall time" in shown.stdout
+
+
+def test_other_cell_magics_work_below_the_mark(run, shell):
+    run("%%gpumem\n%%capture caught\nprint('kept')")
+    assert shell.user_ns["caught"].stdout == "kept\n"
+    run("%%gpumem\n%%bash --out text\necho from bash")
+    assert shell.user_ns["text"] == "from bash\n"
+
+
+@pytest.mark.parametrize("above", ["%%time", "%%capture caught", "%%timeit -n1 -r1"])
+def test_the_mark_works_below_other_magics(run, shell, source, above):
+    run(f"{above}\n%%gpumem --name inner\nz = [1,\n     2]\nz")
+    assert [report.name for report in reports(shell)] == ["inner"]
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    if "timeit" not in above:
+        assert shell.user_ns["z"] == [1, 2]
+
+
+def test_an_error_below_another_magic_is_the_cells_error(run, shell, source):
+    result, _ = run("%%time\n%%gpumem\n\nx = 1\nx / 0")
+    if result.error_in_exec is not None:  # IPython 7's %%time only prints it
+        last = traceback.extract_tb(result.error_in_exec.__traceback__)[-1]
+        assert last.lineno == 4  # as the Report counts: %%gpumem is line 1
+    assert isinstance(source.errors[0], ZeroDivisionError)
+
+
+def test_multi_line_strings_stay_as_they_are(run):
+    text = "a\n  b\n\n    %%gpumem\n!ls\n"
+    result, _ = run(f'%%gpumem\ns = """{text}"""\ns')
+    assert result.result == text
+
+
+def test_a_semicolon_silences_the_value(run, shell):
+    result, shown = run("%%gpumem -q\n12345;")
+    assert "12345" not in shown.stdout
+    assert shown.outputs == []
+
+
+def test_leading_blank_lines_and_indentation_do_not_hide_the_mark(run, source):
+    result, _ = run("\n\n   %%gpumem\n   x = 3\n   x")
+    assert result.result == 3
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    assert source.cells[0].source == "%%gpumem\nx = 3\nx"
+
+
+def test_a_cell_without_code_is_measured_too(run, source):
+    result, _ = run("%%gpumem")
+    assert result.success
+    assert source.calls == ["enter", "start", "stop", "leave"]
+
+
+def test_a_nested_cell_belongs_to_the_outermost_one(run, shell, source):
+    nested = "%%gpumem\nget_ipython().run_cell('inner = 8')\nget_ipython().run_cell('')\ninner"
+    result, _ = run(nested)
+    assert shell.user_ns["Out"][result.execution_count] == 8
+    assert source.calls == ["enter", "start", "stop", "leave"]
+    run("%%gpumem\nget_ipython().run_cell('%%gpumem\\nagain = 9')\nagain")
+    assert shell.user_ns["again"] == 9
+    assert len(reports(shell)) == 2
+
+
+def test_nested_cells_stay_inside_the_device(run, source):
+    run("get_ipython().run_cell('1')\nget_ipython().run_cell('')\nx = 1")
+    assert source.calls == ["enter", "leave"]
+
+
+def test_a_silent_cell_and_a_widgets_callback_are_inside_the_device(run, shell, source):
+    shell.run_cell("x = 1", silent=True)
+    shell.events.trigger("pre_execute")
+    shell.events.trigger("post_execute")
+    assert source.calls == ["enter", "leave", "enter", "leave"]
+
+
+def test_history_can_be_left_alone(shell, run, source):
+    with capture_output():
+        result = shell.run_cell("%%gpumem\n3", store_history=False)
+    assert result.result == 3
+    assert source.calls == ["enter", "start", "stop", "leave"]
+
+
+def test_quiet_shows_nothing_and_stores_the_report(run, shell):
+    _, shown = run("%%gpumem -q -o held --name 'two words'\nx = 1")
+    assert (shown.stdout, shown.stderr, shown.outputs) == ("", "", [])
+    assert shell.user_ns["held"].name == "two words"
+
+
+def test_save_writes_the_report(run, tmp_path):
+    path = tmp_path / "report.json"
+    run(f"%%gpumem -q --save {path}\nx = 1")
+    assert '"peak"' in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("--nmae x", "--nmae"),
+        ("--name", "--name"),
+        ("-o 1x", "1x"),
+        ("--save notes.doc", "notes.doc"),
+        ("--device T1000x", "T1000x"),
+        ("--history", "--history"),
+        ("x = 1", "x = 1"),
+        ("--name 'open", "'open"),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_runs(run, shell, source, line, named):
+    result, shown = run(f"%%gpumem {line}\nran = True")
+    assert type(result.error_in_exec).__name__ == "UsageError"
+    assert named in str(result.error_in_exec)
+    assert "ran" not in shell.user_ns
+    assert "start" not in source.calls
+
+
+def test_help_documents_every_option(run, shell):
+    text = shell.find_cell_magic("gpumem").__doc__
+    for flag in ("--name", "--device", "--quiet", "-o", "--save", "--no-plot", "--compare"):
+        assert flag in text
+    result, _ = run("%%gpumem?")
+    assert result.success
+
+
+@pytest.mark.parametrize("call", ["enter", "start", "stop", "leave"])
+def test_an_error_of_ours_is_one_line_and_the_result_stands(run, source, call):
+    source.fail_on = call
+    result, shown = run("%%gpumem\n6 * 7")
+    source.fail_on = ""
+    assert result.success
+    assert result.result == 42
+    assert f"{call} does not work" in shown.stderr
+    assert len(shown.stderr.splitlines()) == 1
+    assert "Traceback" not in shown.stdout + shown.stderr
+    assert run("%%gpumem\n1")[0].result == 1
+
+
+def test_the_error_is_not_kept_alive_by_us(run, shell, source):
+    import gc
+    import sys
+    import weakref
+
+    class Big:
+        pass
+
+    shell.user_ns["Big"] = Big
+    shell.user_ns["weak"] = weakref.ref
+    run("%%gpumem\ndef f():\n    big = Big()\n    globals()['ref'] = weak(big)\n    1 / 0\nf()")
+    assert shell.user_ns["ref"]() is not None
+    source.errors.clear()
+    shell.InteractiveTB.tb = None
+    shell.last_execution_result = None
+    for name in ("last_value", "last_traceback", "last_exc", "last_type"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    gc.collect()
+    assert shell.user_ns["ref"]() is None
+
+
+def test_other_cells_are_known_by_the_names_of_their_frames(run, shell, source):
+    run("def where():\n    import sys\n    return sys._getframe().f_code.co_filename")
+    run("%%gpumem\nwhere()")
+    cells = shell.magics_manager.registry["GpuMemMagics"].monitor.cells
+    assert cells[shell.user_ns["where"]()].source.startswith("def where")
+
+
+def test_cells_from_before_the_extension_are_known_too(shell, source):
+    shell.run_cell("def where():\n    import sys\n    return sys._getframe().f_code.co_filename", True)
+    with capture_output():
+        shell.run_cell("%load_ext gpumem_magic", store_history=True)
+    cells = shell.magics_manager.registry["GpuMemMagics"].monitor.cells
+    assert cells[shell.user_ns["where"]()].number == 1
