@@ -70,7 +70,7 @@ def _largest_gap(events: Events, lives: Lives, position: int) -> int:
     order = np.lexsort((taken_to, taken_from))
     gaps = taken_from[order][1:] - taken_to[order][:-1]
     inside = np.searchsorted(begins, taken_to[order][:-1], side="right") - 1
-    within = (inside >= 0) & (taken_from[order][1:] <= ends[inside])
+    within = (inside >= 0) & (taken_from[order][1:] <= np.append(ends, -1)[inside])
     return int(gaps[within].max(initial=0))
 
 
