@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a fresh shell, a source that pretends, and a watch for what outlives a test."""
+"""Fixtures: a fresh shell, a source that pretends, and a watch for what outlives a test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def torch_modes():
 
 
 def shell_hooks(shell):
-    """Everything that an extension can put into a shell, but for what IPython 9 itself adds late."""
+    """All that an extension can put into a shell, but for what IPython 9 itself adds late."""
     magics = shell.magics_manager
     completers = shell.strdispatchers["complete_command"].strs
     found = {
@@ -60,7 +60,7 @@ def shell_hooks(shell):
         "cell": [*magics.magics["cell"]],
         "registry": magics.registry.values(),
         "configurables": shell.configurables,
-        "completers": [*completers, *(hook for chain in completers.values() for _, hook in chain)],
+        "completers": [*completers, *(h for chain in completers.values() for _, h in chain)],
     }
     return {where: [*filter(_is_lasting, hooks)] for where, hooks in found.items()}
 
@@ -71,7 +71,9 @@ def _is_lasting(hook):
 
 def changed(before, after):
     return sorted(
-        str(name) for name in before.keys() | after.keys() if before.get(name) is not after.get(name)
+        str(name)
+        for name in before.keys() | after.keys()
+        if before.get(name) is not after.get(name)
     )
 
 
@@ -91,7 +93,7 @@ def _nothing_outlives_the_test():
 
 @pytest.fixture
 def shell():
-    """A fresh shell; when the test is over the extension is unloaded, and must have left nothing."""
+    """A fresh shell; in the end the extension is unloaded, and must have left nothing."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
@@ -120,7 +122,7 @@ def _is_old(shell):
 
 
 class FakeSource:
-    """A device on which every cell allocates 3 MiB, frees 1 MiB and keeps 2, and that notes its calls."""
+    """A device where every cell allocates 3 MiB and keeps 2, and that notes its calls."""
 
     device = Device("Fake GPU", 0, 16 << 30, (7, 5), virtual=True)
 
@@ -151,6 +153,7 @@ class FakeSource:
     def stop(self, cell, cells, error):
         self.note("stop")
         self.cells.append(cell)
+        self.others = cells
         self.errors.append(error)
         before = Reading(0, 0, 100 * MIB, 100 * MIB)
         after = Reading(2 * MIB, 20 * MIB, 120 * MIB, 120 * MIB)

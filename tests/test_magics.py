@@ -73,7 +73,7 @@ def test_alone_it_shows_one_screen(loaded):
 
 
 def test_on_measures_every_cell_and_shows_one_line(loaded, source):
-    _, text = run(loaded, "%gpumem --on")
+    run(loaded, "%gpumem --on")
     _, shown = run(loaded, "x = 1")
     assert len(shown.stdout.splitlines()) == 1
     assert "3.00 MiB" in shown.stdout
@@ -161,8 +161,10 @@ def test_settings_are_listed_with_help_and_can_be_set(loaded, source):
 def test_a_wrong_device_in_the_settings_is_refused(loaded):
     from traitlets import TraitError
 
+    settings = loaded.magics_manager.registry["GpuMemMagics"].settings
     with pytest.raises(TraitError, match="A100-80GB"):
-        loaded.run_line_magic("config", "GpuMem.device = 'T1000x'")
+        settings.device = "T1000x"
+    assert settings.device == "auto"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,8 @@ def test_code_after_the_options_completes_as_code(loaded):
     loaded.user_ns["my_long_name"] = 1
     text = "%gpumem my_long"
     assert "my_long_name" in loaded.complete(None, text, len(text))[1]
+    text = "%gpumem -q my_long_name.bit_le"
+    assert "my_long_name.bit_length" in loaded.complete(None, text, len(text))[1]
 
 
 def test_loading_twice_hooks_once(loaded, source):

@@ -15,16 +15,20 @@ NAMES = ("%gpumem", "%%gpumem", "gpumem")
 
 
 def complete(shell: InteractiveShell, event: Any) -> list[str]:
-    """What may follow at the cursor; IPython's own completions where a path or code may."""
+    """What may follow at the cursor: an option, a device, a name of the statement, or a path."""
     words = event.text_until_cursor.split()
     if not event.text_until_cursor.endswith((" ", "\t")):
         words.pop()
     before = words[-1] if words else ""
     if before == "--device":
         return list(device_names())
-    if before in ("--save", "--load") or not event.symbol.startswith("-"):
-        raise TryNext
     cell = words[0].startswith("%%")
+    if before in ("--save", "--load") or (cell and not event.symbol.startswith("-")):
+        raise TryNext  # IPython offers the files
+    if not event.symbol.startswith("-"):
+        completer = shell.Completer  # behind a magic IPython itself offers no names
+        symbol = event.symbol
+        return completer.attr_matches(symbol) if "." in symbol else completer.global_matches(symbol)
     return [flag for o in OPTIONS if o.measures or not cell for flag in o.flags]
 
 

@@ -23,7 +23,6 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     text = "\n" * (above + _leading_blank(code)) + shell.transform_cell(code)
     filename = shell.compile.cache(text, shell.execution_count, raw_code=raw)
     cell = Cell(raw, filename)
-    monitor.cells[filename] = cell
     if monitor.measuring:
         return _run(shell, text, filename)
     started = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
@@ -41,10 +41,9 @@ def without_mark(lines: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A cell that runs now: its text as typed, without what IPython strips, and as Python code."""
+    """A cell that runs now: its text as typed and as Python code."""
 
     raw: str
-    source: str
     code: str
     number: int
 
@@ -96,49 +95,47 @@ class CellHooks:
         if self._elsewhere:
             return
         raw, number = info.raw_cell or "", self._shell.execution_count
-        started = _Started(raw, "".join(self._cleaned(raw)), self._transformed, number)
+        started = _Started(raw, self._transformed, number)
         self._running.append(started)
         if len(self._running) == 1:
             with harmless("starting to measure"):
-                self._begin(started.source)
+                self._begin(self._cleaned(raw))
 
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """End the measurement and show its Report below the cell's output, also after an error."""
         blank = result is not None and not ((result.info and result.info.raw_cell) or "").strip()
         if self._elsewhere or blank or not self._running:  # a blank cell has no pre_run_cell
             return
-        with harmless("measuring"):
-            self._end(self._running.pop(), result)
+        started = self._running.pop()
+        if not self._running:
+            with harmless("measuring"):
+                self._end(started, result)
 
-    def _begin(self, source: str) -> None:
-        request = read_mark(source.splitlines(keepends=True))
+    def _begin(self, lines: list[str]) -> None:
+        request = read_mark(lines)
         if request is None and self._monitor.settings.every_cell:
-            own = source.startswith("%%gpumem") or _COMMANDS.fullmatch(source)
+            own = lines[0].startswith("%%gpumem") or _COMMANDS.fullmatch("".join(lines))
             request = None if own else Request(brief=True)
         if request is not None and self._monitor.start(request):
             self._request = request
 
     def _end(self, started: _Started | None, result: ExecutionResult | None) -> None:
-        cell = self._cell(started, result) if started else None
-        if not self._running:
-            reports: tuple[Report, ...] = ()
-            request, self._request = self._request, None
-            try:
-                if request is not None and cell is not None:
-                    reports = self._monitor.stop(request, cell, _error(result))
-            finally:
-                self._monitor.leave()
-            if request is not None:
-                show(self._shell, reports, request, self._monitor.settings.plot)
-        if cell is not None:
-            self._monitor.cells[cell.filename] = cell
+        request, self._request = self._request, None
+        reports: tuple[Report, ...] = ()
+        try:
+            if request is not None and started is not None:
+                cell = self._cell(started, result)
+                reports = self._monitor.stop(request, cell, _error(result))
+        finally:
+            self._monitor.leave()
+        if request is not None:
+            show(self._shell, reports, request, self._monitor.settings.plot)
 
     def _cell(self, started: _Started, result: ExecutionResult | None) -> Cell:
-        """The cell that ran, under the name that its frames carry."""
+        """The cell that ran, under the name that its frames carry; no number outside `In`."""
         counted = result.execution_count if result else None
-        number = counted or started.number
-        filename = self._shell.compile.get_code_name(started.raw, started.code, number)
-        return Cell(started.source, filename, counted)
+        cell = self._monitor.files.cell(started.raw, started.code, counted or started.number)
+        return replace(cell, number=counted)
 
     def _cleaned(self, raw: str) -> list[str]:
         """The lines of a cell as they were when `transform` saw them."""

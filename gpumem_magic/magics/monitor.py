@@ -18,6 +18,7 @@ from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.measure import finish
 from gpumem_magic.report import Report
 from gpumem_magic.sources import Source, choose_source, other_accelerator
+from gpumem_magic.sources.callsite import CellFiles
 from gpumem_magic.sources.namespaces import names_of
 
 
@@ -29,7 +30,7 @@ class Monitor:
         self.settings = settings
         self.history = History()
         self.source: Source | None = None
-        self.cells: dict[str, Cell] = dict(_earlier_cells(shell))
+        self.files = CellFiles(shell)
         self.why_off = ""
         self.measuring = False
         self._inside = False
@@ -98,7 +99,7 @@ class Monitor:
         if self.source is None:
             return ()
         name = request.name or (f"In[{cell.number}]" if cell.number else "")
-        reports = finish(self.source, cell, self.cells, error, name)
+        reports = finish(self.source, cell, self.files.cells(), error, name)
         for report in reports:
             self.history.append(report)
         if request.output and reports:
@@ -122,18 +123,6 @@ def harmless(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         warn(f"{what} failed, your code is not affected: {type(error).__name__}: {error}")
-
-
-def _earlier_cells(shell: InteractiveShell) -> Iterator[tuple[str, Cell]]:
-    """The cells that ran before the extension came, by the name that their frames carry."""
-    history = shell.history_manager
-    if history is None:
-        return
-    inputs = zip(history.input_hist_raw, history.input_hist_parsed, strict=False)
-    for number, (raw, transformed) in enumerate(inputs):
-        code = f"{transformed}\n"  # IPython takes the last newline off what it remembers
-        filename = shell.compile.get_code_name(raw, code, number)
-        yield filename, Cell(raw, filename, number)
 
 
 def _reason(device: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import html
 import threading
@@ -15,6 +16,7 @@ from gpumem_magic.units import format_bytes
 
 DELAY = 1.0  # seconds before the first line: a short cell shows none
 SHORTEST = 0.25  # seconds between two updates: at most four a second
+PATIENCE = 0.5  # seconds that the end of a cell waits for an update under way
 
 
 class Publisher(Protocol):
@@ -51,13 +53,17 @@ class Progress:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and empty the line if there was one; waits for at most half a second."""
+        """End, and empty the line if there was one; never waits long for an update under way."""
         self._ended.set()
-        self._thread.join(0.5)
+        self._thread.join(PATIENCE)
         if self._shown:
             self._publish("")
 
     def _follow(self) -> None:
+        with contextlib.suppress(Exception):  # no line is better than a traceback from a thread
+            self._update_until_ended()
+
+    def _update_until_ended(self) -> None:
         highest = 0
         wait = DELAY
         while not self._ended.wait(wait):

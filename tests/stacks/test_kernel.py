@@ -1,0 +1,215 @@
+"""A measured cell in a real kernel: replies, outputs and their order, interrupts, progress."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+manager = pytest.importorskip("jupyter_client.manager")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Answer:
+    """What one execution came to: the reply's content, and the outputs that answer to the cell."""
+
+    reply: dict
+    outputs: list
+
+    def texts(self, kind):
+        return [
+            content["text"] if kind == "stream" else content["data"].get("text/plain", "")
+            for found, content in self.outputs
+            if found == kind
+        ]
+
+
+class Kernel:
+    def __init__(self, folder):
+        self.manager = manager.KernelManager(kernel_name="python3")
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        self.manager.kernel_spec.argv[:] = command
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(folder)}
+        self.manager.start_kernel(env=environment)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=120)
+
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def run(self, code, meanwhile=None, stop_on_error=True):
+        """Execute and collect; `meanwhile(outputs)` is called after each output."""
+        sent = self.client.execute(code, stop_on_error=stop_on_error)
+        outputs, deadline = [], time.monotonic() + 120
+        while True:
+            assert time.monotonic() < deadline, "the kernel does not answer"
+            try:
+                message = self.client.get_iopub_msg(timeout=1)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                break
+            if kind not in ("status", "execute_input"):
+                outputs.append((kind, content))
+                if meanwhile:
+                    meanwhile(outputs)
+        while True:
+            reply = self.client.get_shell_msg(timeout=60)
+            if reply["parent_header"].get("msg_id") == sent:
+                return Answer(reply["content"], outputs)
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    kernel = Kernel(tmp_path_factory.mktemp("ipython"))
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def loaded(kernel):
+    answer = kernel.run("%load_ext gpumem_magic\n%gpumem --device T4\n%gpumem --reset")
+    assert answer.reply["status"] == "ok", answer.reply
+    yield kernel
+    assert kernel.run("%unload_ext gpumem_magic").reply["status"] == "ok"
+    left = kernel.run(
+        "import torch, threading\n"
+        "from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes\n"
+        "from torch.overrides import _get_current_function_mode_stack as functions\n"
+        "print(modes(), functions(), [t.name for t in threading.enumerate() if 'gpumem' in t.name])"
+    )
+    assert left.texts("stream") == ["[] [] []\n"]
+
+
+def test_the_report_stands_below_the_cells_own_output(loaded):
+    answer = loaded.run(
+        "%%gpumem\nimport torch\nprint('mine')\nx = torch.ones(1 << 20, device='cuda')\nx.is_cuda"
+    )
+    assert answer.reply["status"] == "ok"
+    kinds = [kind for kind, _ in answer.outputs]
+    assert kinds == ["stream", "execute_result", "display_data"]
+    assert answer.texts("execute_result") == ["True"]
+    data = answer.outputs[-1][1]["data"]
+    assert "4.00 MiB" in data["text/plain"]
+    assert "<table" in data["text/html"]
+
+
+def test_an_error_is_the_reply_with_the_line_that_failed(loaded):
+    answer = loaded.run(
+        "%%gpumem\nimport torch\n\nx = torch.ones(1 << 20, device='cuda')\n1 / 0  # here"
+    )
+    assert answer.reply["status"] == "error"
+    assert answer.reply["ename"].endswith("ZeroDivisionError'>") or (
+        answer.reply["ename"] == "ZeroDivisionError"
+    )
+    kinds = [kind for kind, _ in answer.outputs]
+    assert kinds == ["error", "display_data"]
+    traceback = "\n".join(answer.outputs[0][1]["traceback"])
+    assert "# here" in traceback
+    assert "5" in traceback
+    assert "4.00 MiB" in answer.texts("display_data")[0]
+
+
+def test_run_all_stops_at_a_measured_cell_that_fails(loaded):
+    first = loaded.client.execute("%%gpumem -q\n1 / 0")
+    second = loaded.client.execute("print('not reached')")
+    status = {}
+    while len(status) < 2:
+        message = loaded.client.get_shell_msg(timeout=60)
+        status[message["parent_header"]["msg_id"]] = message["content"]["status"]
+    assert status[first] == "error"
+    assert status[second] in ("aborted", "error")
+
+
+def test_out_of_memory_is_reported_and_the_kernel_goes_on(loaded):
+    answer = loaded.run("%%gpumem\nimport torch\nbig = torch.empty(20 << 30, device='cuda')")
+    assert answer.reply["status"] == "error"
+    assert "OutOfMemoryError" in answer.reply["ename"]
+    assert "out of memory" in answer.texts("display_data")[0]
+    assert loaded.run("%%gpumem -q\ntorch.ones(1, device='cuda')").reply["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("import asyncio\nawait asyncio.sleep(0, 'woke')", ["'woke'"]),
+        ("%%time\n40 + 2", ["42"]),
+        ("!echo hello", []),
+        ("7;", []),
+        ("'''a\n  b'''", ["'a\\n  b'"]),
+        ("get_ipython().run_cell('6 * 7')\n5", ["42", "5"]),
+    ],
+)
+def test_a_cell_shows_what_it_shows_without_the_mark(loaded, cell, expected):
+    plain, marked = loaded.run(cell), loaded.run(f"%%gpumem\n{cell}")
+    assert plain.reply["status"] == marked.reply["status"] == "ok"
+    assert marked.texts("execute_result") == plain.texts("execute_result") == expected
+    if "%%time" not in cell:
+        assert "".join(marked.texts("stream")) == "".join(plain.texts("stream"))
+    assert len(marked.texts("display_data")) == 1
+
+
+@pytest.mark.parametrize(
+    "wait", ["import time\ntime.sleep(60)", "import asyncio\nawait asyncio.sleep(60)"]
+)
+def test_an_interrupt_ends_cell_progress_and_measurement(loaded, wait):
+    interrupted = []
+
+    def interrupt(outputs):
+        if outputs[-1][0] == "update_display_data" and not interrupted:
+            interrupted.append(True)
+            loaded.manager.interrupt_kernel()
+
+    answer = loaded.run(
+        f"%%gpumem\nimport torch\nx = torch.ones(1 << 20, device='cuda')\n{wait}", interrupt
+    )
+    assert answer.reply["status"] == "error"
+    assert interrupted
+    ids = {
+        content["transient"]["display_id"]
+        for kind, content in answer.outputs
+        if content.get("transient")
+    }
+    assert len(ids) == 1  # one output follows the cell, and it answers to the cell
+    assert "4.00 MiB allocated" in answer.texts("display_data")[0]
+    assert answer.texts("update_display_data")[-1] == ""
+    assert "4.00 MiB" in answer.texts("display_data")[-1]
+    assert loaded.run("%%gpumem -q\n1").reply["status"] == "ok"
+
+
+def test_every_cell_shows_one_line(loaded):
+    loaded.run("%gpumem --on")
+    answer = loaded.run("import torch\ny = torch.ones(1 << 20, device='cuda')")
+    loaded.run("%gpumem --off")
+    lines = "".join(answer.texts("stream")).splitlines()
+    assert len(lines) == 1
+    assert "4.00 MiB" in lines[0]
+
+
+def test_options_complete_in_a_notebook(loaded):
+    content = loaded.client.complete("x = 1\n%gpumem --comp", reply=True, timeout=60)["content"]
+    assert "--compare" in content["matches"]
+    content = loaded.client.complete("%%gpumem --dev", reply=True, timeout=60)["content"]
+    assert "--device" in content["matches"]
+
+
+def test_a_wrong_option_runs_nothing(loaded):
+    answer = loaded.run("%%gpumem --nmae x\nran = True")
+    assert answer.reply["status"] == "error"
+    assert "--nmae" in answer.reply["evalue"]
+    assert "--name" in answer.reply["evalue"]
+    assert loaded.run("print('ran' in globals())").texts("stream") == ["False\n"]
