@@ -1,0 +1,141 @@
+"""What Python objects hold, and how a user writes it, told without running any of their code."""
+
+from __future__ import annotations
+
+import collections
+import keyword
+import types
+import weakref
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+_LEAVES: Final = (
+    *(object, type, type(None), type(...), bool, int, float, complex, str, bytes, bytearray, range),
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType),
+    *(types.CodeType, types.FrameType, types.TracebackType, types.GeneratorType, slice, property),
+    *(weakref.ref, memoryview, types.GenericAlias),
+)
+_LEAF_IDS: Final = frozenset(map(id, _LEAVES))
+_FOREIGN: Final = frozenset(
+    (
+        *("IPython", "ipykernel", "ipywidgets", "traitlets", "jupyter_client", "zmq", "tornado"),
+        *("numpy", "pandas", "pyarrow", "scipy", "sympy", "matplotlib", "PIL"),
+        *("logging", "threading", "asyncio", "concurrent", "multiprocessing", "pathlib", "re"),
+    )
+)
+"""Packages whose objects abound in notebooks and hold no tensors: not worth the walk."""
+
+_SNIFF: Final = 256
+"""A container that begins with so many numbers and strings is taken to hold nothing else."""
+
+_PLAIN_KEYS: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
+_LONGEST_KEY: Final = 80
+
+Found = Iterator[tuple[str, object]]
+
+
+def attribute(path: str, name: str) -> str:
+    """How to write the attribute `name` of what is written `path`."""
+    if name.isidentifier() and not keyword.iskeyword(name):
+        return f"{path}.{name}"
+    return f"getattr({path}, {name!r})"
+
+
+def is_leaf(thing: object) -> bool:
+    """Whether it certainly holds nothing (numbers, texts) or is not to be entered (functions)."""
+    return id(type(thing)) in _LEAF_IDS
+
+
+def fields(thing: object) -> dict[str, object]:
+    """The instance's own `__dict__`, without asking its class's `__getattr__`; empty if none."""
+    try:
+        found = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+class Contents:
+    """Lists what an object holds: (path, thing) for items first, then for attributes.
+
+    Reads items of built-in containers and `__dict__` or slots of all else, never a property. What
+    each type offers is remembered, so use one for many objects and let it go.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[int, tuple[tuple[str, Any], ...]] = {}
+
+    def of(self, thing: Any, path: str) -> Found:
+        """What `thing`, written `path`, holds. May raise whatever a changing container raises."""
+        kind = type(thing)
+        if issubclass(kind, _LEAVES[1:]) or kind.__module__.split(".")[0] in _FOREIGN:
+            return
+        held = fields(thing)
+        if issubclass(kind, dict):
+            yield from self._attributes(held, path)  # outputs.logits reads better than its item
+            yield from _entries(thing, path)
+        elif issubclass(kind, tuple):
+            yield from _elements(tuple.__iter__(thing), path, getattr(kind, "_fields", ()))
+        elif issubclass(kind, list):
+            yield from _elements(list.__iter__(thing), path)
+        elif issubclass(kind, collections.deque):
+            yield from _elements(collections.deque.__iter__(thing), path)
+        elif issubclass(kind, set):
+            yield from _elements(set.__iter__(thing), f"list({path})")
+        elif issubclass(kind, frozenset):
+            yield from _elements(frozenset.__iter__(thing), f"list({path})")
+        elif issubclass(kind, collections.UserDict) and isinstance(data := held.get("data"), dict):
+            yield from _entries(data, path)
+        if not issubclass(kind, dict):
+            yield from self._attributes(held, path)
+        yield from self._slotted(thing, kind, path)
+
+    def _attributes(self, held: dict[str, object], path: str) -> Found:
+        for name, value in list(held.items()):
+            if id(type(value)) not in _LEAF_IDS and type(name) is str:
+                yield attribute(path, name), value
+
+    def _slotted(self, thing: object, kind: type, path: str) -> Found:
+        slots = self._slots.get(id(kind))
+        if slots is None:
+            slots = self._slots[id(kind)] = tuple(_slots_of(kind))
+        for name, slot in slots:
+            try:
+                value = slot.__get__(thing)
+            except AttributeError:  # never assigned
+                continue
+            if id(type(value)) not in _LEAF_IDS:
+                yield attribute(path, name), value
+
+
+def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
+    for base in kind.__mro__:
+        own = base.__dict__
+        if "__slots__" in own:
+            for name, value in own.items():
+                if type(value) is types.MemberDescriptorType:
+                    yield name, value
+
+
+def _elements(values: Iterator[object], path: str, names: object = ()) -> Found:
+    labels = names if type(names) is tuple else ()
+    first = list(islice(values, _SNIFF))
+    rest = [] if _barren(first) else list(values)
+    for i, value in enumerate(first + rest):
+        if id(type(value)) not in _LEAF_IDS:
+            yield (f"{path}.{labels[i]}" if i < len(labels) else f"{path}[{i}]"), value
+
+
+def _entries(held: dict[object, object], path: str) -> Found:
+    if _barren(list(islice(dict.values(held), _SNIFF))):
+        return
+    for i, (key, value) in enumerate(list(dict.items(held))):
+        if id(type(value)) not in _LEAF_IDS:
+            text = repr(key) if id(type(key)) in _PLAIN_KEYS else ""
+            short = 0 < len(text) <= _LONGEST_KEY
+            yield (f"{path}[{text}]" if short else f"list({path}.values())[{i}]"), value
+
+
+def _barren(first: list[object]) -> bool:
+    return len(first) == _SNIFF and all(map(is_leaf, first))
