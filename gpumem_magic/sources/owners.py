@@ -35,9 +35,6 @@ class _Node(NamedTuple):
     kind: Kind = Kind.NAMED
 
 
-_Visit = Callable[[_Node], Iterable[_Node]]
-
-
 def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Locate) -> list[Owned]:
     """The owner of every storage on the device that `names` or `optimizers` lead to, each once.
 
@@ -88,6 +85,7 @@ class _Search:
         self._bookkeeping = frozenset(fields(torch.nn.Module()))
         self._optimizers: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Any] = {}  # keeps what it has seen, so that ids stay valid
+        # Plain functions: bound methods would be a cycle, and keep all this until a collection.
         self._visits: dict[int, _Visit] = {}
         self._deadline = time.perf_counter() + _SECONDS
 
@@ -114,21 +112,21 @@ class _Search:
         visit = self._visits.get(id(kind))
         if visit is None:
             visit = self._visits[id(kind)] = self._visitor(kind)
-        return visit(node)
+        return visit(self, node)
 
     def _visitor(self, kind: type) -> _Visit:
         torch = self._torch
         for base, visit in (
-            (torch.Tensor, self._tensor),
-            (torch.nn.Module, self._module),
-            (torch.optim.Optimizer, self._optimizer),
-            (torch.optim.lr_scheduler.LRScheduler, self._nothing),
-            (torch.optim.lr_scheduler.ReduceLROnPlateau, self._nothing),
-            (torch.amp.GradScaler, self._scaler),
+            (torch.Tensor, _Search._tensor),
+            (torch.nn.Module, _Search._module),
+            (torch.optim.Optimizer, _Search._optimizer),
+            (torch.optim.lr_scheduler.LRScheduler, _Search._nothing),
+            (torch.optim.lr_scheduler.ReduceLROnPlateau, _Search._nothing),
+            (torch.amp.GradScaler, _Search._scaler),
         ):
             if issubclass(kind, base):
                 return visit
-        return self._object
+        return _Search._object
 
     def _first_time(self, node: _Node) -> bool:
         if id(node.thing) in self._seen:
@@ -241,6 +239,9 @@ class _Search:
                     self._claims.claim(value, Kind.STATE, f"{place}[{entry!r}]", Via.NAME)
                 elif not is_leaf(value):
                     self._walk([_Node(value, f"{place}[{entry!r}]", 0, Kind.STATE)])
+
+
+_Visit = Callable[[_Search, _Node], Iterable[_Node]]
 
 
 def _counts(name: object, thing: object) -> bool:

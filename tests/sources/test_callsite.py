@@ -10,6 +10,9 @@ import pytest
 from gpumem_magic.events import Cell, Frame, Phase
 from gpumem_magic.sources.callsite import CellFiles, call_of, line_of, phase_of, unfold
 
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch._dynamo")  # the first optimizer would import it, which changes torch
+
 CELL = Cell("a\nb\nc", "cell.py", 5)
 OTHER = Cell("def step():\n    ...", "other.py", 2)
 CELLS = {"cell.py": CELL, "other.py": OTHER}
@@ -63,7 +66,6 @@ def test_phase(stack, phase):
 
 
 def test_phase_of_what_torchs_optimizers_really_do():
-    torch = pytest.importorskip("torch")
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from gpumem_magic.sources.callstacks import CallStacks
@@ -162,6 +164,8 @@ LINES = (
 # `seen` also holds the nested cell of %%capture; ask by number, the last of each
 QUESTION = f"""
 import json
+shell.events.unregister("pre_run_cell", before)
+shell.events.unregister("post_run_cell", after)
 places = [max(i for i, (cell, _) in enumerate(seen) if cell.number == n) for n in range(3, 9)]
 answer = json.dumps([told(r, p) for r, p in zip(({", ".join(RESULTS)}), places)])
 """
@@ -177,22 +181,11 @@ def check(answers, positions):
         assert answer["bottom"]
 
 
-def test_file_names_of_a_plain_shell(tmp_path, monkeypatch):
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
+def test_file_names_of_a_plain_shell(shell):
+    for cell in (*CELLS_RUN, QUESTION):
+        assert shell.run_cell(cell, store_history=True).success
 
-    config = Config()
-    config.HistoryManager.hist_file = ":memory:"
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=config)
-    try:
-        for cell in (*CELLS_RUN, QUESTION):
-            assert shell.run_cell(cell, store_history=True).success
-        check(json.loads(shell.user_ns["answer"]), range(3, 9))
-    finally:
-        shell.history_manager.end_session()
-        InteractiveShell.clear_instance()
+    check(json.loads(shell.user_ns["answer"]), range(3, 9))
 
 
 def test_file_names_of_a_kernel(tmp_path, monkeypatch):
@@ -216,20 +209,12 @@ def test_file_names_of_a_kernel(tmp_path, monkeypatch):
         kernel.shutdown_kernel(now=True)
 
 
-def test_a_cell_outside_history_has_no_number(tmp_path, monkeypatch):
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    config = Config()
-    config.HistoryManager.hist_file = ":memory:"
-    shell = InteractiveShell(config=config)
+def test_a_cell_outside_history_has_no_number(shell):
     shell.run_cell("hidden = 1", store_history=False)
     shell.run_cell("shown = 2", store_history=True)
     files = CellFiles(shell)
 
     by_source = {cell.source: cell for cell in files.cells().values()}
-    shell.history_manager.end_session()
 
     assert by_source["hidden = 1"].number is None
     assert by_source["shown = 2"].number == 1
