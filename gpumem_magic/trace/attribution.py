@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.events import Action, Phase, Recording
+from gpumem_magic.trace.nesting import Nesting, find_nesting, find_stretches
 from gpumem_magic.trace.stacks import Stacks
 
 
@@ -18,7 +20,8 @@ class Attribution:
     row: int64 row of Stacks that answers for the event. line: int32 line of the cell, 0 unknown.
     phase: int8, a Phase. step: int64, number of the uninterrupted stretch of one phase: one call of
     `backward()`, one step of an optimizer. run: int64, number of the uninterrupted stretch of one
-    line; events of no known line belong to the stretch they fall into.
+    line; events of no known line belong to the stretch they fall into. within: the same for each
+    line that called functions of the cell, which are then part of it. nesting: who called whom.
     """
 
     row: NDArray[np.int64]
@@ -26,6 +29,8 @@ class Attribution:
     phase: NDArray[np.int8]
     step: NDArray[np.int64]
     run: NDArray[np.int64]
+    within: Mapping[int, NDArray[np.int64]]
+    nesting: Nesting
 
 
 def attribute(recording: Recording, stacks: Stacks) -> Attribution:
@@ -45,7 +50,10 @@ def attribute(recording: Recording, stacks: Stacks) -> Attribution:
         parent = _first_of_step(step, known)[step[orphans]]
         row[orphans] = np.where(parent >= 0, row[parent], row[orphans])
     line = stacks.line[row]
-    return Attribution(row, line, phase, step, _runs(line))
+    nesting = find_nesting(recording.stacks, recording.cell.filename)
+    run = _stretches(line, line > 0)
+    within = {number: _stretches(rows[row], line > 0) for number, rows in nesting.items()}
+    return Attribution(row, line, phase, step, run, within, nesting)
 
 
 def _steps(recording: Recording, stacks: Stacks, phase: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -69,8 +77,10 @@ def _first_of_step(step: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray
     return first
 
 
-def _runs(line: NDArray[np.int32]) -> NDArray[np.int64]:
-    known = np.flatnonzero(line > 0)
-    begins = np.zeros(len(line), np.int64)
-    begins[known[1:]] = line[known][1:] != line[known][:-1]
-    return np.cumsum(begins)
+def _stretches(
+    state: NDArray[np.int32] | NDArray[np.bool_], known: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Number the stretches of one state; what is not known belongs to what came before it."""
+    moments = np.flatnonzero(known)
+    number = np.append(0, find_stretches(state[moments], np.zeros(len(moments), np.int64)) + 1)
+    return np.asarray(number[np.cumsum(known)], np.int64)

@@ -104,13 +104,17 @@ def _facts(attribution: Attribution, lives: Lives, no_stack: int) -> _Facts:
     step, run = np.append(attribution.step, -1), np.append(attribution.run, -1)
     ends = (birth < end) & (lives.death < end)
     born = np.where(birth == end, np.int8(Phase.FORWARD), phase[birth])
+    same_pass = run[birth] == run[lives.death]
+    for number, within in attribution.within.items():
+        stretch = np.append(within, -1)
+        same_pass |= (line[birth] == number) & (stretch[birth] == stretch[lives.death])
     return _Facts(
         row=row[birth],
         line=line[birth],
         born=born,
         freed=phase[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
-        same_pass=ends & (line[birth] > 0) & (run[birth] == run[lives.death]),
+        same_pass=ends & (line[birth] > 0) & same_pass,
     )
 
 

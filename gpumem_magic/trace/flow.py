@@ -48,6 +48,11 @@ class Flow:
     regions: tuple[Region, ...]
     places: Mapping[int, Place]
 
+    def loops(self, line: int) -> bool:
+        """Whether a loop or a comprehension repeats the line within its function."""
+        place = self.places.get(line)
+        return place is None or self.regions[place.region].repeats in _LOOPS
+
     def within(self, line: int, region: int) -> bool:
         """Whether the line runs in every pass of the region, perhaps several times."""
         place = self.places.get(line)
@@ -75,6 +80,7 @@ def read_flow(source: str) -> Flow | None:
 _MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)
 _ASSIGNED_MAGIC = re.compile(r"^([ \t]*[\w., ]+=[ \t]*)[%!].*$", re.MULTILINE)
 _INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+_LOOPS = (Repeats.LOOP, Repeats.INLINE)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOP = (ast.For, ast.AsyncFor, ast.While)
 _LEAVES = (ast.Break, ast.Continue, ast.Raise, ast.Yield, ast.YieldFrom, ast.Return)

@@ -12,6 +12,7 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.findings import Call, Line
 from gpumem_magic.trace.flow import read_flow
 from gpumem_magic.trace.levels import Levels
+from gpumem_magic.trace.nesting import Nesting, find_nesting, find_repeated, find_runs
 from gpumem_magic.trace.passes import count_passes
 from gpumem_magic.trace.stacks import Stacks
 from gpumem_magic.trace.visits import Visits
@@ -30,21 +31,48 @@ class _Sums:
         return allocated, freed, int(self.peak[rows].max())
 
 
+class _Counter:
+    """Counts passes; reads each source and each file's nesting once."""
+
+    def __init__(self, recording: Recording, stacks: Stacks) -> None:
+        self._recording = recording
+        self._stacks = stacks
+        files = {frame.filename for stack in recording.stacks for frame in stack}
+        cells = {**recording.cells, recording.cell.filename: recording.cell}
+        self._flows = {name: read_flow(cells[name].source) for name in files & cells.keys()}
+        self._repeated = find_repeated(recording.stacks, self._flows)
+        self._nesting: dict[str, Nesting] = {}
+
+    def count(self, cell: Cell, visits: Visits) -> dict[int, int]:
+        """How often each line of the cell ran, given its visits."""
+        raised = self._recording.error is not None
+        return count_passes(visits, self._flows.get(cell.filename), self._repeated, raised)
+
+    def count_in(self, cell: Cell, visits: Visits) -> dict[int, int]:
+        """How often each line of another cell ran during these visits to a line of this one."""
+        name = cell.filename
+        if name not in self._nesting:
+            self._nesting[name] = find_nesting(self._recording.stacks, name)
+        lines = [line if caller == cell else 0 for caller, line, _ in self._stacks.callers]
+        line = np.array([*lines, 0], np.int32)[self._stacks.caller[visits.row]]
+        run = find_runs(line, visits.row, visits.run, self._nesting[name])
+        return self.count(cell, replace(visits, line=line, run=run))
+
+
 def find_lines(
     recording: Recording, stacks: Stacks, attribution: Attribution, levels: Levels, visits: Visits
 ) -> tuple[Line, ...]:
     """Every line with at least one event, by number; number 0 has what no line can be named for."""
     sums = _sum_rows(recording.events, attribution, levels, len(stacks.line))
-    raised = recording.error is not None
-    flow = read_flow(recording.cell.source)
-    counts = count_passes(visits, flow, raised)
+    counter = _Counter(recording, stacks)
+    counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
     sorted_lines = visits.line[order]
     lines = []
     for number in np.unique(stacks.line[sums.peak >= 0]).tolist():
         rows = np.flatnonzero((stacks.line == number) & (sums.peak >= 0))
         begin, end = np.searchsorted(sorted_lines, [number, number + 1])
-        calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], raised)
+        calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], counter)
         allocated, freed, peak = sums.of(rows)
         source = _text(recording.cell, number)
         count = counts.get(number, 1)
@@ -53,7 +81,7 @@ def find_lines(
 
 
 def _find_calls(
-    rows: NDArray[np.int64], sums: _Sums, stacks: Stacks, visits: Visits, raised: bool
+    rows: NDArray[np.int64], sums: _Sums, stacks: Stacks, visits: Visits, counter: _Counter
 ) -> tuple[Call, ...]:
     """The functions of other cells that one line called, by their cell and line.
 
@@ -65,20 +93,13 @@ def _find_calls(
     for index in np.unique(callers[callers >= 0]).tolist():
         cell, number, function = stacks.callers[index]
         if cell not in counted:
-            inside = replace(visits, line=_lines_in(cell, stacks)[visits.row])
-            counted[cell] = count_passes(inside, read_flow(cell.source), raised)
+            counted[cell] = counter.count_in(cell, visits)
         allocated, freed, peak = sums.of(rows[callers == index])
         count = counted[cell].get(number, 1)
         text = _text(cell, number)
         net = allocated - freed
         calls.append(Call(cell.number, number, function, text, allocated, freed, net, peak, count))
     return tuple(sorted(calls, key=lambda call: (call.cell or 0, call.line)))
-
-
-def _lines_in(cell: Cell, stacks: Stacks) -> NDArray[np.int32]:
-    """By row of Stacks: the line of another cell that was running, 0 where none was."""
-    lines = [line if caller == cell else 0 for caller, line, _ in stacks.callers]
-    return np.array([*lines, 0], np.int32)[stacks.caller]
 
 
 def _text(cell: Cell, number: int) -> str:

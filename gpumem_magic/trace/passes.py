@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.trace.flow import Flow, Repeats
 from gpumem_magic.trace.visits import Visits
@@ -11,31 +12,45 @@ _LAGS_TRIED = 200  # repetitions inside one pass beyond which no period is looke
 _GLANCE = 64  # events compared before a whole run is
 
 
-def count_passes(visits: Visits, flow: Flow | None, raised: bool) -> dict[int, int]:
+def count_passes(
+    visits: Visits, flow: Flow | None, repeated: NDArray[np.bool_], raised: bool
+) -> dict[int, int]:
     """For each line how many times it ran.
 
-    raised: the cell failed, so the last line that allocated may not have got through.
+    repeated: for each row of Stacks, whether a loop may be what runs it. raised: the cell failed,
+    so the last line that allocated may not have got through.
     An uninterrupted run of events on a line is one pass, unless it may be a loop that no other line
     interrupts: then it is as many as its sequence of allocations repeats. Lines that the source
     always runs together ran equally often, whether or not each pass left an event.
     """
-    line = visits.line
-    starts = np.flatnonzero(np.diff(line, prepend=-1) | np.diff(visits.run, prepend=-1))
-    lines, runs = np.unique(line[starts], return_counts=True)
-    counts = {int(n): int(r) for n, r in zip(lines, runs, strict=True) if n > 0}
-    last = int(line[visits.word >= 0][-1]) if (visits.word >= 0).any() else 0
-    order = np.argsort(line, kind="stable")
-    ends = np.searchsorted(line[order], lines, side="right")
-    repeating = {n for n in counts if _may_repeat(n, counts, flow)}
-    begins = np.searchsorted(line[order], lines)
-    for number, begin, end in zip(lines.tolist(), begins, ends, strict=True):
-        if number in repeating:
-            passes = _repetitions(visits[order[begin:end]], raised and number == last)
-            counts[number] = max(counts[number], passes)
+    last = int(visits.line[visits.word >= 0][-1]) if (visits.word >= 0).any() else 0
+    by_line = _split(visits)
+    counts = {n: int(np.count_nonzero(np.diff(own.run))) + 1 for n, own in by_line.items()}
+    repeating = [
+        n
+        for n, own in by_line.items()
+        if _may_repeat(n, counts, flow, bool(repeated[own.row].any()))
+    ]
+    for number in repeating:
+        passes = _repetitions(by_line[number], raised and number == last)
+        counts[number] = max(counts[number], passes)
     return counts if flow is None else _together(counts, flow, raised)
 
 
-def _may_repeat(line: int, counts: dict[int, int], flow: Flow | None) -> bool:
+def _split(visits: Visits) -> dict[int, Visits]:
+    """The visits of each line, in order."""
+    order = np.argsort(visits.line, kind="stable")
+    lines = visits.line[order]
+    numbers = np.unique(lines[lines > 0])
+    begins = np.searchsorted(lines, numbers)
+    ends = np.searchsorted(lines, numbers, side="right")
+    return {
+        number: visits[order[begin:end]]
+        for number, begin, end in zip(numbers.tolist(), begins, ends, strict=True)
+    }
+
+
+def _may_repeat(line: int, counts: dict[int, int], flow: Flow | None, repeated: bool) -> bool:
     """Whether one run of events on the line may be several passes."""
     place = flow.places.get(line) if flow else None
     if flow is None or place is None:
@@ -43,8 +58,8 @@ def _may_repeat(line: int, counts: dict[int, int], flow: Flow | None) -> bool:
     repeats = flow.regions[place.region].repeats
     if repeats is Repeats.NEVER:
         return False
-    if repeats is Repeats.CALL and counts[line] > 1:
-        return False  # whoever calls it has events of its own in between
+    if repeats is Repeats.CALL and (counts[line] > 1 or not repeated):
+        return False  # whoever calls it has events of its own in between, or called it once
     return not any(flow.within(other, place.region) for other in counts if other != line)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpumem_magic.events import Action, Category, Phase, Recording
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.nesting import find_runs
 from gpumem_magic.trace.owners import CODE, Owners
 
 
@@ -18,7 +19,7 @@ class Visits:
     """The events of the lines of one source, in order: columns of equal length.
 
     line: its line, 0 for an event that only shows that another source's line ran in between.
-    row: the row of Stacks that answers for it. run: changes wherever something else ran.
+    row: the row of Stacks that answers for it. run: the number of its line's uninterrupted run.
     word: what happened, a number for each distinct allocating stack, -1 for what is no sign of a
     pass. fate: the same, and what became of the block: a pass may reach one stack several times,
     but seldom with the same fate. once: what an optimizer does, in the first pass often more.
@@ -54,14 +55,15 @@ def find_visits(
     events = recording.events
     moves = (events.action == Action.ALLOC) | (events.action == Action.FREE)
     moments = np.flatnonzero(moves & (attribution.line > 0))
+    line, row = attribution.line[moments], attribution.row[moments]
     block = lives.of_event[moments]
     regular = (events.action[moments] == Action.ALLOC) & (block >= 0)
     regular[regular] = kind[block[regular]] != CODE[Category.WORKSPACE]
     word = np.where(regular, events.stack[moments], -1).astype(np.int64)
     return Visits(
-        line=attribution.line[moments],
-        row=attribution.row[moments],
-        run=attribution.run[moments],
+        line=line,
+        row=row,
+        run=find_runs(line, row, np.zeros(len(moments), np.int64), attribution.nesting),
         word=word,
         fate=np.where(regular, _fates(recording, lives, owners, block), -1),
         once=attribution.phase[moments] == Phase.OPTIMIZER,

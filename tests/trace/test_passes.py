@@ -186,6 +186,43 @@ def test_a_function_of_the_cell_counts_its_calls(script, frames):
     assert counts(s.recording()) == {2: 20, 4: 20}
 
 
+def test_a_function_called_once_ran_once(script, frames):
+    """Its layers are built by one stack, and no loop is what repeats it."""
+    s = script("def build():\n  return Sequential(Linear(), Linear())\nnet = build()\n")
+    for i in range(4):
+        s.alloc(f"a{i}", 1024, 3, (*frames.moved, Frame("<cell>", 2, "build")))
+    assert counts(s.recording()) == {2: 1}
+
+
+def test_a_forward_that_a_container_repeats_is_counted(script, frames):
+    """A line that torch's Sequential calls may run many times for one statement of the cell."""
+    s = script("class Block(Module):\n  def forward(self, x):\n    return f(x)\ny = net(x)\n")
+    container = Frame("/lib/torch/nn/modules/container.py", 250, "forward")
+    way = frames.module()[1:]
+    for i in range(12):
+        s.alloc(f"a{i}", 1024, 4, (Frame("<cell>", 3, "forward"), *way, container, *way))
+    assert counts(s.recording()) == {3: 12}
+
+
+def test_a_line_still_runs_while_functions_of_the_cell_run_for_it(script, frames):
+    """Its own allocations come before the call and its frees after it: one pass, not two."""
+    source = "def train(x):\n  out = model(x)\n  out.backward()\nfor i in range(6):\n  train(f())\n"
+    s = script(source)
+
+    def inner(line, *deeper):
+        return (*deeper, Frame("<cell>", line, "train"))
+
+    for i in range(6):
+        s.alloc("x", 512, 5)
+        s.alloc("out", 1024, 5, inner(2, *frames.module()))
+        s.alloc(f"grad{i}", 2048, 5, inner(3, *frames.engine), Phase.BACKWARD)
+        s.free("out", 5, inner(3, *frames.engine), Phase.BACKWARD)
+        s.free("x", 5)
+    recording = s.recording()
+    assert counts(recording) == {2: 6, 3: 6, 5: 6}
+    assert build_trace(recording).at_peak[Category.TEMPORARY] == 512  # x died in its line's pass
+
+
 def test_lines_of_a_function_of_another_cell_are_counted_by_their_own_source(script, frames):
     source = "def train_step(x):\n    loss = model(x)\n    loss.backward()\n    optimizer.step()\n"
     s = script("for x in loader:\n    train_step(x)\n", {"<other>": Cell(source, "<other>", 3)})
