@@ -34,10 +34,11 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
     """Measure a block of a script: `with measure() as m: ...`, then `m.report`.
 
     name: what the report is called (default: the file and line of the block). device: as for
-    `%gpumem --device`; without a GPU the block runs on a virtual Tesla T4. The report is there also
-    when the block raises. Its lines are those of the file, or the notebook cell, that holds the
-    block. Raises ValueError for a device that does not exist, RuntimeError where there is none to
-    measure.
+    `%gpumem --device`; without a GPU the block runs on a virtual Tesla T4, in a notebook on the
+    device that %gpumem has chosen. The report is there also when the block raises; its lines are
+    those of the file, or the notebook cell, that holds the block. A block inside a measured cell or
+    block just runs: it is part of that one's report. Raises ValueError for a device that does not
+    exist, RuntimeError where none can be measured or the notebook has chosen another.
     """
 
     def __init__(self, name: str | None = None, device: str = "auto") -> None:
@@ -49,21 +50,30 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
     def report(self) -> Report:
         """The report of the most used device. Raises RuntimeError before the block has ended."""
         if not self.reports:
-            raise RuntimeError("there is no report yet: it is made when the `with` block ends")
+            raise RuntimeError(
+                "there is no report: it is made when the `with` block ends, and a block inside a "
+                "measured cell or block has none of its own"
+            )
         return self.reports[0]
 
     def __enter__(self) -> measure:
-        from gpumem_magic.sources import choose_source
+        from gpumem_magic.sources import ACTIVE, Active
         from gpumem_magic.sources.namespaces import names_of
 
         caller = sys._getframe(1)
-        source = choose_source(self.device)
-        if source is None:
-            raise RuntimeError(f"device {self.device!r} measures nothing; choose a card such as T4")
-        self._source, self._cell = source, _cell_of(caller)
-        self._name = self.name or _place(caller)
-        source.enter()
-        source.start(names_of(caller.f_globals))
+        self._outer = ACTIVE.get()
+        if self._outer is not None and self._outer.recording:
+            return self
+        if self._outer is not None and self.device != "auto":
+            raise RuntimeError("this notebook's device is chosen with %gpumem --device")
+        self._source = self._outer.source if self._outer else _open(self.device)
+        self._cell, self._name = _cell_of(caller), self.name or _place(caller)
+        try:
+            self._source.start(names_of(caller.f_globals))
+        except BaseException:
+            self._close()
+            raise
+        ACTIVE.set(Active(self._source, recording=True))
         return self
 
     def __exit__(
@@ -72,11 +82,31 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        from gpumem_magic.sources import ACTIVE
+
+        if self._outer is not None and self._outer.recording:
+            return
         try:
             self.reports = finish(self._source, self._cell, {}, error, self._name)
         finally:
+            ACTIVE.set(self._outer)
+            self._close()
+
+    def _close(self) -> None:
+        """Close what was opened for this block."""
+        if self._outer is None:
             self._source.leave()
             self._source.close()
+
+
+def _open(device: str) -> Source:
+    from gpumem_magic.sources import choose_source
+
+    source = choose_source(device)
+    if source is None:
+        raise RuntimeError(f"device {device!r} measures nothing; choose a card such as T4")
+    source.enter()
+    return source
 
 
 def _cell_of(frame: FrameType) -> Cell:

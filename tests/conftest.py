@@ -79,7 +79,7 @@ def changed(before, after):
 
 @pytest.fixture(autouse=True)
 def _nothing_outlives_the_test():
-    """No torch mode, patched attribute, allocator history, hook or thread of ours is left behind."""
+    """No torch mode, patched attribute, allocator history or thread of ours is left."""
     before = torch_attributes()
     yield
     assert torch_modes() == []
@@ -93,7 +93,7 @@ def _nothing_outlives_the_test():
 
 @pytest.fixture
 def shell():
-    """A fresh shell; in the end the extension is unloaded, and must have left nothing."""
+    """A fresh shell; at the end the extension is unloaded, and must leave nothing."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 

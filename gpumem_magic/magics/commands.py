@@ -6,7 +6,7 @@ from pathlib import Path
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.display import show_report, tell
+from gpumem_magic.magics.display import show_report, show_text, tell
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.options import Action
 from gpumem_magic.units import format_bytes
@@ -71,7 +71,7 @@ def _device(monitor: Monitor, name: str | None = None) -> None:
 
 
 def _history(monitor: Monitor) -> None:
-    show_report(monitor.shell, monitor.history)
+    show_text(monitor.shell, monitor.history)
 
 
 def _show(monitor: Monitor, number: str) -> None:
@@ -79,7 +79,7 @@ def _show(monitor: Monitor, number: str) -> None:
 
 
 def _compare(monitor: Monitor, before: str, after: str) -> None:
-    show_report(monitor.shell, monitor.history.compare(int(before), int(after)))
+    show_text(monitor.shell, monitor.history.compare(int(before), int(after)))
 
 
 def _save(monitor: Monitor, path: str) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from gpumem_magic.magics.options import Request
-from gpumem_magic.renderers.text import summary_line
+from gpumem_magic.renderers import mimebundle
+from gpumem_magic.renderers.text import report_text, summary_line
 from gpumem_magic.report import Report
+
+
+class Text(Protocol):
+    """What can be shown in a notebook as it is, and in a terminal as text."""
+
+    def text(self) -> str:
+        """The whole of it in 80 columns."""
 
 
 def show(
@@ -24,13 +32,26 @@ def show(
             show_report(shell, report, plot and request.plot)
 
 
-def show_report(shell: InteractiveShell, report: Any, plot: bool = True) -> None:
-    """Show a report, a comparison or a history; the figure only where `plot`."""
-    formatter = shell.display_formatter
-    if formatter is None or "text/html" not in formatter.active_types:
-        tell(report.text())  # a terminal needs no figure, and so no matplotlib
+def show_report(shell: InteractiveShell, report: Report, plot: bool) -> None:
+    """Show a report in full, the figure only if `plot`."""
+    if is_rich(shell):
+        display(mimebundle(report, plot), raw=True)  # type: ignore[no-untyped-call]
     else:
-        display(report)  # type: ignore[no-untyped-call]
+        tell(report_text(report))  # a terminal needs no figure, and so no matplotlib
+
+
+def show_text(shell: InteractiveShell, found: Text) -> None:
+    """Show a history or a comparison."""
+    if is_rich(shell):
+        display(found)  # type: ignore[no-untyped-call]
+    else:
+        tell(found.text())
+
+
+def is_rich(shell: InteractiveShell) -> bool:
+    """Whether HTML is shown."""
+    formatter = shell.display_formatter
+    return formatter is not None and "text/html" in formatter.active_types
 
 
 def tell(text: str) -> None:

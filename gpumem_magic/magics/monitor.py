@@ -17,7 +17,7 @@ from gpumem_magic.magics.progress import Progress
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.measure import finish
 from gpumem_magic.report import Report
-from gpumem_magic.sources import Source, choose_source, other_accelerator
+from gpumem_magic.sources import ACTIVE, Active, Source, choose_source, other_accelerator
 from gpumem_magic.sources.callsite import CellFiles
 from gpumem_magic.sources.namespaces import names_of
 
@@ -69,11 +69,13 @@ class Monitor:
             self._inside = True
             if self.source is not None:
                 self.source.enter()
+                ACTIVE.set(Active(self.source, recording=False))
 
     def leave(self) -> None:
         """End what `enter` began."""
         if self._inside:
             self._inside = False
+            ACTIVE.set(None)
             if self.source is not None:
                 self.source.leave()
 
@@ -86,6 +88,7 @@ class Monitor:
             return False
         self.source.start(names_of(self.shell.user_ns))
         self.measuring = True
+        ACTIVE.set(Active(self.source, recording=True))
         if not request.quiet:
             self._follow(self.source)
         return True
@@ -93,6 +96,8 @@ class Monitor:
     def stop(self, request: Request, cell: Cell, error: BaseException | None) -> tuple[Report, ...]:
         """End what `start` began; put its reports into the history, a file, a variable."""
         self.measuring = False
+        if self.source is not None:
+            ACTIVE.set(Active(self.source, recording=False))
         progress, self._progress = self._progress, None
         if progress is not None:
             progress.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpumem_magic.events import Cell, Device, Recording
@@ -41,6 +43,18 @@ class Source(Protocol):
         """Restore everything that the source replaced."""
 
 
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The source that acts on the code running now, and whether it records that code."""
+
+    source: Source
+    recording: bool
+
+
+ACTIVE: ContextVar[Active | None] = ContextVar("gpumem_magic.active", default=None)
+"""Set around code that runs on a source, so that a measurement inside it finds that source."""
+
+
 def choose_source(name: str = "auto") -> Source | None:
     """The source for a device's name: auto, cuda, cuda:1, a card ("T4"), a size ("24GiB") or off.
 
@@ -55,8 +69,8 @@ def choose_source(name: str = "auto") -> Source | None:
         from gpumem_magic.sources.cuda import CudaSource
 
         return CudaSource(int(name[5:]) if ":" in name else None)
-    from gpumem_magic.sources.virtual import VirtualSource
     from gpumem_magic.sources.virtual.catalog import lookup
+    from gpumem_magic.sources.virtual.source import VirtualSource
 
     return VirtualSource(lookup(DEFAULT_MODEL if name == "auto" else name))
 
