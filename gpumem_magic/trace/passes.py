@@ -97,9 +97,10 @@ def _period(run: Visits, unfinished: bool) -> int:
         word, fate = run.word[skipped:], run.fate[skipped:]
         lags = len(word) - 1 - np.flatnonzero(word[:-1] == word[-1])[::-1]
         for lag in lags[lags <= len(word) // 2][:_LAGS_TRIED].tolist():
+            glance = min(_GLANCE, len(word) - lag)
             settled = max(len(word) - lag * (1 + unfinished), 0)
             if (
-                np.array_equal(word[-_GLANCE:][lag:], word[-_GLANCE:][:-lag])
+                np.array_equal(word[-glance:], word[-glance - lag : -lag])
                 and np.array_equal(word[lag:], word[:-lag])
                 and np.array_equal(fate[lag:settled], fate[: max(settled - lag, 0)])
             ):
