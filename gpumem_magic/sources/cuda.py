@@ -19,6 +19,7 @@ from gpumem_magic.sources.device import (
 from gpumem_magic.sources.failures import (
     device_of,
     find_failure,
+    one_line,
     out_of_memory,
     outside_allocator,
 )
@@ -181,7 +182,7 @@ class CudaSource:
             cells=ended.cells,
             failure=find_failure(message or "", columns, rules) if failed else None,
             retries=_grown(before.retries, after.retries),
-            error=None if ended.error is None else _one_line(ended.error),
+            error=None if ended.error is None else one_line(ended.error),
             complete=not capture.dropped,
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, after),
@@ -231,7 +232,3 @@ def _unread(counters: Counters) -> Reading:
 def _grown(before: int, after: int) -> int:
     """How much a counter grew; the cell may have reset it."""
     return after - before if after >= before else after
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -83,3 +83,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def one_line(error: BaseException) -> str:
+    """The error's class and the first line of its text."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -27,12 +27,20 @@ _CUBLAS_SIZES = (
 
 
 class OwnerWatch:
-    """Collects owners at moments that someone else chooses. Keeps no reference to what it saw."""
+    """Collects owners at moments that someone else chooses. Keeps no reference to what it saw.
 
-    def __init__(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
+    locate: the address of a tensor's block, None where it has none; by default that of CUDA.
+    """
+
+    def __init__(
+        self,
+        namespaces: Callable[[], Mapping[str, Any]],
+        locate: Callable[[torch.Tensor], int | None] | None = None,
+    ) -> None:
         self.seen: list[tuple[int, tuple[Owned, ...]]] = []
         self.failure: str | None = None
         self._namespaces = namespaces
+        self._locate = locate or address_of
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kinds: set[str] = set()
         self._began = time.perf_counter()
@@ -51,7 +59,7 @@ class OwnerWatch:
             return
         self._kinds.add(kind)
         try:
-            owned = tuple(scan(self._namespaces(), tuple(self._optimizers), address_of))
+            owned = tuple(scan(self._namespaces(), tuple(self._optimizers), self._locate))
             self.seen.append((mark(), owned))
         except Exception as error:  # whatever user objects do when looked at: their cell goes on
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."

@@ -50,13 +50,22 @@ class Settings:
     memory_fraction: float = 1.0
 
     @classmethod
-    def parse(cls, text: str) -> Settings:
+    def parse(cls, text: str, previous: Settings | None = None) -> Settings:
         """The settings that `text` ("max_split_size_mb:128,expandable_segments:True") stands for.
 
+        `previous`: the settings in force, when they are changed in a running process. As in PyTorch
+        the options of rounding, splitting and garbage collection that `text` leaves out are then the
+        default again, and the others stay.
         Raises ValueError for what PyTorch rejects, and for `backend:cudaMallocAsync`, which is
         another allocator than the one simulated here.
         """
-        settings = cls()
+        kept = previous or cls()
+        settings = cls(
+            max_non_split_rounding=kept.max_non_split_rounding,
+            expandable_segments=kept.expandable_segments,
+            large_segment_size=kept.large_segment_size,
+            memory_fraction=kept.memory_fraction,
+        )
         for key, value in _options(text):
             settings = _apply(settings, key, value)
         return settings

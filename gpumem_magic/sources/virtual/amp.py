@@ -1,0 +1,236 @@
+"""torch.autocast("cuda"): CUDA's operator lists and its weight cache, applied to device tensors only."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.storages import Storages
+
+_KEY = "AutocastCPU"  # the key that C++ sees for device tensors, which are host tensors to it
+
+_LOWER_PRECISION = frozenset(
+    "_convolution _scaled_dot_product_flash_attention _thnn_fused_gru_cell _thnn_fused_lstm_cell "
+    "addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d "
+    "conv_transpose2d conv_transpose3d convolution cudnn_convolution cudnn_convolution_transpose "
+    "einsum gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell matmul mm mv prelu "
+    "rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention".split()
+)
+"""AT_FORALL_LOWER_PRECISION_FP of ATen/autocast_mode.h, and CUDA's own additions to it."""
+
+_PROMOTE = frozenset(
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
+)
+"""AT_FORALL_PROMOTE of ATen/autocast_mode.h."""
+
+_FLOAT32_BY_DTYPE = frozenset(
+    "prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum".split()
+)
+"""AT_FORALL_FP32_SET_OPT_DTYPE: they are given dtype=float32 rather than a converted input."""
+
+_NORM_WITH_DTYPE = {"norm.Scalar": "ScalarOpt_dtype", "norm.ScalarOpt_dim": "ScalarOpt_dim_dtype"}
+"""AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE: the overload that takes a dtype."""
+
+
+class Autocast:
+    """Autocast for the device.
+
+    While the user has autocast on for "cuda" it is also on for "cpu" in C++, and the kernels that
+    stand there then apply CUDA's lists to device tensors and leave host tensors to the user's own
+    setting. Which operators have a list entry is asked of torch itself.
+    """
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._host_enabled = False
+        self._library: Any = None
+        self._cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._enabled: Callable[..., bool] = torch.is_autocast_enabled
+
+    def install(self, patches: Patches) -> None:
+        """Follow the switches that torch.autocast turns."""
+        enabled, set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
+        clear_cache = torch.clear_autocast_cache
+        self._enabled = enabled
+        self._host_enabled = enabled("cpu")
+
+        def set_autocast_enabled(*args: Any) -> None:
+            device, on = args if len(args) == 2 else ("cuda", *args)
+            set_enabled(device, on)
+            if device == "cpu":
+                self._host_enabled = on
+            elif device == "cuda" and on:
+                self._register()
+            set_enabled("cpu", self._host_enabled or enabled("cuda"))
+
+        def is_autocast_enabled(*args: Any) -> bool:
+            return self._host_enabled if args == ("cpu",) else enabled(*args)
+
+        def clear_autocast_cache() -> None:
+            self._cache.clear()
+            clear_cache()
+
+        patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
+        patches.set(torch, "is_autocast_enabled", is_autocast_enabled)
+        patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
+
+    def remove(self) -> None:
+        """Take the kernels out again; autocast for the host stays as the user has set it."""
+        self._cache.clear()
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+
+    def _register(self) -> None:
+        if self._library is not None:
+            return
+        self._library = torch.library.Library("aten", "IMPL")
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
+            for name in torch._C._dispatch_get_all_op_names():
+                if not name.startswith("aten::"):
+                    continue
+                on_host, on_cuda = has_kernel(name, _KEY), has_kernel(name, "AutocastCUDA")
+                if on_host or on_cuda:
+                    kernel = self._kernel(name.removeprefix("aten::"), on_host, on_cuda)
+                    self._library.impl(name.removeprefix("aten::"), kernel, _KEY)
+
+    def _kernel(self, name: str, on_host: bool, on_cuda: bool) -> Callable[..., Any]:
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        original = _original(operator) if on_host else None
+        cast = self._cast(name, packet) if on_cuda else _unchanged
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if self._enabled("cuda") and any(self._on_device(a) for a in (*args, *kwargs.values())):
+                with torch._C._ExcludeDispatchKeyGuard(
+                    torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+                ):
+                    return cast(operator, args, kwargs)
+            if original is not None and self._host_enabled:
+                return original(*args, **kwargs)
+            with torch._C._ExcludeDispatchKeyGuard(
+                torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+            ):
+                return operator(*args, **kwargs)
+
+        return kernel
+
+    def _cast(self, name: str, packet: str) -> Callable[..., Any]:
+        if name in _NORM_WITH_DTYPE:
+            return functools.partial(_norm_in_float32, _NORM_WITH_DTYPE[name])
+        if packet in _FLOAT32_BY_DTYPE:
+            return self._float32_by_dtype
+        if packet in _LOWER_PRECISION:
+            return lambda op, a, k: self._converted(op, a, k, torch.get_autocast_dtype("cuda"))
+        if packet in _PROMOTE:
+            return lambda op, a, k: self._converted(op, a, k, self._widest(a, k))
+        if packet == "binary_cross_entropy":
+            return _refuse_binary_cross_entropy
+        return lambda op, a, k: self._converted(op, a, k, torch.float32)
+
+    def _on_device(self, value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return any(self._on_device(item) for item in value)
+        return isinstance(value, torch.Tensor) and value in self._storages
+
+    def _converted(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype
+    ) -> Any:
+        return operator(
+            *(self._to(a, dtype) for a in args),
+            **{k: self._to(v, dtype) for k, v in kwargs.items()},
+        )
+
+    def _to(self, value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._to(item, dtype) for item in value)
+        if not self._eligible(value) or value.dtype is dtype:
+            return value
+        cached = (
+            dtype is torch.get_autocast_dtype("cuda")
+            and value.dtype is torch.float32
+            and value.requires_grad
+            and value.is_leaf
+            and not value._is_view()
+            and torch.is_autocast_cache_enabled()
+        )
+        if not cached:
+            return torch.ops.aten._to_copy(value, dtype=dtype)
+        if id(value) not in self._cache:
+            self._cache[id(value)] = value, torch.ops.aten._to_copy(value, dtype=dtype)
+        return self._cache[id(value)][1]
+
+    def _eligible(self, value: Any) -> bool:
+        return (
+            isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+            and value.dtype is not torch.float64
+            and value in self._storages
+        )
+
+    def _widest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
+        values: list[Any] = []
+        for value in (*args, *kwargs.values()):
+            values.extend(value if isinstance(value, (list, tuple)) else [value])
+        dtypes = {value.dtype for value in values if self._eligible(value)}
+        return torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
+
+    def _float32_by_dtype(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        names = [a.name for a in operator._schema.arguments]
+        given = kwargs.get("dtype") is not None or (
+            "dtype" in names[: len(args)] and args[names.index("dtype")] is not None
+        )
+        if given or not self._eligible(args[0]):
+            return operator(*args, **kwargs)
+        if "dtype" in names[: len(args)]:
+            args = args[: names.index("dtype")]
+        return operator(*args, **{**kwargs, "dtype": torch.float32})
+
+
+def _original(operator: Any) -> Callable[..., Any] | None:
+    """The kernel that torch has for host tensors; torch before 2.9 cannot hand it out."""
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+        return None
+    kernel = get_kernel(operator, _KEY)
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+        torch._C.DispatchKey.CPU
+    )
+    return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
+
+
+def _unchanged(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return operator(*args, **kwargs)
+
+
+def _norm_in_float32(
+    overload: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    with_dtype = getattr(torch.ops.aten.norm, overload)
+    names = [a.name for a in operator._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return with_dtype(
+        *(given.get(a.name, a.default_value) for a in operator._schema.arguments),
+        dtype=torch.float32,
+    )
+
+
+def _refuse_binary_cross_entropy(
+    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    raise RuntimeError(
+        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+        "safe to autocast."
+    )

@@ -1,0 +1,102 @@
+"""The allocator's events of one cell, collected while it runs, each with the Python stack that caused it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from gpumem_magic.events import Action, Events, Failure, Phase, Stack
+from gpumem_magic.sources.callsite import phase_of
+from gpumem_magic.sources.callstacks import CallStacks
+from gpumem_magic.sources.virtual.gpu import VirtualGPU
+
+_Row = tuple[int, int, int, int, int, bool, float]
+"""action, address, size, requested, index of the stack, in backward, time"""
+
+
+class EventLog:
+    """The allocator's events of one cell, each with the Python stack that caused it."""
+
+    def __init__(self, gpu: VirtualGPU) -> None:
+        self._gpu = gpu
+        self._rows: list[_Row] = []
+        self._stacks = CallStacks()
+        self._clock = 0.0
+        self._refusal: Failure | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def begin(self) -> None:
+        """Listen to the allocator from here on."""
+        self._stacks.begin(sys._getframe(1))
+        self._clock = time.perf_counter()
+        self._gpu.allocator.on_event = self._hear
+
+    def end(self) -> float:
+        """Stop listening; the seconds since `begin`."""
+        self._gpu.allocator.on_event = None
+        self._stacks.end()
+        return time.perf_counter() - self._clock
+
+    def _hear(self, action: int, address: int, size: int, requested: int) -> None:
+        if action == Action.OOM:
+            self._refusal = self._refused(requested)
+        self._rows.append(
+            (
+                action,
+                address,
+                size,
+                requested,
+                self._stacks.capture(sys._getframe(1)),
+                torch._C._current_graph_task_id() != -1,
+                time.perf_counter() - self._clock,
+            )
+        )
+
+    def _refused(self, requested: int) -> Failure:
+        allocator = self._gpu.allocator
+        free = [b.size for s in allocator.snapshot() for b in s.blocks if b.state == "inactive"]
+        operator = self._gpu.tracker.operator
+        return Failure(
+            requested=requested,
+            segment=None,
+            device_free=allocator.driver.free,
+            position=len(self._rows),
+            stack=self._stacks.capture(sys._getframe(2)),
+            phase=Phase.BACKWARD if torch._C._current_graph_task_id() != -1 else Phase.FORWARD,
+            op=operator and f"aten.{operator}",
+            message="",
+            reserved_free=sum(free),
+            largest_free=max(free, default=0),
+        )
+
+    def failure(self, message: str) -> Failure | None:
+        """The last refusal, if there was one, with the text of its error."""
+        segment = self._gpu.storages.refused_segment
+        return self._refusal and replace(self._refusal, message=message, segment=segment)
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """The distinct stacks of all events."""
+        return self._stacks.stacks()
+
+    def events(self, stacks: tuple[Stack, ...]) -> Events:
+        """The events as columns."""
+        columns = zip(*self._rows, strict=True) if self._rows else ((),) * 7
+        action, address, size, requested, stack, backward, moment = columns
+        index = np.array(stack, np.int32)
+        phases = np.array([phase_of(s) for s in stacks], np.int8)
+        phase = phases[index] if len(phases) else np.zeros(0, np.int8)
+        return Events(
+            action=np.array(action, np.int8),
+            address=np.array(address, np.int64),
+            size=np.array(size, np.int64),
+            requested=np.array(requested, np.int64),
+            stack=index,
+            phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
+            time=np.array(moment, np.float64),
+        )

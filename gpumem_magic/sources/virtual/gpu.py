@@ -1,0 +1,140 @@
+"""The virtual GPU: a card of the catalog, simulated on the host; switching it on and off leaves no trace."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import overrides
+from torch.utils import _python_dispatch
+
+from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
+from gpumem_magic.sources.virtual.amp import Autocast
+from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.cuda_api import CudaApi
+from gpumem_magic.sources.virtual.facade import DEVICE, Facade, TensorMethods
+from gpumem_magic.sources.virtual.kernels import Kernels
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.random import DeviceRandom, device_generator, generator_class
+from gpumem_magic.sources.virtual.reductions import Processors
+from gpumem_magic.sources.virtual.scratch import ScratchMemory
+from gpumem_magic.sources.virtual.settings import Settings
+from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.tracker import Tracker
+
+
+class VirtualGPU:
+    """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the code
+    that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment by
+    default. Raises ValueError for settings that torch would refuse.
+    """
+
+    def __init__(self, model: GPUModel, settings: Settings | None = None) -> None:
+        self.model = model
+        driver = SimulatedDriver(model.total, context=model.context)
+        self.allocator = CachingAllocator(driver, settings or Settings.from_environment())
+        self.storages = Storages(self.allocator)
+        self._random = DeviceRandom(device_generator())
+        processors = Processors.of(model.multiprocessors, model.capability)
+        self.scratch = ScratchMemory(self.storages, processors, model.capability)
+        self.tracker = Tracker(self.storages, self.scratch, self._random)
+        self._facade = Facade(self.storages)
+        self._patches = Patches()
+        self._kernels = Kernels(self.storages, self.tracker, model.capability)
+        self._autocast = Autocast(self.storages)
+        self.is_on = False
+
+    def switch_on(self) -> None:
+        """Replace what user code calls; nothing is tracked before `enter`."""
+        if self.is_on:
+            return
+        self.is_on = True
+        try:
+            TensorMethods(self.storages).install(self._patches)
+            CudaApi(self.model, self.storages, self.scratch, self._random).install(self._patches)
+            self._patches.set(torch, "Generator", generator_class())
+            self._patches.set(
+                torch._C,
+                "_group_tensors_by_device_and_dtype",
+                self._grouped(torch._C._group_tensors_by_device_and_dtype),
+            )
+            run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+            self._patches.set(
+                torch.autograd, "_engine_run_backward", self._facade.also_in(run_backward)
+            )
+            self._replace_compile()
+            self._autocast.install(self._patches)
+            self._kernels.install()
+        except BaseException:
+            self.switch_off()
+            raise
+
+    def switch_off(self) -> None:
+        """Restore torch as it was. Tensors that were on the card are host tensors from then on."""
+        self.leave()
+        self._kernels.remove()
+        self._autocast.remove()
+        self._patches.restore()
+        self.is_on = False
+
+    def enter(self) -> None:
+        """Track this thread's operators from here on."""
+        self._facade.__enter__()
+        self._facade.is_entered = True
+        self.tracker.__enter__()
+
+    def leave(self) -> None:
+        """Stop tracking; modes that user code has left open above stay open."""
+        self._facade.is_entered = False
+        _leave(self.tracker, _python_dispatch._get_current_dispatch_mode_stack(), _python_dispatch)
+        _leave(self._facade, overrides._get_current_function_mode_stack(), overrides)
+
+    def __enter__(self) -> VirtualGPU:
+        self.switch_on()
+        self.enter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.leave()
+        self.switch_off()
+
+    def _grouped(self, grouped_by_torch: Any) -> Any:
+        """torch groups tensors by the device that C++ sees; answer with the one that users see."""
+
+        def grouped(tensors: Any, with_indices: bool = False) -> Any:
+            groups = grouped_by_torch(tensors, with_indices)
+            return {
+                (DEVICE if _first(lists) in self.storages else device, dtype): (lists, indices)
+                for (device, dtype), (lists, indices) in groups.items()
+            }
+
+        return grouped
+
+    def _replace_compile(self) -> None:
+        told = []
+
+        def compile(model: Any = None, **options: Any) -> Any:
+            if not told:
+                told.append(True)
+                warnings.warn("torch.compile runs eagerly on the virtual GPU", stacklevel=2)
+            return model if model is not None else lambda function: function
+
+        self._patches.set(torch, "compile", compile)
+        self._patches.set(torch.nn.Module, "compile", lambda module, **options: compile(module))
+
+
+def _first(lists: Any) -> torch.Tensor:
+    return next(tensor for tensor in lists[0] if tensor is not None)
+
+
+def _leave(mode: Any, stack: list[Any], module: Any) -> None:
+    """Take `mode` off torch's stack of modes, from wherever it is in it."""
+    if mode not in stack:
+        return
+    above = stack[stack.index(mode) + 1 :]
+    for _ in above:
+        module._pop_mode()
+    mode.__exit__(None, None, None)
+    for other in above:
+        module._push_mode(other)

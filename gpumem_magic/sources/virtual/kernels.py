@@ -1,0 +1,86 @@
+"""Where CUDA's operators are others than the CPU's: registered above autograd, for device tensors only."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.attention import attend, choose_attention
+from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.tracker import Tracker
+
+_KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
+
+
+class Kernels:
+    """Replacements of whole operators while the virtual GPU is on; host tensors keep what they had."""
+
+    def __init__(self, storages: Storages, tracker: Tracker, capability: tuple[int, int]) -> None:
+        self._storages = storages
+        self._tracker = tracker
+        self._capability = capability
+        self._library: Any = None
+
+    def install(self) -> None:
+        """Register them with torch."""
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
+            self._impl("dropout", self._dropout)
+            self._impl("scaled_dot_product_attention", self._attention)
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+
+    def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
+        composite = getattr(torch.ops.aten, name).default
+
+        def choose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if tensor in self._storages and not self._tracker.is_suspended:
+                return kernel(tensor, *args, **kwargs)
+            return composite.decompose(tensor, *args, **kwargs)
+
+        self._library.impl(name, choose, _KEY)
+
+    def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in native/Dropout.cpp)."""
+        if not (train and 0 < p < 1 and tensor.numel()):
+            decomposed: torch.Tensor = torch.ops.aten.dropout.default.decompose(tensor, p, train)
+            return decomposed
+        dropped: torch.Tensor = torch.ops.aten.native_dropout(tensor, p, True)[0]
+        return dropped
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        choice = choose_attention(query, key, value, attn_mask, enable_gqa, self._capability)
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        if choice is None:
+            out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, **options
+            )[0]
+            return out
+        return attend(
+            self._storages,
+            self._tracker,
+            choice,
+            (query, key, value),
+            attn_mask,
+            (dropout_p, is_causal),
+            options,
+        )

@@ -1,0 +1,141 @@
+"""What operators take on a GPU besides their results: workspaces that stay, buffers that go at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
+from gpumem_magic.sources.virtual.storages import Storages
+
+Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
+"""Called with an operator's arguments once its results are placed."""
+
+_CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
+_REDUCTIONS = frozenset(
+    "sum mean prod amax amin max min nansum norm linalg_vector_norm all any std var std_mean var_mean".split()
+)
+_WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
+_LOSSES = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"})
+
+CUBLAS_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
+"""Bytes: ":4096:2:16:8", the default of at::cuda::getChosenWorkspaceSize below capability 9.0."""
+
+CUBLAS_WORKSPACE_HOPPER = 4096 * 1024 * 8
+"""Bytes: the default of getChosenWorkspaceSize from capability 9.0 on."""
+
+CUBLASLT_WORKSPACE = 1024 * 1024
+"""Bytes: the default of CUBLASLT_WORKSPACE_SIZE (in KiB there)."""
+
+
+def cublas_workspace_size(capability: tuple[int, int], config: str | None = None) -> int:
+    """Bytes of one cuBLAS workspace; `config` is CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
+    if config == ":0:0":
+        return 0
+    pairs = re.findall(r":(\d+):(\d+)", config or "")
+    if pairs:
+        return sum(int(size) * 1024 * int(count) for size, count in pairs)
+    return CUBLAS_WORKSPACE_HOPPER if capability[0] >= 9 else CUBLAS_WORKSPACE
+
+
+class ScratchMemory:
+    """The scratch memory of one device.
+
+    cuBLAS and cuBLASLt take one workspace per handle and stream and keep it (torch up to 2.14); the
+    thread that runs backward on a GPU has a handle of its own. `held` maps these to addresses.
+    """
+
+    def __init__(
+        self, storages: Storages, processors: Processors, capability: tuple[int, int]
+    ) -> None:
+        self._storages = storages
+        self._processors = processors
+        self._cublas_size = cublas_workspace_size(
+            capability, os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+        )
+        kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+        self._cublaslt_size = int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
+        self.held: dict[tuple[str, bool, int], int] = {}
+
+    def of(self, operator: str) -> Scratch | None:
+        """What takes the scratch memory of this operator (its name without "aten::"); None: none."""
+        if operator in ("addmm", "_addmm_activation"):
+            return self._addmm
+        if operator in _CUBLAS:
+            return lambda args, kwargs: self._hold("cuBLAS workspace", self._cublas_size)
+        if operator in _REDUCTIONS:
+            welford = operator in _WELFORD
+            return lambda args, kwargs: self._reduce(args[0], _dims(args, kwargs), welford)
+        if operator in _LOSSES:
+            return self._loss
+        if operator == "convolution_backward":
+            return self._convolution_backward
+        return None
+
+    def clear(self) -> None:
+        """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
+        for address in self.held.values():
+            self._storages.release(address)
+        self.held.clear()
+
+    def _hold(self, library: str, size: int) -> None:
+        key = library, torch._C._current_graph_task_id() != -1, self._storages.stream
+        if key not in self.held:
+            self.held[key] = self._storages.malloc(size)
+
+    def _take(self, *sizes: int) -> None:
+        """Blocks that live only while the operator runs."""
+        addresses = []
+        try:
+            for size in sizes:
+                addresses.append(self._storages.malloc(size))
+        finally:
+            for address in reversed(addresses):
+                self._storages.release(address)
+
+    def _addmm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._hold("cuBLAS workspace", self._cublas_size)
+        bias, _, weight = args[:3]
+        fused_bias = bias.dim() == 1 and min(weight.shape) > 1 and kwargs.get("beta", 1) == 1
+        if (
+            fused_bias and weight.is_floating_point()
+        ):  # isInputCompliesAddmmCudaLt in native/cuda/Blas.cpp
+            self._hold("cuBLASLt workspace", self._cublaslt_size)
+
+    def _reduce(self, tensor: torch.Tensor, dims: Any, welford: bool) -> None:
+        accumulator = 1 if tensor.dtype is torch.bool else max(4, tensor.dtype.itemsize)
+        self._take(
+            *reduction_buffers(
+                tensor.shape,
+                tensor.stride(),
+                range(tensor.dim()) if not dims else dims,
+                4 * accumulator if welford else accumulator,
+                self._processors,
+                vector=2 if welford else 4,
+                offset=tensor.storage_offset(),
+            )
+        )
+
+    def _convolution_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The bias's gradient is a sum of its own."""
+        if args[-1][2]:
+            self._reduce(args[0], [0, *range(2, args[0].dim())], welford=False)
+
+    def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """These losses write one value per element first and reduce that."""
+        names = [a for a in args[2:] if isinstance(a, int)]
+        reduction = names[0] if names else kwargs.get("reduction", 1)
+        if reduction:
+            self._take(args[0].numel() * args[0].dtype.itemsize)
+
+
+def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
+    """The dimensions that a reduction was asked for; None: all."""
+    dims = kwargs.get("dim")
+    if dims is None:
+        dims = next((a for a in args[1:] if isinstance(a, (list, tuple))), None)
+    return [dims] if isinstance(dims, int) else dims

@@ -1,0 +1,158 @@
+"""Measures cells on the virtual GPU: what its allocator does becomes a Recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpumem_magic.events import (
+    Category,
+    Cell,
+    Device,
+    Events,
+    Label,
+    LiveBlocks,
+    Reading,
+    Recording,
+)
+from gpumem_magic.sources.failures import one_line, out_of_memory
+from gpumem_magic.sources.labels import OwnerWatch, label_owners
+from gpumem_magic.sources.regions import Regions
+from gpumem_magic.sources.virtual.gpu import VirtualGPU
+from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.event_log import EventLog
+from gpumem_magic.trace.findings import Level
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A recording that is under way."""
+
+    log: EventLog
+    watch: OwnerWatch
+    started: float
+    before: Reading
+    initial: LiveBlocks
+    retries: int
+
+
+class VirtualSource:
+    """Measures cells on one virtual GPU, which answers for torch from the start until `close`."""
+
+    def __init__(self, model: GPUModel) -> None:
+        self.gpu = VirtualGPU(model)
+        self._begun: _Begun | None = None
+        self._regions = Regions(self._position, self._look)
+        self.gpu.switch_on()
+
+    @property
+    def device(self) -> Device:
+        """The simulated card."""
+        model = self.gpu.model
+        return Device(model.name, 0, model.total, model.capability, virtual=True)
+
+    def enter(self) -> None:
+        """The cell's operators run on the card from here on."""
+        self.gpu.enter()
+
+    def leave(self) -> None:
+        """What runs between cells is none of the card's business."""
+        self.gpu.leave()
+
+    def level(self) -> Level:
+        """What is allocated, reserved and used on the card."""
+        allocator = self.gpu.allocator
+        used = allocator.driver.total - allocator.driver.free
+        return Level(allocator.allocated, allocator.reserved, used)
+
+    def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
+        """Begin recording; `namespaces()` gives the names that may own tensors."""
+        log = EventLog(self.gpu)
+        watch = OwnerWatch(namespaces, self.gpu.storages.locate)
+        self._begun = _Begun(
+            log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
+        )
+        self._regions.install()
+        log.begin()
+
+    def stop(
+        self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
+    ) -> tuple[Recording, ...]:
+        """End recording; one Recording, of the card."""
+        begun = self._begun
+        if begun is None:
+            raise RuntimeError("nothing is being recorded: start comes first")
+        seconds = begun.log.end()
+        self._regions.remove()
+        self._look("end", None)
+        self._begun = None
+        stacks = begun.log.stacks()
+        events = begun.log.events(stacks)
+        message = out_of_memory(error)
+        recording = Recording(
+            device=self.device,
+            cell=cell,
+            started=begun.started,
+            seconds=seconds,
+            before=begun.before,
+            after=self._read(),
+            events=events,
+            stacks=stacks,
+            initial=begun.initial,
+            labels=(
+                *label_owners(begun.watch.seen, events, begun.initial),
+                *self._label_workspaces(events),
+            ),
+            cells=cells,
+            failure=begun.log.failure(message) if message else None,
+            retries=self._retries() - begun.retries,
+            error=None if error is None else one_line(error),
+            notes=() if begun.watch.failure is None else (begun.watch.failure,),
+        )
+        return (recording,)
+
+    def close(self) -> None:
+        """Switch the card off. Tensors that were on it are host tensors from then on."""
+        if self._begun is not None:
+            self._begun.log.end()
+            self._begun = None
+        self._regions.remove()
+        self.gpu.switch_off()
+
+    def _position(self) -> int:
+        return len(self._begun.log) if self._begun else 0
+
+    def _look(self, kind: str, optimizer: object | None) -> None:
+        if self._begun is not None:
+            with self.gpu.tracker.suspended():
+                self._begun.watch.look(kind, self._position, optimizer)
+
+    def _retries(self) -> int:
+        return self.gpu.allocator.stats()["num_alloc_retries"]
+
+    def _read(self) -> Reading:
+        allocator = self.gpu.allocator
+        used = allocator.driver.total - allocator.driver.free
+        mine = sum(process.used for process in allocator.driver.processes() if process.pid is None)
+        return Reading(allocator.allocated, allocator.reserved, used, mine)
+
+    def _live_blocks(self) -> LiveBlocks:
+        blocks = [
+            (block.address, block.size, block.requested)
+            for segment in self.gpu.allocator.snapshot()
+            for block in segment.blocks
+            if block.state == "active_allocated"
+        ]
+        address, size, requested = np.array(blocks, np.int64).reshape(-1, 3).T
+        return LiveBlocks(address, size, requested)
+
+    def _label_workspaces(self, events: Events) -> tuple[Label, ...]:
+        return tuple(
+            Label(len(events), address, Category.WORKSPACE, library)
+            for (library, _, _), address in self.gpu.scratch.held.items()
+            if address
+        )

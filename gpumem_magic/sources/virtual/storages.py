@@ -1,0 +1,125 @@
+"""Which storages are "on the GPU", and the life of each: birth and death become allocator calls."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.allocator import AllocationFailed, CachingAllocator
+
+storage_id: Callable[[torch.Tensor], int] = getattr(
+    torch._C, "_storage_id", lambda tensor: tensor.untyped_storage()._cdata
+)
+"""The identity of a tensor's storage, the same for all its views. Not seen by function modes."""
+
+ON_DEVICE_WITHOUT_BLOCK = 0
+"""The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
+
+
+class _Death(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference to a storage that remembers which one it was."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, referent: Any, died: Callable[[Any], None]) -> None:
+        super().__init__(referent, died)
+        self.storage: int = referent._cdata
+
+
+class Storages:
+    """The storages on one device, each with its block in the allocator.
+
+    A storage can die at any moment, also inside the allocator's own code when the garbage collector
+    runs there; such deaths wait until the allocator is free again.
+    """
+
+    def __init__(self, allocator: CachingAllocator) -> None:
+        self.allocator = allocator
+        self.stream = 0
+        self.refused_segment: int | None = None
+        self.addresses: dict[int, int] = {}
+        self._deaths: dict[int, _Death] = {}
+        self._dead: deque[int] = deque()
+        self._busy = False
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        try:
+            return storage_id(tensor) in self.addresses
+        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+            return False
+
+    def locate(self, tensor: torch.Tensor) -> int | None:
+        """The address of the tensor's block; None where it has none on this device."""
+        return self.addresses.get(storage_id(tensor)) or None if tensor in self else None
+
+    def place(self, tensor: torch.Tensor, address: int | None = None) -> None:
+        """Put the tensor's storage on the device, into the block at `address` or a new one.
+
+        Raises torch.OutOfMemoryError. Does nothing where it is there already.
+        """
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.addresses:
+            return
+        if address is None:
+            address = self.malloc(storage.nbytes())
+        self.addresses[key] = address
+        self._deaths[key] = _Death(storage, self._died)
+
+    def resized(self, tensor: torch.Tensor) -> None:
+        """Follow a storage that an operator has made larger: a new block, then the old one goes."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        address = self.addresses[key]
+        size = self.allocator.size_of(address) if address else 0
+        if storage.nbytes() > size:
+            self.addresses[key] = self.malloc(storage.nbytes())
+            self.release(address)
+
+    def malloc(self, size: int) -> int:
+        """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError."""
+        if size == 0:
+            return ON_DEVICE_WITHOUT_BLOCK
+        self._busy = True
+        try:
+            return self.allocator.malloc(size, self.stream)
+        except AllocationFailed as failed:
+            self.refused_segment = failed.segment
+            raise torch.OutOfMemoryError(str(failed)) from None
+        finally:
+            self._busy = False
+            self._bury()
+
+    def release(self, address: int) -> None:
+        """Give the block at `address` back."""
+        self._free(address)
+        self._bury()
+
+    def _free(self, address: int) -> None:
+        if address:
+            self._busy = True
+            try:
+                self.allocator.free(address)
+            finally:
+                self._busy = False
+
+    def _died(self, death: _Death) -> None:
+        self._dead.append(death.storage)
+        if not self._busy:
+            self._bury()
+
+    def _bury(self) -> None:
+        while self._dead and not self._busy:
+            key = self._dead.popleft()
+            self._deaths.pop(key, None)
+            self._free(self.addresses.pop(key, ON_DEVICE_WITHOUT_BLOCK))
+
+    def living(self) -> Iterator[Any]:
+        """The storages that are alive on the device now."""
+        return (
+            storage for death in list(self._deaths.values()) if (storage := death()) is not None
+        )
