@@ -1,0 +1,66 @@
+"""Runs on the stub device, with real torch: drives the real allocator and prints what it did as JSON.
+
+stdin: a JSON list of steps, each [action, ...]; see test_allocator_stub.py for what they mean.
+"""
+
+import json
+import sys
+
+import torch
+
+
+def _step(blocks, streams, action, arguments):
+    if action == "malloc":
+        name, size, stream = arguments
+        with torch.cuda.stream(streams[stream]):
+            blocks[name] = torch.empty(size, dtype=torch.uint8, device="cuda")
+        return {"address": blocks[name].data_ptr()}
+    if action in ("free", "record_stream") and arguments[0] not in blocks:
+        return {"absent": arguments[0]}
+    if action == "free":
+        del blocks[arguments[0]]
+    elif action == "record_stream":
+        blocks[arguments[0]].record_stream(streams[arguments[1]])
+    elif action == "empty_cache":
+        torch.cuda.empty_cache()
+    elif action == "fraction":
+        torch.cuda.set_per_process_memory_fraction(arguments[0])
+    elif action == "reset_peaks":
+        torch.cuda.reset_peak_memory_stats()
+    elif action == "reset_accumulated":
+        torch.cuda.reset_accumulated_memory_stats()
+    elif action == "settings":
+        torch.cuda.memory._set_allocator_settings(arguments[0])
+    return {}
+
+
+def main():
+    torch.cuda.init()
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    blocks, done = {}, []
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=10**6)
+    for action, *arguments in json.load(sys.stdin):
+        try:
+            outcome = _step(blocks, streams, action, arguments)
+        except torch.OutOfMemoryError as failure:
+            outcome = {"failed": str(failure)}
+        if action == "stats":
+            outcome = {"stats": torch.cuda.memory_stats(), "free": torch.cuda.mem_get_info()[0]}
+        done.append(outcome)
+    snapshot = torch.cuda.memory._snapshot()
+    events = [
+        [e["action"], e["device_free"] if e["action"] == "oom" else e["addr"], e["size"]]
+        for e in snapshot["device_traces"][0]
+        if e["action"] != "snapshot"
+    ]
+    segments = [
+        [s["address"], s["total_size"], s["segment_type"], s["is_expandable"]]
+        + [[[b["address"], b["size"], b["state"]] for b in s["blocks"]]]
+        for s in snapshot["segments"]
+    ]
+    order = sorted(range(len(streams)), key=lambda index: streams[index].cuda_stream)
+    json.dump({"done": done, "events": events, "segments": segments, "order": order}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
