@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumem_magic.events import Category
 from gpumem_magic.sources.contents import fields
@@ -16,13 +15,12 @@ if TYPE_CHECKING:
 Locate = Callable[["torch.Tensor"], int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(NamedTuple):
     """One storage on the device and its best owner.
 
     category: None for a tensor that merely has a name; its life tells what it is. name: what to
     type to reach it. shape and dtype ("float32") are the owner's, which may be a view.
-    has_graph: the owner carries a `grad_fn`.
+    has_graph: a named tensor carries a `grad_fn`. (Thousands are made at a time: a NamedTuple.)
     """
 
     address: int
@@ -133,7 +131,8 @@ class Claims:
             if (text := dtypes.get(dtype)) is None:
                 text = dtypes[dtype] = str(dtype).removeprefix("torch.")
             category = _CATEGORIES[rank // _WAYS]
-            shape, has_graph = tuple(tensor.shape), tensor.grad_fn is not None
+            has_graph = category is None and tensor.grad_fn is not None
+            shape = tuple(tensor.shape)
             found.append(Owned(address, category, name, shape, text, has_graph))
         return found
 

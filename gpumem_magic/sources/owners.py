@@ -50,7 +50,7 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
 
     Modules and optimizers are read whole; all else six attributes deep, up to 20,000 objects and
     0.25 s. No property, `__getattr__`, `__eq__` or `__repr__` of the user's runs; nothing is kept.
-    1,000 parameters with gradients and Adam's states (5,000 storages) take some 14 ms.
+    1,000 parameters with gradients take some 8 ms, with Adam's states (5,000 storages) 14 ms.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -187,6 +187,8 @@ class _Search:
         nn = self._torch.nn
         lists = nn.ModuleList, nn.Sequential, nn.ModuleDict
         waiting = [n.thing for n in roots if issubclass(type(n.thing), nn.Module)]
+        if len(waiting) < 2:
+            return set()
         listed: set[int] = set()
         seen: set[int] = set()
         while waiting:
@@ -251,6 +253,8 @@ def _counts(name: object, thing: object) -> bool:
 
 def _items(table: Any) -> Iterable[tuple[Any, Any]]:
     """Entries of a dict, or of the tables that scripted modules have instead."""
+    if type(table) is dict and not table:
+        return ()
     if issubclass(type(table), dict):
         return list(dict.items(table))
     return list(table.items()) if hasattr(type(table), "items") else []
