@@ -79,9 +79,13 @@ def test_imports_go_one_way(path):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_each_library_has_one_door(path):
     inside = path.relative_to(PACKAGE).as_posix()
-    for node, target in imports(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    types = [n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
+    names_only = {id(statement) for block in types for statement in block.body}
+    for node, target in imports(tree):
         doors = DOORS.get(target.split(".")[0])
-        assert doors is None or inside.startswith(doors), f"{inside}:{node.lineno} imports {target}"
+        allowed = doors is None or inside.startswith(doors) or id(node) in names_only
+        assert allowed, f"{inside}:{node.lineno} imports {target}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -89,7 +93,8 @@ def test_files_and_functions_are_small_and_described(path):
     text = path.read_text()
     tree = ast.parse(text)
     assert text.count("\n") <= 300
-    assert 1 <= len((ast.get_docstring(tree) or "").splitlines()) <= 3
+    described = [line for line in (ast.get_docstring(tree) or "").splitlines() if line]
+    assert 1 <= len(described) <= 3
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, f"{path}:{node.lineno} {node.name}"
