@@ -1,0 +1,15 @@
+"""Report -> output. Nothing here measures; matplotlib is loaded when a figure is drawn."""
+
+from __future__ import annotations
+
+from gpumem_magic.renderers.html import report_html
+from gpumem_magic.renderers.text import report_text
+from gpumem_magic.report import Report
+
+
+def mimebundle(report: Report, plot: bool = True) -> dict[str, str]:
+    """`report` for `display(..., raw=True)`: plain text, and HTML that holds the figure if `plot`.
+
+    The figure is no `image/png` of its own, so that every front end shows exactly one copy of it.
+    """
+    return {"text/plain": report_text(report), "text/html": report_html(report, plot)}

@@ -1,0 +1,276 @@
+"""A report as a picture: memory over the course of the cell. The only room that knows matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import matplotlib.style
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ticker import FixedLocator, FuncFormatter
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.palette import ALARM, COLOURS
+from gpumem_magic.renderers.runs import Run, group, runs_of
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import OutOfMemory, Timeline
+from gpumem_magic.units import format_bytes
+
+INK = "#808080"  # 4:1 on white and 5:1 on black
+_SIGHT = 3  # a limit further than this many times the highest level is told, not drawn
+_DPI = 160
+
+
+class Picture(Figure):
+    """A Figure that a notebook shows without pyplot or `%matplotlib`."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def timeline_figure(report: Report) -> Picture:
+    """Allocated memory by category, what is reserved, the card's limit, the peak, the lines."""
+    with _our_style():
+        figure = Picture(figsize=(9.2, 3.8))
+        FigureCanvasAgg(figure)
+        figure.patch.set_alpha(0.0)
+        axes = figure.add_axes((0.095, 0.205, 0.89, 0.64))
+        axes.patch.set_alpha(0.0)
+        _draw(figure, axes, report)
+    return figure
+
+
+def timeline_png(report: Report) -> bytes:
+    """The timeline as PNG; the same report gives the same bytes."""
+    return png(timeline_figure(report))
+
+
+def png(figure: Figure) -> bytes:
+    """`figure` as PNG."""
+    return _printed(figure, "png", {"Software": None})
+
+
+def svg(figure: Figure) -> bytes:
+    """`figure` as SVG."""
+    return _printed(figure, "svg", {"Date": None, "Creator": None})
+
+
+def _printed(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
+    buffer = io.BytesIO()
+    with _our_style():
+        figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _our_style() -> Iterator[None]:
+    """matplotlib as it comes, whatever the user has set, and back."""
+    with matplotlib.style.context("default"), rc_context({"svg.hashsalt": "gpumem_magic"}):
+        yield
+
+
+def _draw(figure: Figure, axes: Axes, report: Report) -> None:
+    line = report.timeline
+    limit = limit_of(report)
+    highest = max(_highest(line), 1)
+    in_sight = limit is not None and limit <= _SIGHT * highest
+    top = max(highest, limit or 0) if in_sight else highest
+    if report.oom:
+        top = max(top, min(_failure_level(line, report.oom) + report.oom.requested, 2 * top))
+    x = np.arange(len(line.allocated) + 1)
+    _areas(axes, line, x)
+    _frame(axes, line, top)
+    if limit is not None:
+        _limit(axes, limit, top, in_sight, line.peak)
+    _lines(axes, line)
+    _peak(figure, axes, report)
+    if report.oom:
+        _failure(axes, line, report.oom)
+    _legend(figure, axes)
+
+
+def limit_of(report: Report) -> int | None:
+    """Bytes that PyTorch could reserve: the card's, less what others and the context take of it."""
+    level = report.peak
+    if level.device_used is None or level.reserved is None:
+        return report.device.total or None
+    return report.device.total - (level.device_used - level.reserved)
+
+
+def _highest(line: Timeline) -> int:
+    return int(max(line.allocated.max(initial=0), line.reserved.max(initial=0)))
+
+
+def _held_until(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A level holds until the next event: the last one is drawn one step further."""
+    return np.concatenate([column, column[-1:]])
+
+
+def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
+    floor = np.zeros(len(x), np.int64)
+    for index, kind in enumerate(Category):
+        column = line.by_category[:, index] if len(line.by_category) else np.zeros(0, np.int64)
+        if not column.any():
+            continue
+        roof = floor + _held_until(column)
+        axes.fill_between(
+            x, floor, roof, step="post", color=COLOURS[kind], linewidth=0, label=kind.value
+        )
+        floor = roof
+    if len(line.reserved):
+        reserved = _held_until(line.reserved)
+        axes.step(x, reserved, where="post", color=INK, linewidth=1.4, label="reserved")
+
+
+def _frame(axes: Axes, line: Timeline, top: int) -> None:
+    axes.set_xlim(0, max(len(line.allocated), 1))
+    axes.set_ylim(0, top * 1.1)
+    axes.yaxis.set_major_locator(FixedLocator(_steps(top)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+    places, labels = _moments(line)
+    axes.set_xticks(places, labels)
+    axes.set_xlabel(
+        "time since the cell began (every memory event is given the same width)", color=INK, size=8
+    )
+    axes.tick_params(colors=INK, labelsize=8, length=3)
+    axes.grid(axis="y", color=INK, alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(INK)
+
+
+def _steps(top: int) -> list[int]:
+    """At most six round sizes from 0 to `top`: powers of two apart."""
+    step = 1 << max((max(top, 1) // 5).bit_length(), 0)
+    if top // step < 3 and step > 1:
+        step //= 2
+    return list(range(0, top + 1, step))
+
+
+def _moments(line: Timeline) -> tuple[list[int], list[str]]:
+    """Six places along the axis and the time at each."""
+    if not len(line.time):
+        return [], []
+    places = np.unique(np.linspace(0, len(line.time) - 1, 6).round().astype(int)).tolist()
+    return places, [_moment(float(line.time[place])) for place in places]
+
+
+def _moment(seconds: float) -> str:
+    return "0" if seconds <= 0 else wording.format_seconds(seconds)
+
+
+def _limit(axes: Axes, limit: int, top: int, in_sight: bool, peak: int) -> None:
+    text = f"limit {format_bytes(limit)}"
+    if in_sight:
+        axes.axhline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
+        height = limit + top * 0.012
+    else:
+        text, height = f"{text}, far above", top * 1.03
+    at_right = peak < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
+    x = axes.get_xlim()[1] * (0.996 if at_right else 0.004)
+    side = "right" if at_right else "left"
+    axes.text(x, height, text, color=ALARM if in_sight else INK, size=8, ha=side, va="bottom")
+
+
+def _lines(axes: Axes, line: Timeline) -> None:
+    """A strip on top: which line of the cell was running."""
+    room = max(len(line.line), 1)
+    strip = group(runs_of(line.line), room * 0.028)
+    for index, run in enumerate(strip):
+        _tick(axes, run, index, room)
+    if strip:
+        axes.text(
+            -0.008, 1.035, "line", color=INK, size=8, ha="right", va="center",
+            transform=axes.transAxes,
+        )  # fmt: skip
+
+
+def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
+    start, width = run.start / room, (run.stop - run.start) / room
+    shade = 0.22 if index % 2 else 0.1
+    axes.add_patch(
+        matplotlib.patches.Rectangle(
+            (start, 1.01), width, 0.055, transform=axes.transAxes, clip_on=False,
+            facecolor=INK, alpha=shade, linewidth=0, gid=f"line {run.label}",
+        )
+    )  # fmt: skip
+    if width > 0.0085 * len(run.label) + 0.006:
+        axes.text(
+            start + width / 2, 1.035, run.label, color=INK, size=8, weight="bold",
+            ha="center", va="center", transform=axes.transAxes, gid="line label",
+        )  # fmt: skip
+
+
+def _peak(figure: Figure, axes: Axes, report: Report) -> None:
+    line = report.timeline
+    figure.text(
+        0.015, 0.965, _printable(wording.peak_phrase(report), 90), color=INK, size=10.5,
+        weight="bold", va="top",
+    )  # fmt: skip
+    if line.peak < 0:
+        return
+    level = int(line.allocated[line.peak])
+    axes.plot(
+        [line.peak + 0.5], [level], marker="v", markersize=8, color=INK, markeredgecolor="white",
+        markeredgewidth=0.8, linestyle="none", label="peak", clip_on=False, zorder=5,
+    )  # fmt: skip
+
+
+def _failure_level(line: Timeline, oom: OutOfMemory) -> int:
+    point = _failure_point(line, oom)
+    return int(line.allocated[point]) if point is not None else 0
+
+
+def _failure_point(line: Timeline, oom: OutOfMemory) -> int | None:
+    """Where memory ran out; the peak of its line where the report does not say."""
+    if oom.point is not None or line.peak < 0:
+        return oom.point
+    there = np.flatnonzero(line.line == (oom.line or 0))
+    return int(there[line.allocated[there].argmax()]) if len(there) else line.peak
+
+
+def _failure(axes: Axes, line: Timeline, oom: OutOfMemory) -> None:
+    """What was asked for, standing on what was held."""
+    point, held = _failure_point(line, oom), _failure_level(line, oom)
+    if point is None:
+        return
+    x, top = point + 1, held + oom.requested
+    axes.plot([x, x], [held, top], color=ALARM, linewidth=2.5, label="out of memory", zorder=6)
+    axes.plot([x], [min(top, axes.get_ylim()[1])], marker="X", markersize=9, color=ALARM,
+              markeredgecolor="white", linestyle="none", clip_on=False, zorder=7)  # fmt: skip
+    left = x > axes.get_xlim()[1] / 2
+    axes.annotate(
+        f"out of memory: {format_bytes(oom.requested)} asked for", (x, min(top, axes.get_ylim()[1])),
+        xytext=(-9 if left else 9, 0), textcoords="offset points", color=ALARM, size=8,
+        weight="bold", ha="right" if left else "left", va="bottom", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles, labels, loc="lower center", ncol=_columns(labels), frameon=False,
+            labelcolor=INK, fontsize=8, handlelength=1.2, columnspacing=1.4, borderaxespad=0.2,
+        )  # fmt: skip
+
+
+def _columns(labels: Sequence[str]) -> int:
+    return len(labels) if len(labels) <= 9 else (len(labels) + 1) // 2
+
+
+def _printable(text: str, length: int) -> str:
+    """`text` for matplotlib: no formulas, no character that its font lacks (it would warn), short."""
+    font = get_font(findfont(FontProperties()))
+    known = "".join(c if font.get_char_index(ord(c)) else "\u25a1" for c in text)
+    short = known if len(known) <= length else known[: length - 1] + "…"
+    return short.replace("$", r"\$")

@@ -1,0 +1,253 @@
+"""A report as static HTML: for notebooks, trusted or not, and as a page of its own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+from gpumem_magic.events import Category
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.markup import EMPTY, Markup, element, join, row, table
+from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory
+from gpumem_magic.units import format_bytes, format_change
+
+_LINES = 15  # shown at once; the others open on demand
+_BLOCKS = 12
+_ROOT = (
+    "color:var(--jp-ui-font-color1, var(--vscode-editor-foreground, inherit));"
+    "font-size:13px;line-height:1.5;max-width:920px;text-align:left"
+)
+_CODE = "font-family:ui-monospace, Menlo, Consolas, monospace;font-size:0.95em;background:transparent"
+_TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
+
+
+def report_html(report: Report, plot: bool = True) -> str:
+    """The report as one <div> with inline styles; with its figure as an image inside when `plot`."""
+    return element(
+        "div",
+        _head(report),
+        _failure(report, report.oom) if report.oom else EMPTY,
+        _levels(report),
+        _figure(report) if plot else EMPTY,
+        _by_line(report),
+        element(
+            "div", _by_kind(report), _largest(report), style="display:flex;flex-wrap:wrap;gap:0 32px"
+        ),
+        *(_small(note) for note in (*wording.reasons(report), *report.notes)),
+        style=_ROOT,
+    )
+
+
+def _head(report: Report) -> Markup:
+    used = wording.full(report, report.peak)
+    total = format_bytes(report.device.total)
+    share = wording.format_share(used, report.device.total)
+    near = f"{share} of {total} in use" if share else f"card of {total}"
+    name = element("div", element("strong", wording.title(report)), style="font-size:1.1em")
+    facts = (wording.device_phrase(report), wording.format_seconds(report.seconds))
+    below = " · ".join((*facts, wording.retries_phrase(report)) if report.retries else facts)
+    numbers = (
+        _number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
+        _number(*wording.kept_phrase(report).rsplit(" ", 1)),
+    )
+    error = f"the cell raised {report.error[:300]}" if report.error and not report.oom else ""
+    return join(
+        name,
+        element("div", below, style="opacity:0.75"),
+        element("div", *numbers, style="display:flex;flex-wrap:wrap;gap:0 32px;margin:6px 0 0 0"),
+        element("div", error) if error else EMPTY,
+    )
+
+
+def _number(size: str, what: str) -> Markup:
+    big = element("strong", size, style="font-size:1.6em;font-weight:600")
+    return element("div", big, " ", element("span", what, style="opacity:0.75"))
+
+
+def _small(text: str) -> Markup:
+    return element("div", text, style="opacity:0.75;font-size:0.92em;margin:6px 8px 0 8px")
+
+
+def _failure(report: Report, oom: OutOfMemory) -> Markup:
+    source = wording.source_of(report, oom.line)
+    moment, held = wording.held_at_failure(report, oom)
+    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
+    return element(
+        "div",
+        element("strong", wording.oom_headline(oom)),
+        element("div", _code(source)) if source else EMPTY,
+        *(element("div", fact) for fact in wording.oom_facts(report, oom)),
+        element("div", f"{moment}: {', '.join(parts) or 'unknown'}"),
+        _stack(held),
+        style=f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);"
+        "padding:6px 12px;margin:10px 0 0 0",
+    )
+
+
+def _code(source: str) -> Markup:
+    return element("code", source, dir="ltr", style=_CODE)
+
+
+def _bar(parts: list[tuple[str, int, str]], whole: int, width: int) -> Markup:
+    """Parts (label, bytes, colour) side by side, at the scale of `whole`; `width` in pixels at least."""
+    pieces = [
+        element(
+            "div",
+            title=f"{label} {format_bytes(size)}",
+            style=f"width:{min(100 * size / whole, 100):.2f}%;height:10px;background:{colour}",
+        )
+        for label, size, colour in parts
+        if size > 0
+    ]
+    return element("div", *pieces, style=f"{_TRACK};height:10px;min-width:{width}px")
+
+
+def _stack(sizes: Mapping[Category, int]) -> Markup:
+    parts = [(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(sizes)]
+    return _bar(parts, sum(sizes.values()) or 1, 120)
+
+
+def _levels(report: Report) -> Markup:
+    rows = [_level(report, name) for name in ("before", "peak", "after")]
+    parts = wording.device_parts(report)
+    sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
+    colours = {"allocated": ALLOCATED, "cached by PyTorch": CACHED, "outside PyTorch": OUTSIDE}
+    legend = join(*(join(_swatch(colour), f"{what}  ") for what, colour in colours.items()))
+    return join(
+        table(
+            "On the card",
+            ("", "allocated", "reserved", "device used", "of the card", ""),
+            rows,
+        ),
+        element("div", legend, style="opacity:0.85;font-size:0.92em;margin:4px 8px 0 8px"),
+        _small(f"After the cell: {sums}; {wording.device_total(report)}."),
+    )
+
+
+def _level(report: Report, name: str) -> Markup:
+    level: Level = getattr(report, name)
+    sizes = [format_bytes(size) for size in (level.allocated, level.reserved, level.device_used)]
+    used, total = wording.full(report, level), report.device.total
+    return row(name, *sizes, wording.format_share(used, total), _level_bar(level, used, total))
+
+
+def _level_bar(level: Level, used: int | None, total: int) -> Markup:
+    allocated = level.allocated or 0
+    reserved = max(level.reserved or 0, allocated)
+    parts = [
+        ("allocated", allocated, ALLOCATED),
+        ("cached by PyTorch", reserved - allocated, CACHED),
+        ("outside PyTorch", (used or 0) - reserved, OUTSIDE),
+    ]
+    return EMPTY if used is None else _bar(parts, total or 1, 260)
+
+
+def _swatch(colour: str) -> Markup:
+    style = f"display:inline-block;width:10px;height:10px;border-radius:2px;background:{colour}"
+    return join(element("span", style=style), " ")
+
+
+def _figure(report: Report) -> Markup:
+    if len(report.timeline.allocated) < 2:
+        return EMPTY
+    from gpumem_magic.renderers.figure import timeline_png
+
+    data = base64.b64encode(timeline_png(report)).decode("ascii")
+    return element(
+        "img",
+        src=f"data:image/png;base64,{data}",
+        alt=f"Memory over the course of the cell: {wording.picture(report)}",
+        style="display:block;width:100%;max-width:920px;height:auto;margin:14px 0 0 0",
+    )
+
+
+def _by_line(report: Report) -> Markup:
+    if not report.lines:
+        return _small("No line of the cell allocated or freed memory on this device.")
+    ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
+    largest, others = ranked[:_LINES], ranked[_LINES:]
+    many = table("By line", _HEAD, _lines(report, largest))
+    if not others:
+        return many
+    more = element("summary", f"{len(others)} more lines that moved less")
+    return join(many, element("details", more, table("Other lines", _HEAD, _lines(report, others))))
+
+
+_HEAD = ("line", "allocated", "freed", "net", "runs", "net each", "peak while it ran", "")
+
+
+def _lines(report: Report, lines: list[Line]) -> list[Markup]:
+    ordered = (line for line in report.lines if line in lines)
+    return [markup for line in ordered for markup in _line(report, line)]
+
+
+def _line(report: Report, line: Line) -> Iterator[Markup]:
+    at_peak = line.peak is not None and line.peak == report.peak.allocated
+    number = element("span", f"{line.number or '–'}  ", style="opacity:0.7")
+    text = wording.line_text(line)
+    source = element("strong", _source(text)) if at_peak else _source(text)
+    yield row(join(number, source), *_numbers(report, line))
+    for call in line.calls:
+        place = element("span", f"{wording.call_place(call)}  ", style="opacity:0.85")
+        name = join(place, _source(call.source.strip()))
+        yield row(name, *_numbers(report, call), indent=1, faint=True)
+
+
+def _source(text: str) -> Markup:
+    short = text if len(text) <= 60 else text[:59] + "…"
+    return _code(short) if short == text else element("span", _code(short), title=text[:1000])
+
+
+def _numbers(report: Report, line: Line | Call) -> tuple[str, ...]:
+    each = format_change(int(line.net / line.count)) if line.count > 1 and line.net else ""
+    sizes = (format_bytes(line.allocated), format_bytes(line.freed), format_change(line.net))
+    peak, top = line.peak, report.peak.allocated
+    runs = f"×{line.count}" if line.count else ""
+    if peak is None or not top:
+        return (*sizes, runs, each, "–", EMPTY)
+    share = element("span", f"{wording.format_share(peak, top)}  ", style="opacity:0.7")
+    return (*sizes, runs, each, join(share, format_bytes(peak)), _peak_bar(peak, top))
+
+
+def _peak_bar(peak: int, top: int) -> Markup:
+    colour = ALARM if peak == top else ALLOCATED
+    return _bar([("peak", peak, colour)], top, 70)
+
+
+def _by_kind(report: Report) -> Markup:
+    kinds = [kind for kind in Category if report.at_peak.get(kind) or report.at_end.get(kind)]
+    if not kinds:
+        return EMPTY
+    total = sum(report.at_peak.values())
+    rows = []
+    for kind in kinds:
+        peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
+        bar = _bar([(kind.value, peak, COLOURS[kind])], total or 1, 90)
+        share = wording.format_share(peak, total)
+        name = join(_swatch(COLOURS[kind]), kind.value)
+        rows.append(row(name, format_bytes(peak), share, bar, format_bytes(end)))
+    head = ("kind", "at the peak", "", "", "at the end")
+    return element("div", table("By kind", head, rows), style="flex:1 1 380px;min-width:0")
+
+
+def _largest(report: Report) -> Markup:
+    if not report.blocks:
+        return EMPTY
+    shown, hidden = report.blocks[:_BLOCKS], report.blocks[_BLOCKS:]
+    inner = table("Largest at the peak", _BLOCK_HEAD, [_block(block) for block in shown])
+    if hidden:
+        more = element("summary", f"{len(hidden)} more")
+        rest = table("Others at the peak", _BLOCK_HEAD, [_block(block) for block in hidden])
+        inner = join(inner, element("details", more, rest))
+    return element("div", inner, style="flex:1 1 440px;min-width:0")
+
+
+_BLOCK_HEAD = ("name", "size", "tensor", "made in")
+
+
+def _block(block: Block) -> Markup:
+    name = join(_swatch(COLOURS[block.category]), _source(wording.block_name(block)))
+    tensor = wording.tensor_type(block)
+    return row(name, format_bytes(block.size), tensor, wording.line_label(block.line))

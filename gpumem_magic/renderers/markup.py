@@ -1,0 +1,71 @@
+"""Building HTML out of elements, so that no text can get into a page without being escaped."""
+
+from __future__ import annotations
+
+import html
+
+from gpumem_magic.renderers.wording import visible
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+EMPTY = Markup("")
+_VOID = ("img", "meta", "br")
+
+
+def element(name: str, *children: str, **attributes: str) -> Markup:
+    """An HTML element; children that are no Markup, and all attributes, are escaped."""
+    pairs = "".join(f' {key}="{html.escape(visible(value))}"' for key, value in attributes.items())
+    if name in _VOID:
+        return Markup(f"<{name}{pairs}>")
+    return Markup(f"<{name}{pairs}>{join(*children)}</{name}>")
+
+
+def join(*children: str) -> Markup:
+    """Children one after the other; those that are no Markup are escaped."""
+    return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children))
+
+
+def table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
+    """A table that scrolls by itself where it is too narrow; the first column of `head` is text."""
+    cells = [element("th", text, scope="col", style=HEAD + _side(i)) for i, text in enumerate(head)]
+    inner = element(
+        "table",
+        element("caption", caption, style=CAPTION),
+        element("thead", element("tr", *cells, style=PLAIN)),
+        element("tbody", *rows),
+        style="border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:auto",
+    )
+    return element("div", inner, style="overflow-x:auto;margin:14px 0 0 0")
+
+
+def row(name: str, *cells: str, indent: int = 0, faint: bool = False) -> Markup:
+    """A table row under the heading `name`; cells that are Markup are taken as they are."""
+    style = PLAIN + (";opacity:0.8" if faint else "")
+    edge = f"{CELL};text-align:left;font-weight:normal;padding-left:{8 + 24 * indent}px"
+    head = element("th", name, scope="row", style=edge)
+    return element("tr", head, *(_cell(cell) for cell in cells), style=style)
+
+
+def _cell(content: str) -> Markup:
+    return element("td", content, style=f"{CELL};text-align:right")
+
+
+def _side(column: int) -> str:
+    return ";text-align:right" if column else ";text-align:left"
+
+
+# JupyterLab lets these properties and values through in a notebook that is not trusted, and no
+# var(), no <style>. So the text keeps the colour around it, and lines and fills are greys that
+# show on light and dark.
+PLAIN = "background:transparent"
+CELL = (
+    "padding:3px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25);"
+    "white-space:nowrap;vertical-align:baseline;max-width:none"
+)
+HEAD = "padding:3px 8px;border:none;font-weight:normal;opacity:0.7;white-space:nowrap"
+CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 8px;color:inherit;margin:0"

@@ -1,0 +1,57 @@
+"""Which line of the cell ran when: the strip above the timeline, arithmetic only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Points start <= i < stop of a timeline, in which the lines first..last ran."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+    @property
+    def label(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
+
+
+def runs_of(line: NDArray[np.int32]) -> tuple[Run, ...]:
+    """Stretches of one line each; points of no known line (0) leave gaps."""
+    if not len(line):
+        return ()
+    edges = np.flatnonzero(np.diff(line)) + 1
+    starts = np.concatenate([[0], edges]).tolist()
+    stops = np.concatenate([edges, [len(line)]]).tolist()
+    return tuple(
+        Run(start, stop, int(line[start]), int(line[start]))
+        for start, stop in zip(starts, stops, strict=True)
+        if line[start]
+    )
+
+
+def group(runs: tuple[Run, ...], least: float) -> tuple[Run, ...]:
+    """Runs shorter than `least` points join their neighbours, so that each has room for its label."""
+    groups: list[Run] = []
+    for run in runs:
+        before = groups[-1] if groups else None
+        short = run.stop - run.start < least or (before and before.stop - before.start < least)
+        if before and short and before.stop == run.start and not _wide(before, least):
+            groups[-1] = _joined(before, run)
+        else:
+            groups.append(run)
+    return tuple(groups)
+
+
+def _wide(run: Run, least: float) -> bool:
+    return run.stop - run.start >= least
+
+
+def _joined(a: Run, b: Run) -> Run:
+    return Run(a.start, b.stop, min(a.first, b.first), max(a.last, b.last))

@@ -1,0 +1,239 @@
+"""The sentences about a report that text, HTML and figures share, so that all say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpumem_magic.events import Category
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory
+from gpumem_magic.units import format_bytes, format_change
+
+_JOINER = "\u200d"  # holds emoji together; every other invisible character is spelled out
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the memory in use on the device; `why` where its size is not known."""
+
+    label: str
+    size: int | None
+    why: str = ""
+
+
+def visible(text: str) -> str:
+    """`text` on one line; what could move or hide other text (escapes, overrides) is spelled out."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spell(character) for character in text.replace("\t", "    "))
+
+
+def _spell(character: str) -> str:
+    if character.isprintable() or character == _JOINER:
+        return character
+    return " " if character.isspace() else ascii(character)[1:-1]
+
+
+def title(report: Report) -> str:
+    """The report's name, or "cell"."""
+    return visible(report.name) or "cell"
+
+
+def device_phrase(report: Report) -> str:
+    """How the numbers came about: "measured on", "virtual" or "predicted for" a device."""
+    name = visible(report.device.name)
+    if report.predicted:
+        return f"predicted for {name}"
+    return f"virtual {name}" if report.device.virtual else f"measured on {name}"
+
+
+def format_seconds(seconds: float) -> str:
+    """`seconds` with two digits that matter: "3 ms", "0.8 s", "2 min 05 s"."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02d} s"
+
+
+def format_share(part: int | None, whole: int | None) -> str:
+    """`part` of `whole` in percent, empty where either is not known; never "0 %" of something."""
+    if part is None or not whole:
+        return ""
+    if 0 < part * 200 < whole:
+        return "<1 %"
+    return f"{round(100 * part / whole)} %"
+
+
+def kept(report: Report) -> int | None:
+    """Bytes that the cell left allocated, less what it found."""
+    before, after = report.before.allocated, report.after.allocated
+    return None if before is None or after is None else after - before
+
+
+def kept_phrase(report: Report) -> str:
+    """ "+512.00 MiB kept", "1.00 GiB freed" or "nothing kept"."""
+    change = kept(report)
+    if change is None:
+        return "unknown what is kept"
+    if change < 0:
+        return f"{format_bytes(-change)} freed"
+    return f"{format_change(change)} kept" if change else "nothing kept"
+
+
+def full(report: Report, level: Level) -> int | None:
+    """The bytes of the card in use at `level`; those reserved where no more is known."""
+    return level.reserved if level.device_used is None else level.device_used
+
+
+def reason(report: Report, field: str) -> str:
+    """Why `field` of the report is not known."""
+    return visible(report.unknown.get(field, "no reason was given"))
+
+
+def device_parts(report: Report) -> tuple[Part, ...]:
+    """What the memory in use after the cell is made of; known sizes add up to what is in use.
+
+    A part is left out that no reading can tell from another: both then stand as one.
+    """
+    level = report.after
+    cached = _less(level.reserved, level.allocated)
+    inside = Part("allocated", level.allocated, reason(report, "after.allocated"))
+    parts = [inside, Part("cached", cached, reason(report, "after.reserved"))]
+    context, others, used = report.context, report.others, level.device_used
+    outside = _less(used, level.reserved)
+    if context is None and others is None and outside is not None:
+        why = reason(report, "context")
+        return (*parts, Part("context and other processes", outside, why))
+    parts += [
+        Part("context", context, reason(report, "context")),
+        Part("other processes", others, reason(report, "others")),
+    ]
+    sizes = [part.size for part in parts if part.size is not None]
+    rest = used - sum(sizes) if used is not None and len(sizes) == len(parts) else 0
+    return (*parts, Part("not accounted for", rest)) if rest else tuple(parts)
+
+
+def _less(whole: int | None, part: int | None) -> int | None:
+    return None if whole is None or part is None else whole - part
+
+
+def device_total(report: Report) -> str:
+    """How to call the sum of `device_parts`."""
+    if report.after.device_used is None:
+        return "what nvidia-smi shows is unknown"
+    verb = "would show" if report.device.virtual or report.predicted else "shows"
+    return f"nvidia-smi {verb} {format_bytes(report.after.device_used)}"
+
+
+def reasons(report: Report) -> tuple[str, ...]:
+    """Why numbers are not known, one sentence for each reason."""
+    fields: dict[str, list[str]] = {}
+    for field, why in report.unknown.items():
+        fields.setdefault(visible(why), []).append(visible(field))
+    return tuple(f"unknown: {', '.join(names)}, because {why}" for why, names in fields.items())
+
+
+def retries_phrase(report: Report) -> str:
+    """How often PyTorch had to give its cache back to go on; empty for never."""
+    if not report.retries:
+        return ""
+    times = "once" if report.retries == 1 else f"{report.retries} times"
+    return f"the cache was released {times} to go on"
+
+
+def line_label(number: int | None) -> str:
+    """ "line 5"; "outside" for 0, where no line of the cell can be named; "earlier" for None."""
+    if number is None:
+        return "earlier"
+    return f"line {number}" if number else "outside"
+
+
+def line_text(line: Line) -> str:
+    """The source of a line of the cell."""
+    if not line.number:
+        return "(outside the lines of this cell)"
+    return visible(line.source.strip())
+
+
+def call_place(call: Call) -> str:
+    """ "In[3]:5 train_step"."""
+    where = f"In[{call.cell}]:{call.line}" if call.cell is not None else f"line {call.line} of"
+    return f"{where} {visible(call.function)}"
+
+
+def block_name(block: Block) -> str:
+    """The variable's name, or its kind in parentheses."""
+    return visible(block.name) if block.name else f"({block.category.value})"
+
+
+def tensor_type(block: Block) -> str:
+    """ "float32[64, 128]", as far as it is known."""
+    return visible(block.dtype or "") + ("" if block.shape is None else str(list(block.shape)))
+
+
+def source_of(report: Report, number: int | None) -> str:
+    """The text of a line of the cell, stripped; empty where there is none."""
+    rows = report.cell.source.splitlines()
+    return visible(rows[number - 1].strip()) if number and number <= len(rows) else ""
+
+
+def peak_phrase(report: Report) -> str:
+    """ "peak 9.12 GiB in line 5: loss.backward()", as far as it is known."""
+    line = report.timeline
+    number = int(line.line[line.peak]) if line.peak >= 0 else 0
+    where = f" in line {number}: {source_of(report, number)}" if number else ""
+    return f"peak {format_bytes(report.peak.allocated)}{where}"
+
+
+def picture(report: Report) -> str:
+    """What the timeline figure shows, for those who do not see it."""
+    facts = [peak_phrase(report)]
+    facts += [f"{kind.value} {format_bytes(size)}" for kind, size in shown(report.at_peak)]
+    facts.append(f"the card has {format_bytes(report.device.total)}")
+    if report.oom:
+        facts.append(oom_headline(report.oom))
+    return "; ".join(facts)
+
+
+def shown(sizes: Mapping[Category, int]) -> tuple[tuple[Category, int], ...]:
+    """The categories that hold something, in the order of Category."""
+    return tuple((kind, sizes[kind]) for kind in Category if sizes.get(kind))
+
+
+def oom_headline(oom: OutOfMemory) -> str:
+    """Where memory ran out and what was asked for."""
+    where = f" in line {oom.line}" if oom.line else ""
+    return f"Out of memory{where}: {format_bytes(oom.requested)} asked for"
+
+
+def oom_facts(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
+    """What was asked of whom, what lay free, and whether the card was full or fragmented."""
+    source = source_of(report, oom.line)
+    asked = f"{visible(oom.op)} asked for " if oom.op else "asked for "
+    asked += format_bytes(oom.requested)
+    if oom.segment is not None and oom.segment != oom.requested:
+        asked += f", for which PyTorch asked the device for {format_bytes(oom.segment)}"
+    free = f"free on the device: {format_bytes(oom.device_free)}; "
+    free += f"free in PyTorch's cache: {format_bytes(oom.reserved_free)}"
+    if oom.reserved_free and oom.largest_free is not None:
+        free += f", in pieces of at most {format_bytes(oom.largest_free)}"
+    facts = (asked, free, _verdict(oom))
+    return (source, *facts) if source else facts
+
+
+def _verdict(oom: OutOfMemory) -> str:
+    if oom.fragmented is None:
+        return "whether the memory was full or fragmented is unknown"
+    if oom.fragmented:
+        return "fragmented: the free pieces together would have held it, but no single one did"
+    return "truly full: all that lay free in the cache together would not have held it"
+
+
+def held_at_failure(report: Report, oom: OutOfMemory) -> tuple[str, Mapping[Category, int]]:
+    """What was allocated when memory ran out, and which moment that is."""
+    if oom.held:
+        return "allocated at that moment", oom.held
+    return "allocated at the peak", report.at_peak
