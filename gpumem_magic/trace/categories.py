@@ -1,27 +1,4 @@
-"""What kind of memory each block is: its owner's word, otherwise its life.
-
-The first row that fits decides. "Step" is one call of `backward()` or of an optimizer's `step()`;
-"pass" is one uninterrupted stretch of events on a line of the cell.
-
-    a label gives a category                                       that one
-    born in backward, freed in the same step                       temporary
-    born in backward, outlives the step                            gradient
-    born in an optimizer, freed in the same step                   temporary
-    born in an optimizer, outlives the step                        optimizer state
-    born where a module or parameter is built or moved             parameter
-    named, with a graph                                            activation
-    named, without a graph, born outside torch.nn.modules          input
-    freed in backward                                              activation
-    named, without a graph, born in a module's forward             other
-    freed in the pass of its line in which it was born             temporary
-    born by the same stack as a named one                          what that one is
-    born on a line that made a tensor with a graph                 activation
-    born in a module's forward of a cell that builds graphs        activation
-    born in a module's forward, still there when memory ran out    activation
-    anything else                                                  other
-
-Workspaces are known by their label only.
-"""
+"""What kind of memory each block is: its owner's word, otherwise its life."""
 
 from __future__ import annotations
 
@@ -64,7 +41,30 @@ class _Facts:
 def categorise(
     recording: Recording, stacks: Stacks, attribution: Attribution, lives: Lives, owners: Owners
 ) -> NDArray[np.int8]:
-    """The category of every block, as its place in owners.CATEGORIES."""
+    """The category of every block, as its place in owners.CATEGORIES.
+
+    The first row that fits decides. "Step" is one call of `backward()` or of an optimizer's
+    `step()`; "pass" is one uninterrupted stretch of events on a line of the cell.
+
+        a label gives a category                                       that one
+        born in backward, freed in the same step                       temporary
+        born in backward, outlives the step                            gradient
+        born in an optimizer, freed in the same step                   temporary
+        born in an optimizer, outlives the step                        optimizer state
+        born where a module or parameter is built or moved             parameter
+        named, with a graph                                            activation
+        named, without a graph, born outside torch.nn.modules          input
+        freed in backward                                              activation
+        named, without a graph, born in a module's forward             other
+        freed in the pass of its line in which it was born             temporary
+        born by the same stack as a named one                          what that one is
+        born on a line that made a tensor with a graph                 activation
+        born in a module's forward of a cell that builds graphs        activation
+        born in a module's forward, still there when memory ran out    activation
+        anything else                                                  other
+
+    Workspaces are known by their label only.
+    """
     facts = _facts(attribution, lives, len(stacks.line) - 1)
     named = (owners.naming >= 0) | owners.graph
     module = stacks.module[facts.row]
