@@ -60,7 +60,7 @@ def load(shell: InteractiveShell) -> None:
     magics = GpuMemMagics(shell)
     magics.monitor.open()
     shell.register_magics(magics)
-    shell.configurables.append(magics.settings)
+    shell.configurables.append(magics.settings)  # type: ignore[arg-type]
     shell.input_transformers_cleanup.append(magics.hooks.transform)
     shell.input_transformers_post.append(magics.hooks.remember)
     for event in EVENTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from IPython.core.error import UsageError
@@ -98,7 +99,7 @@ def _reset(monitor: Monitor) -> None:
     tell("the history is empty")
 
 
-_ACTIONS = {
+_ACTIONS: Mapping[str, Callable[..., None]] = {
     "on": _on,
     "off": _off,
     "device": _device,

@@ -26,16 +26,20 @@ def complete(shell: InteractiveShell, event: Any) -> list[str]:
     if before in ("--save", "--load") or (cell and not event.symbol.startswith("-")):
         raise TryNext  # IPython offers the files
     if not event.symbol.startswith("-"):
-        completer = shell.Completer  # behind a magic IPython itself offers no names
-        symbol = event.symbol
-        return completer.attr_matches(symbol) if "." in symbol else completer.global_matches(symbol)
+        return _names(shell.Completer, event.symbol)
     return [flag for o in OPTIONS if o.measures or not cell for flag in o.flags]
+
+
+def _names(completer: Any, symbol: str) -> list[str]:
+    """Names of the user's that begin with `symbol`: behind a magic IPython itself offers none."""
+    matches = completer.attr_matches if "." in symbol else completer.global_matches
+    return [*matches(symbol)]
 
 
 def install(shell: InteractiveShell) -> None:
     """Complete after `%gpumem` and `%%gpumem`."""
     for name in NAMES:
-        shell.set_hook(HOOK, complete, str_key=name)
+        shell.set_hook(HOOK, complete, str_key=name)  # type: ignore[no-untyped-call]
 
 
 def remove(shell: InteractiveShell) -> None:

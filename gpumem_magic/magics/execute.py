@@ -20,7 +20,7 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     measured cell the code just runs. Errors of the code go through, after the Report.
     """
     shell = monitor.shell
-    text = "\n" * (above + _leading_blank(code)) + shell.transform_cell(code)
+    text = "\n" * (above + _leading_blank(code)) + _python(shell, code)
     filename = shell.compile.cache(text, shell.execution_count, raw_code=raw)
     cell = Cell(raw, filename)
     if monitor.measuring:
@@ -47,7 +47,11 @@ def _leading_blank(code: str) -> int:
     return len(code[: len(code) - len(code.lstrip())].splitlines()) if code.strip() else 0
 
 
-def _run(shell: InteractiveShell, text: str, filename: str) -> Any:
+def _python(shell: Any, code: str) -> str:
+    return str(shell.transform_cell(code))
+
+
+def _run(shell: Any, text: str, filename: str) -> Any:
     tree = shell.transform_ast(shell.compile.ast_parse(text, filename))
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
