@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from IPython.core.interactiveshell import InteractiveShell
-
 from gpumem_magic.events import Cell
 from gpumem_magic.magics.display import show
 from gpumem_magic.magics.monitor import Monitor, harmless

@@ -104,7 +104,7 @@ class CellFiles:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._known: dict[str, Cell] = {}
+        self._known: dict[str, tuple[object, Cell]] = {}
 
     def filename(self, raw_cell: str, transformed_cell: str, number: int) -> str:
         """The file name in a cell's frames.
@@ -122,14 +122,16 @@ class CellFiles:
         """All cells that ran, the running one included; number None for those outside `In`."""
         numbers = getattr(self._shell.compile, "_filename_map", None)  # IPython 8 and newer
         names = getattr(linecache, "_ipython_cache", ()) if numbers is None else numbers
-        found: dict[str, Cell] = {}
+        found: dict[str, tuple[object, Cell]] = {}
         for name in list(names):
-            number = None if numbers is None else numbers.get(name)
+            entry = linecache.cache.get(name)  # a new one each time that the cell is compiled
             known = self._known.get(name)
-            reusable = known is not None and number is not None and known.number == number
-            found[name] = known if known and reusable else self._read(name, number)
+            if known is None or known[0] is not entry:
+                number = None if numbers is None else numbers.get(name)
+                known = entry, self._read(name, number)
+            found[name] = known
         self._known = found
-        return dict(found)
+        return {name: cell for name, (_, cell) in found.items()}
 
     def _read(self, name: str, number: int | None) -> Cell:
         transformed = "".join(linecache.getlines(name)).rstrip("\n")
