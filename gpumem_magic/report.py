@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.events import Category, Cell, Device, Reading, Recording
 from gpumem_magic.trace.findings import Block, Level, Line, OutOfMemory, Timeline, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,55 @@ class Report:
     unknown: Mapping[str, str]
     notes: tuple[str, ...]
 
-    # text() plot() to_dict() save(path) _repr_mimebundle_(): each imports its renderer inside the method
+    def text(self) -> str:
+        """The report for a terminal of 80 columns."""
+        from gpumem_magic.renderers.text import report_text
+
+        return report_text(self)
+
+    def plot(self) -> Figure:
+        """The timeline as a matplotlib Figure; pyplot is not touched."""
+        from gpumem_magic.renderers.figure import timeline_figure
+
+        return timeline_figure(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in the report as plain values, with a format number."""
+        from gpumem_magic.renderers.json import to_dict
+
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """The report that `to_dict` made `data` of. Raises ValueError that says what is wrong."""
+        from gpumem_magic.renderers.json import from_dict
+
+        return from_dict(data)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the report as .json, .csv, .html, .txt, or its figure as .png or .svg.
+
+        Raises ValueError for another suffix; a file that was there stays whole if anything fails.
+        """
+        from gpumem_magic.renderers.files import save_report
+
+        save_report(self, path)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        from gpumem_magic.renderers.text import summary_line
+        from gpumem_magic.renderers.wording import title
+
+        return f"<Report {title(self)}: {summary_line(self)}>"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        from gpumem_magic.renderers import mimebundle
+
+        return mimebundle(self)
 
 
 def build_report(recording: Recording, trace: Trace, name: str) -> Report:

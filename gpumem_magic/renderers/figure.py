@@ -1,10 +1,11 @@
-"""A report as a picture: memory over the course of the cell. The only room that knows matplotlib."""
+"""A report as a picture: memory over the course of the cell. matplotlib is known here only."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import matplotlib.style
 import numpy as np
@@ -20,6 +21,14 @@ from gpumem_magic.events import Category
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.palette import ALARM, COLOURS
 from gpumem_magic.renderers.runs import Run, group, runs_of
+from gpumem_magic.renderers.scale import (
+    failure_level,
+    failure_point,
+    highest,
+    limit_of,
+    moments,
+    steps,
+)
 from gpumem_magic.report import Report
 from gpumem_magic.trace.findings import OutOfMemory, Timeline
 from gpumem_magic.units import format_bytes
@@ -80,11 +89,11 @@ def _our_style() -> Iterator[None]:
 def _draw(figure: Figure, axes: Axes, report: Report) -> None:
     line = report.timeline
     limit = limit_of(report)
-    highest = max(_highest(line), 1)
-    in_sight = limit is not None and limit <= _SIGHT * highest
-    top = max(highest, limit or 0) if in_sight else highest
+    level = max(highest(line), 1)
+    in_sight = limit is not None and limit <= _SIGHT * level
+    top = max(level, limit or 0) if in_sight else level
     if report.oom:
-        top = max(top, min(_failure_level(line, report.oom) + report.oom.requested, 2 * top))
+        top = max(top, min(failure_level(line, report.oom) + report.oom.requested, 2 * top))
     x = np.arange(len(line.allocated) + 1)
     _areas(axes, line, x)
     _frame(axes, line, top)
@@ -95,18 +104,6 @@ def _draw(figure: Figure, axes: Axes, report: Report) -> None:
     if report.oom:
         _failure(axes, line, report.oom)
     _legend(figure, axes)
-
-
-def limit_of(report: Report) -> int | None:
-    """Bytes that PyTorch could reserve: the card's, less what others and the context take of it."""
-    level = report.peak
-    if level.device_used is None or level.reserved is None:
-        return report.device.total or None
-    return report.device.total - (level.device_used - level.reserved)
-
-
-def _highest(line: Timeline) -> int:
-    return int(max(line.allocated.max(initial=0), line.reserved.max(initial=0)))
 
 
 def _held_until(column: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -133,39 +130,24 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
 def _frame(axes: Axes, line: Timeline, top: int) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * 1.1)
-    axes.yaxis.set_major_locator(FixedLocator(_steps(top)))
+    axes.yaxis.set_major_locator(FixedLocator(steps(top)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
-    places, labels = _moments(line)
+    places, labels = moments(line)
     axes.set_xticks(places, labels)
     axes.set_xlabel(
         "time since the cell began (every memory event is given the same width)", color=INK, size=8
     )
+    _plain(axes, "y")
+
+
+def _plain(axes: Axes, across: Literal["x", "y"]) -> None:
+    """Grey and thin, so that only the memory is in colour."""
     axes.tick_params(colors=INK, labelsize=8, length=3)
-    axes.grid(axis="y", color=INK, alpha=0.25, linewidth=0.6)
+    axes.grid(axis=across, color=INK, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
+        spine.set_visible(side == ("bottom" if across == "y" else "left"))
         spine.set_color(INK)
-
-
-def _steps(top: int) -> list[int]:
-    """At most six round sizes from 0 to `top`: powers of two apart."""
-    step = 1 << max((max(top, 1) // 5).bit_length(), 0)
-    if top // step < 3 and step > 1:
-        step //= 2
-    return list(range(0, top + 1, step))
-
-
-def _moments(line: Timeline) -> tuple[list[int], list[str]]:
-    """Six places along the axis and the time at each."""
-    if not len(line.time):
-        return [], []
-    places = np.unique(np.linspace(0, len(line.time) - 1, 6).round().astype(int)).tolist()
-    return places, [_moment(float(line.time[place])) for place in places]
-
-
-def _moment(seconds: float) -> str:
-    return "0" if seconds <= 0 else wording.format_seconds(seconds)
 
 
 def _limit(axes: Axes, limit: int, top: int, in_sight: bool, peak: int) -> None:
@@ -225,31 +207,19 @@ def _peak(figure: Figure, axes: Axes, report: Report) -> None:
     )  # fmt: skip
 
 
-def _failure_level(line: Timeline, oom: OutOfMemory) -> int:
-    point = _failure_point(line, oom)
-    return int(line.allocated[point]) if point is not None else 0
-
-
-def _failure_point(line: Timeline, oom: OutOfMemory) -> int | None:
-    """Where memory ran out; the peak of its line where the report does not say."""
-    if oom.point is not None or line.peak < 0:
-        return oom.point
-    there = np.flatnonzero(line.line == (oom.line or 0))
-    return int(there[line.allocated[there].argmax()]) if len(there) else line.peak
-
-
 def _failure(axes: Axes, line: Timeline, oom: OutOfMemory) -> None:
     """What was asked for, standing on what was held."""
-    point, held = _failure_point(line, oom), _failure_level(line, oom)
+    point, held = failure_point(line, oom), failure_level(line, oom)
     if point is None:
         return
     x, top = point + 1, held + oom.requested
+    end = min(top, axes.get_ylim()[1])
     axes.plot([x, x], [held, top], color=ALARM, linewidth=2.5, label="out of memory", zorder=6)
-    axes.plot([x], [min(top, axes.get_ylim()[1])], marker="X", markersize=9, color=ALARM,
+    axes.plot([x], [end], marker="X", markersize=9, color=ALARM,
               markeredgecolor="white", linestyle="none", clip_on=False, zorder=7)  # fmt: skip
     left = x > axes.get_xlim()[1] / 2
     axes.annotate(
-        f"out of memory: {format_bytes(oom.requested)} asked for", (x, min(top, axes.get_ylim()[1])),
+        f"out of memory: {format_bytes(oom.requested)} asked for", (x, end),
         xytext=(-9 if left else 9, 0), textcoords="offset points", color=ALARM, size=8,
         weight="bold", ha="right" if left else "left", va="bottom", annotation_clip=False,
     )  # fmt: skip
@@ -264,12 +234,62 @@ def _legend(figure: Figure, axes: Axes) -> None:
         )  # fmt: skip
 
 
+def overview_figure(reports: Sequence[Report]) -> Picture:
+    """The peak of each report by category, one bar each, the latest below, with the card's limit.
+
+    Raises ValueError where there is no report.
+    """
+    if not reports:
+        raise ValueError("nothing was measured yet, so there is no figure to draw")
+    with _our_style():
+        height = 1.5 + 0.34 * len(reports)
+        figure = Picture(figsize=(9.2, height))
+        FigureCanvasAgg(figure)
+        figure.patch.set_alpha(0.0)
+        bottom, top = 0.95 / height, 0.2 / height
+        axes = figure.add_axes((0.24, bottom, 0.74, 1 - bottom - top))
+        axes.patch.set_alpha(0.0)
+        _bars(axes, reports)
+        _legend(figure, axes)
+    return figure
+
+
+def _bars(axes: Axes, reports: Sequence[Report]) -> None:
+    rows = np.arange(len(reports))
+    floor = np.zeros(len(reports), np.int64)
+    for kind in Category:
+        sizes = np.array([report.at_peak.get(kind, 0) for report in reports], np.int64)
+        if sizes.any():
+            axes.barh(rows, sizes, 0.62, floor, color=COLOURS[kind], label=kind.value)
+            floor = floor + sizes
+    ends = [
+        max(int(end), report.peak.allocated or 0)
+        for end, report in zip(floor, reports, strict=True)
+    ]
+    top = max(*ends, 1) if len(ends) > 1 else max(ends[0], 1)
+    limits = {limit_of(report) for report in reports}
+    limit = limits.pop() if len(limits) == 1 else None
+    if limit is not None and limit <= _SIGHT * top:
+        axes.axvline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
+        top = max(top, limit)
+    for row, (end, report) in enumerate(zip(ends, reports, strict=True)):
+        text = f" {format_bytes(report.peak.allocated)}{', out of memory' if report.oom else ''}"
+        axes.text(end, row, text, color=ALARM if report.oom else INK, size=8, va="center")
+    names = [_printable(f"{i}  {wording.title(report)}", 24) for i, report in enumerate(reports, 1)]
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(reports) - 0.5, -0.5)
+    axes.set_xlim(0, top * 1.2)
+    axes.xaxis.set_major_locator(FixedLocator(steps(top)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+    _plain(axes, "x")
+
+
 def _columns(labels: Sequence[str]) -> int:
     return len(labels) if len(labels) <= 9 else (len(labels) + 1) // 2
 
 
 def _printable(text: str, length: int) -> str:
-    """`text` for matplotlib: no formulas, no character that its font lacks (it would warn), short."""
+    """`text` for matplotlib: short, no formulas, no character that its font lacks (it warns)."""
     font = get_font(findfont(FontProperties()))
     known = "".join(c if font.get_char_index(ord(c)) else "\u25a1" for c in text)
     short = known if len(known) <= length else known[: length - 1] + "…"

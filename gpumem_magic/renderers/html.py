@@ -17,14 +17,16 @@ _LINES = 15  # shown at once; the others open on demand
 _BLOCKS = 12
 _ROOT = (
     "color:var(--jp-ui-font-color1, var(--vscode-editor-foreground, inherit));"
-    "font-size:13px;line-height:1.5;max-width:920px;text-align:left"
+    "font-size:13px;line-height:1.5;max-width:920px;text-align:left;overflow-wrap:break-word"
 )
-_CODE = "font-family:ui-monospace, Menlo, Consolas, monospace;font-size:0.95em;background:transparent"
+_CODE = (
+    "font-family:ui-monospace, Menlo, Consolas, monospace;font-size:0.95em;background:transparent"
+)
 _TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
 
 
 def report_html(report: Report, plot: bool = True) -> str:
-    """The report as one <div> with inline styles; with its figure as an image inside when `plot`."""
+    """The report as one <div> with inline styles; with its figure as an image if `plot`."""
     return element(
         "div",
         _head(report),
@@ -32,9 +34,8 @@ def report_html(report: Report, plot: bool = True) -> str:
         _levels(report),
         _figure(report) if plot else EMPTY,
         _by_line(report),
-        element(
-            "div", _by_kind(report), _largest(report), style="display:flex;flex-wrap:wrap;gap:0 32px"
-        ),
+        _by_kind(report),
+        _largest(report),
         *(_small(note) for note in (*wording.reasons(report), *report.notes)),
         style=_ROOT,
     )
@@ -78,7 +79,7 @@ def _failure(report: Report, oom: OutOfMemory) -> Markup:
         "div",
         element("strong", wording.oom_headline(oom)),
         element("div", _code(source)) if source else EMPTY,
-        *(element("div", fact) for fact in wording.oom_facts(report, oom)),
+        *(element("div", fact) for fact in wording.oom_facts(oom)),
         element("div", f"{moment}: {', '.join(parts) or 'unknown'}"),
         _stack(held),
         style=f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);"
@@ -90,18 +91,19 @@ def _code(source: str) -> Markup:
     return element("code", source, dir="ltr", style=_CODE)
 
 
-def _bar(parts: list[tuple[str, int, str]], whole: int, width: int) -> Markup:
-    """Parts (label, bytes, colour) side by side, at the scale of `whole`; `width` in pixels at least."""
+def _bar(parts: list[tuple[str, int, str]], whole: int, width: int, height: int = 10) -> Markup:
+    """Parts (label, bytes, colour) side by side at the scale of `whole`, in at least `width` px."""
     pieces = [
         element(
             "div",
             title=f"{label} {format_bytes(size)}",
-            style=f"width:{min(100 * size / whole, 100):.2f}%;height:10px;background:{colour}",
+            style=f"width:{min(100 * size / whole, 100):.2f}%;height:{height}px;"
+            f"background:{colour}",
         )
         for label, size, colour in parts
         if size > 0
     ]
-    return element("div", *pieces, style=f"{_TRACK};height:10px;min-width:{width}px")
+    return element("div", *pieces, style=f"{_TRACK};height:{height}px;min-width:{width}px")
 
 
 def _stack(sizes: Mapping[Category, int]) -> Markup:
@@ -175,7 +177,7 @@ def _by_line(report: Report) -> Markup:
     return join(many, element("details", more, table("Other lines", _HEAD, _lines(report, others))))
 
 
-_HEAD = ("line", "allocated", "freed", "net", "runs", "net each", "peak while it ran", "")
+_HEAD = ("line", "peak while it ran", "allocated", "freed", "net", "runs", "net each")
 
 
 def _lines(report: Report, lines: list[Line]) -> list[Markup]:
@@ -185,35 +187,38 @@ def _lines(report: Report, lines: list[Line]) -> list[Markup]:
 
 def _line(report: Report, line: Line) -> Iterator[Markup]:
     at_peak = line.peak is not None and line.peak == report.peak.allocated
-    number = element("span", f"{line.number or '–'}  ", style="opacity:0.7")
+    number = element("span", f"{line.number or '-'}  ", style="opacity:0.7")
     text = wording.line_text(line)
     source = element("strong", _source(text)) if at_peak else _source(text)
-    yield row(join(number, source), *_numbers(report, line))
+    yield row(join(number, source, _peak_bar(report, line)), *_numbers(report, line))
     for call in line.calls:
         place = element("span", f"{wording.call_place(call)}  ", style="opacity:0.85")
-        name = join(place, _source(call.source.strip()))
+        name = join(place, _source(call.source.strip()), _peak_bar(report, call))
         yield row(name, *_numbers(report, call), indent=1, faint=True)
 
 
 def _source(text: str) -> Markup:
-    short = text if len(text) <= 60 else text[:59] + "…"
-    return _code(short) if short == text else element("span", _code(short), title=text[:1000])
+    if len(text) <= 90:
+        return _code(text)
+    return element("span", _code(text[:89] + "…"), title=text[:1000])
 
 
 def _numbers(report: Report, line: Line | Call) -> tuple[str, ...]:
     each = format_change(int(line.net / line.count)) if line.count > 1 and line.net else ""
     sizes = (format_bytes(line.allocated), format_bytes(line.freed), format_change(line.net))
+    runs = f"x{line.count}" if line.count else ""
+    if line.peak is None:
+        return ("-", *sizes, runs, each)
+    share = wording.format_share(line.peak, report.peak.allocated)
+    peak = join(element("span", f"{share} ", style="opacity:0.7"), format_bytes(line.peak))
+    return (peak, *sizes, runs, each)
+
+
+def _peak_bar(report: Report, line: Line | Call) -> Markup:
     peak, top = line.peak, report.peak.allocated
-    runs = f"×{line.count}" if line.count else ""
     if peak is None or not top:
-        return (*sizes, runs, each, "–", EMPTY)
-    share = element("span", f"{wording.format_share(peak, top)}  ", style="opacity:0.7")
-    return (*sizes, runs, each, join(share, format_bytes(peak)), _peak_bar(peak, top))
-
-
-def _peak_bar(peak: int, top: int) -> Markup:
-    colour = ALARM if peak == top else ALLOCATED
-    return _bar([("peak", peak, colour)], top, 70)
+        return EMPTY
+    return _bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
 
 
 def _by_kind(report: Report) -> Markup:
@@ -224,12 +229,12 @@ def _by_kind(report: Report) -> Markup:
     rows = []
     for kind in kinds:
         peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
-        bar = _bar([(kind.value, peak, COLOURS[kind])], total or 1, 90)
+        bar = _bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
         share = wording.format_share(peak, total)
         name = join(_swatch(COLOURS[kind]), kind.value)
-        rows.append(row(name, format_bytes(peak), share, bar, format_bytes(end)))
-    head = ("kind", "at the peak", "", "", "at the end")
-    return element("div", table("By kind", head, rows), style="flex:1 1 380px;min-width:0")
+        rows.append(row(name, format_bytes(end), format_bytes(peak), share, bar))
+    head = ("kind", "at the end", "at the peak", "", "")
+    return table("By kind", head, rows)
 
 
 def _largest(report: Report) -> Markup:
@@ -241,7 +246,7 @@ def _largest(report: Report) -> Markup:
         more = element("summary", f"{len(hidden)} more")
         rest = table("Others at the peak", _BLOCK_HEAD, [_block(block) for block in hidden])
         inner = join(inner, element("details", more, rest))
-    return element("div", inner, style="flex:1 1 440px;min-width:0")
+    return inner
 
 
 _BLOCK_HEAD = ("name", "size", "tensor", "made in")

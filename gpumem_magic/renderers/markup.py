@@ -27,7 +27,9 @@ def element(name: str, *children: str, **attributes: str) -> Markup:
 
 def join(*children: str) -> Markup:
     """Children one after the other; those that are no Markup are escaped."""
-    return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children))
+    return Markup(
+        "".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children)
+    )
 
 
 def table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
@@ -46,13 +48,13 @@ def table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
 def row(name: str, *cells: str, indent: int = 0, faint: bool = False) -> Markup:
     """A table row under the heading `name`; cells that are Markup are taken as they are."""
     style = PLAIN + (";opacity:0.8" if faint else "")
-    edge = f"{CELL};text-align:left;font-weight:normal;padding-left:{8 + 24 * indent}px"
+    edge = f"{NAME};padding-left:{8 + 24 * indent}px"
     head = element("th", name, scope="row", style=edge)
     return element("tr", head, *(_cell(cell) for cell in cells), style=style)
 
 
 def _cell(content: str) -> Markup:
-    return element("td", content, style=f"{CELL};text-align:right")
+    return element("td", content, style=CELL)
 
 
 def _side(column: int) -> str:
@@ -63,9 +65,8 @@ def _side(column: int) -> str:
 # var(), no <style>. So the text keeps the colour around it, and lines and fills are greys that
 # show on light and dark.
 PLAIN = "background:transparent"
-CELL = (
-    "padding:3px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25);"
-    "white-space:nowrap;vertical-align:baseline;max-width:none"
-)
+_EDGE = "padding:3px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25);max-width:none"
+CELL = f"{_EDGE};white-space:nowrap;vertical-align:baseline;text-align:right"
+NAME = f"{_EDGE};min-width:90px;vertical-align:baseline;text-align:left;font-weight:normal"
 HEAD = "padding:3px 8px;border:none;font-weight:normal;opacity:0.7;white-space:nowrap"
 CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 8px;color:inherit;margin:0"

@@ -20,6 +20,7 @@ pre { overflow-x: auto; padding: 8px 12px; background: rgba(128,128,128,.12); bo
   font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; tab-size: 4; }
 .number { display: inline-block; width: 2.5em; margin-right: 1em; text-align: right; opacity: .6;
   user-select: none; }
+details { margin-top: 12px; }
 summary { cursor: pointer; }
 footer { opacity: .7; font-size: 13px; }
 @media (prefers-color-scheme: dark) { body { background: #141414; color: #e2e2e2; } }

@@ -19,7 +19,8 @@ class Run:
 
     @property
     def label(self) -> str:
-        return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
+        """ "4", or "4-6" for several lines."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
 def runs_of(line: NDArray[np.int32]) -> tuple[Run, ...]:
@@ -37,7 +38,7 @@ def runs_of(line: NDArray[np.int32]) -> tuple[Run, ...]:
 
 
 def group(runs: tuple[Run, ...], least: float) -> tuple[Run, ...]:
-    """Runs shorter than `least` points join their neighbours, so that each has room for its label."""
+    """Join runs shorter than `least` points with their neighbours, to make room for a label."""
     groups: list[Run] = []
     for run in runs:
         before = groups[-1] if groups else None

@@ -57,7 +57,9 @@ def _head(report: Report) -> list[str]:
 
 def _failure(report: Report, oom: OutOfMemory) -> list[str]:
     rows = [wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")]
-    for fact in wording.oom_facts(report, oom):
+    source = wording.source_of(report, oom.line)
+    rows += [fit(f"  {source}", WIDTH)] if source else []
+    for fact in wording.oom_facts(oom):
         rows += wrap(f"  {fit(fact, 400)}", "    ")
     moment, held = wording.held_at_failure(report, oom)
     parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]

@@ -23,7 +23,7 @@ class Part:
 
 
 def visible(text: str) -> str:
-    """`text` on one line; what could move or hide other text (escapes, overrides) is spelled out."""
+    """`text` on one line, with what could move or hide other text (escapes) spelled out."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_spell(character) for character in text.replace("\t", "    "))
@@ -77,7 +77,7 @@ def kept_phrase(report: Report) -> str:
     """ "+512.00 MiB kept", "1.00 GiB freed" or "nothing kept"."""
     change = kept(report)
     if change is None:
-        return "unknown what is kept"
+        return "unknown amount kept"
     if change < 0:
         return f"{format_bytes(-change)} freed"
     return f"{format_change(change)} kept" if change else "nothing kept"
@@ -209,9 +209,8 @@ def oom_headline(oom: OutOfMemory) -> str:
     return f"Out of memory{where}: {format_bytes(oom.requested)} asked for"
 
 
-def oom_facts(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
+def oom_facts(oom: OutOfMemory) -> tuple[str, ...]:
     """What was asked of whom, what lay free, and whether the card was full or fragmented."""
-    source = source_of(report, oom.line)
     asked = f"{visible(oom.op)} asked for " if oom.op else "asked for "
     asked += format_bytes(oom.requested)
     if oom.segment is not None and oom.segment != oom.requested:
@@ -220,8 +219,7 @@ def oom_facts(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
     free += f"free in PyTorch's cache: {format_bytes(oom.reserved_free)}"
     if oom.reserved_free and oom.largest_free is not None:
         free += f", in pieces of at most {format_bytes(oom.largest_free)}"
-    facts = (asked, free, _verdict(oom))
-    return (source, *facts) if source else facts
+    return (asked, free, _verdict(oom))
 
 
 def _verdict(oom: OutOfMemory) -> str:

@@ -149,10 +149,33 @@ def make_story():
         point=oom_point,
     )
     names = (
-        Block("optimizer.state[36]['exp_avg']", 411_705_344, (50257, 2048), "float32", K.OPTIMIZER_STATE, 7),
-        Block("optimizer.state[36]['exp_avg_sq']", 411_705_344, (50257, 2048), "float32", K.OPTIMIZER_STATE, 7),
-        Block("model.decoder.embedding.weight", 411_705_344, (50257, 2048), "float32", K.PARAMETER, 1),
-        Block("model.decoder.embedding.weight.grad", 411_705_344, (50257, 2048), "float32", K.GRADIENT, 6),
+        Block(
+            "optimizer.state[36]['exp_avg']",
+            411_705_344,
+            (50257, 2048),
+            "float32",
+            K.OPTIMIZER_STATE,
+            7,
+        ),
+        Block(
+            "optimizer.state[36]['exp_avg_sq']",
+            411_705_344,
+            (50257, 2048),
+            "float32",
+            K.OPTIMIZER_STATE,
+            7,
+        ),
+        Block(
+            "model.decoder.embedding.weight", 411_705_344, (50257, 2048), "float32", K.PARAMETER, 1
+        ),
+        Block(
+            "model.decoder.embedding.weight.grad",
+            411_705_344,
+            (50257, 2048),
+            "float32",
+            K.GRADIENT,
+            6,
+        ),
         Block(None, 268_435_456, (32, 64, 256, 128), "float32", K.TEMPORARY, 7),
         Block("images", 80_740_352, (32, 3, 459, 458), "float32", K.INPUT, 4),
         Block(None, 8_519_680, None, None, K.WORKSPACE, 5),
@@ -237,8 +260,28 @@ def make_calling():
     script.passes[3] = 12
     lines = script.lines()
     calls = (
-        Call(2, 5, "train_step", "    loss = model(batch).mean()", 1080 * MIB, 60 * MIB, 1020 * MIB, 350 * MIB, 12),
-        Call(2, 6, "train_step", "    loss.backward()", 240 * MIB, 1200 * MIB, -960 * MIB, 365 * MIB, 12),
+        Call(
+            2,
+            5,
+            "train_step",
+            "    loss = model(batch).mean()",
+            1080 * MIB,
+            60 * MIB,
+            1020 * MIB,
+            350 * MIB,
+            12,
+        ),
+        Call(
+            2,
+            6,
+            "train_step",
+            "    loss.backward()",
+            240 * MIB,
+            1200 * MIB,
+            -960 * MIB,
+            365 * MIB,
+            12,
+        ),
         Call(None, 88, "collate", "return torch.stack(rows)", 0, 0, 0, None, 1),
     )
     rest = Line(0, "", 2 * MIB, 0, 2 * MIB, 202 * MIB, 1)
