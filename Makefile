@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 # The notebook stacks beside the newest, and the tests that depend on the stack.
 IPYTHON8 := 'ipython<9' 'ipykernel<7'
 COLAB := ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1
-STACK_TESTS := tests/test_magics.py
+STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
