@@ -6,6 +6,7 @@ import linecache
 import os.path
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,14 @@ def finish(
 ) -> tuple[Report, ...]:
     """End the source's recording of `cell`; one Report per device, the most used first."""
     from gpumem_magic.report import build_report
+    from gpumem_magic.sources.callsite import unfold_all
     from gpumem_magic.trace import build_trace
 
-    recordings = source.stop(cell, cells, error)
-    return tuple(build_report(recording, build_trace(recording), name) for recording in recordings)
+    reports = []
+    for raw in source.stop(cell, cells, error):
+        recording = replace(raw, stacks=unfold_all(raw.stacks, cell, cells))
+        reports.append(build_report(recording, build_trace(recording), name))
+    return tuple(reports)
 
 
 class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`

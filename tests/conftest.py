@@ -21,7 +21,7 @@ TORCH_STATE = {
 }
 
 
-def torch_attributes():
+def read_torch_attributes():
     """What user code finds in torch, by place and name; {} before torch is imported."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -38,7 +38,7 @@ def torch_attributes():
     }
 
 
-def torch_modes():
+def read_torch_modes():
     """The modes that act on this thread's torch calls, outermost first."""
     if "torch" not in sys.modules:
         return []
@@ -80,15 +80,27 @@ def changed(before, after):
 @pytest.fixture(autouse=True)
 def _nothing_outlives_the_test():
     """No torch mode, patched attribute, allocator history or thread of ours is left."""
-    before = torch_attributes()
+    before = read_torch_attributes()
     yield
-    assert torch_modes() == []
+    assert read_torch_modes() == []
     if before:
-        assert changed(before, torch_attributes()) == []
+        assert changed(before, read_torch_attributes()) == []
     if "torch" in sys.modules:
         recording = getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", None)
         assert not (recording and recording()), "the allocator's history is still recorded"
     assert [t.name for t in threading.enumerate() if t.name.startswith("gpumem")] == []
+
+
+@pytest.fixture
+def torch_attributes():
+    """Tells what user code finds in torch, by place and name."""
+    return read_torch_attributes
+
+
+@pytest.fixture
+def torch_modes():
+    """Tells the modes that act on this thread's torch calls."""
+    return read_torch_modes
 
 
 @pytest.fixture

@@ -134,6 +134,22 @@ def test_the_device_stays_while_a_cell_is_measured(loaded, source):
     result, _ = run(loaded, "%%gpumem\n%gpumem --device T4")
     assert isinstance(result.error_in_exec, UsageError)
     assert source.calls == ["enter", "start", "stop", "leave"]
+    assert loaded.magics_manager.registry["GpuMemMagics"].settings.device == "auto"
+
+
+def test_a_device_that_does_not_start_leaves_the_old_one(loaded, source, monkeypatch):
+    def choose(name):
+        if name == "H200":
+            raise RuntimeError("no such luck")
+        return source
+
+    monkeypatch.setattr("gpumem_magic.magics.monitor.choose_source", choose)
+    result, _ = run(loaded, "%gpumem --device H200")
+    assert "no such luck" in str(result.error_in_exec)
+    assert source.calls == ["enter", "leave", "close", "enter", "leave"]
+    assert loaded.magics_manager.registry["GpuMemMagics"].settings.device == "auto"
+    assert run(loaded, "%%gpumem -q\n3")[0].result == 3
+    assert len(history(loaded)) == 1
 
 
 def test_off_runs_a_marked_cell_and_says_why_it_is_not_measured(shell):

@@ -57,8 +57,12 @@ def load(shell: InteractiveShell) -> None:
     """Put the extension into the shell; a second time changes nothing."""
     if GpuMemMagics.__name__ in shell.magics_manager.registry:
         return
-    magics = GpuMemMagics(shell)
-    magics.monitor.open()
+    magics = GpuMemMagics(shell)  # enters itself into the shell's configurables
+    try:
+        magics.monitor.open()
+    except BaseException:
+        shell.configurables.remove(magics)  # type: ignore[arg-type]
+        raise
     shell.register_magics(magics)
     shell.configurables.append(magics.settings)  # type: ignore[arg-type]
     shell.input_transformers_cleanup.append(magics.hooks.transform)

@@ -33,14 +33,14 @@ class Monitor:
         self.files = CellFiles(shell)
         self.why_off = ""
         self.measuring = False
+        self._name = "off"
         self._inside = False
         self._progress: Progress | None = None
 
     def open(self) -> None:
         """Start on the device of the settings; without torch stay off and remember why."""
         try:
-            self.source = choose_source(self.settings.device)
-            self.why_off = "" if self.source else _reason(self.settings.device)
+            self._start_on(self.settings.device)
         except ModuleNotFoundError as error:
             self.why_off = str(error)
         self.settings.on_device(self.choose)
@@ -49,12 +49,27 @@ class Monitor:
         """Go over to another device. Raises UsageError while code is being measured."""
         if self.measuring:
             raise UsageError("%gpumem: change the device in a cell that is not being measured")
-        inside = self._inside
+        inside, before = self._inside, self._name
+        self._tell_of_tensors()
         self.close()
+        try:
+            self._start_on(name)
+        except Exception:
+            self._start_on(before)
+            raise
+        finally:
+            if inside:
+                self.enter()
+
+    def _start_on(self, name: str) -> None:
         self.source = choose_source(name)
         self.why_off = "" if self.source else _reason(name)
-        if inside:
-            self.enter()
+        self._name = name
+
+    def _tell_of_tensors(self) -> None:
+        source = self.source
+        if source is not None and source.device.virtual and source.level().allocated:
+            warn(f"what was on the virtual {source.device.name} is in host memory now")
 
     def close(self) -> None:
         """Restore whatever the source replaced."""

@@ -46,5 +46,12 @@ class GpuMem(Configurable):
     @observe("device")
     def _device_changed(self, change: dict[str, str]) -> None:
         choose = getattr(self, "_choose", None)
-        if choose is not None:
+        if choose is None:
+            return
+        try:
             choose(change["new"])
+        except BaseException:
+            self._choose = None
+            self.device = change["old"]
+            self._choose = choose
+            raise

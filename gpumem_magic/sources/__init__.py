@@ -83,21 +83,25 @@ def check_device(name: str) -> None:
     if not _is_cuda(name):
         from gpumem_magic.sources.virtual.catalog import lookup
 
-        lookup(name)
-        return
-    count = cuda_devices()
-    index = int(name[5:]) if ":" in name else 0
-    if index >= count:
-        here = ", ".join(f"cuda:{i}" for i in range(count)) or "no CUDA device"
-        raise ValueError(f"{name} is not here (this machine has {here}); a virtual one is T4, ...")
+        try:
+            lookup(name)
+        except ValueError as error:
+            others = ", ".join(("auto", "off", *_devices_here()))
+            raise ValueError(f"{error}; or {others}") from None
+    elif (int(name[5:]) if ":" in name else 0) >= cuda_devices():
+        here = ", ".join(_devices_here()) or "no CUDA device"
+        raise ValueError(f"{name} is not here: this machine has {here}; a virtual one is T4, ...")
 
 
 def device_names() -> tuple[str, ...]:
     """Every name to offer: auto and off, this machine's CUDA devices, the cards of the catalog."""
     from gpumem_magic.sources.virtual.catalog import MODELS
 
-    here = tuple(f"cuda:{index}" for index in range(cuda_devices()))
-    return ("auto", "off", *here, *sorted(MODELS))
+    return ("auto", "off", *_devices_here(), *(model.key for model in MODELS))
+
+
+def _devices_here() -> tuple[str, ...]:
+    return tuple(f"cuda:{index}" for index in range(cuda_devices()))
 
 
 def cuda_devices() -> int:

@@ -79,6 +79,15 @@ def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
     )
 
 
+def unfold_all(
+    stacks: tuple[Stack, ...], cell: Cell, cells: Mapping[str, Cell]
+) -> tuple[Stack, ...]:
+    """All stacks of a recording, each as `unfold` tells it."""
+    if _body(cell.source) is None:
+        return stacks
+    return tuple(unfold(stack, cell, cells) for stack in stacks)
+
+
 def _moved(frame: Frame, cell: Cell, lines: int) -> Frame:
     return Frame(cell.filename, frame.line + lines, frame.function)
 

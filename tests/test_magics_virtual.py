@@ -1,0 +1,120 @@
+"""The magics on the virtual GPU: exact bytes, true lines, out of memory, and torch restored."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.utils.capture import capture_output
+
+torch = pytest.importorskip("torch")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def run(shell):
+    """Run cells on a virtual T4; gives the result and what was shown."""
+
+    def run(cell):
+        with capture_output() as shown:
+            result = shell.run_cell(cell, store_history=True)
+        return result, shown
+
+    run("%load_ext gpumem_magic\n%gpumem --device T4\nimport torch")
+    return run
+
+
+def last(shell):
+    return list(shell.magics_manager.registry["GpuMemMagics"].monitor.history)[-1]
+
+
+def by_line(report):
+    return {line.number: line.allocated for line in report.lines if line.allocated}
+
+
+def test_lines_are_those_that_the_user_sees(run, shell):
+    result, _ = run("\n%%gpumem\n\nx = torch.ones(1 << 20, device='cuda')\n\ny = x + x\nz = 1")
+    assert result.success
+    assert by_line(last(shell)) == {3: 4 * MIB, 5: 4 * MIB}
+    assert last(shell).peak.allocated == 8 * MIB
+
+
+@pytest.mark.parametrize("magic", ["%%time", "%%capture"])
+def test_lines_stay_true_below_another_magic(run, shell, magic):
+    run(f"%%gpumem\n{magic}\n\nx = torch.ones(1 << 20, device='cuda')")
+    assert by_line(last(shell)) == {4: 4 * MIB}
+
+
+def test_lines_stay_true_when_the_mark_is_below_another_magic(run, shell):
+    run("%%time\n%%gpumem\n\nx = torch.ones(1 << 20, device='cuda')")
+    assert by_line(last(shell)) == {3: 4 * MIB}
+
+
+def test_a_statement_and_an_awaited_line_have_their_line(run, shell):
+    run("%gpumem x = torch.ones(1 << 20, device='cuda')")
+    assert by_line(last(shell)) == {1: 4 * MIB}
+    run("%%gpumem\nimport asyncio\nawait asyncio.sleep(0)\ny = torch.ones(1 << 20, device='cuda')")
+    assert by_line(last(shell)) == {4: 4 * MIB}
+
+
+def test_a_function_of_another_cell_is_the_second_level(run, shell):
+    run("def make():\n    big = torch.ones(1 << 20, device='cuda')\n    return big")
+    run("%%gpumem\nx = make()")
+    (line,) = [line for line in last(shell).lines if line.allocated]
+    assert line.number == 2
+    assert [(call.line, call.function, call.allocated) for call in line.calls] == [
+        (2, "make", 4 * MIB)
+    ]
+
+
+def test_blocks_have_the_names_of_the_users_variables(run, shell):
+    run(
+        "%%gpumem\nkept = torch.ones(1 << 20, device='cuda')\n"
+        "def f():\n    inner = torch.ones(1 << 19, device='cuda')\n    1 / 0\nf()"
+    )
+    blocks = {block.name: block.size for block in last(shell).blocks}
+    assert blocks["kept"] == 4 * MIB
+    assert last(shell).error.startswith("ZeroDivisionError")
+
+
+def test_the_cell_that_loads_the_extension_can_use_the_device(shell):
+    with capture_output():
+        result = shell.run_cell(
+            "%load_ext gpumem_magic\nimport torch\ntorch.ones(3, device='cuda').device.type"
+        )
+    assert result.result == "cuda"
+
+
+def test_out_of_memory_is_raised_reported_and_survived(run, shell):
+    result, _ = run("%%gpumem\nbig = torch.empty(20 << 30, dtype=torch.int8, device='cuda')")
+    assert isinstance(result.error_in_exec, torch.OutOfMemoryError)
+    assert "Tried to allocate 20.00 GiB" in str(result.error_in_exec)
+    assert last(shell).oom.line == 2
+    assert run("%%gpumem -q\ntorch.ones(1, device='cuda').item()")[0].result == 1.0
+
+
+def test_unloading_leaves_torch_as_it_was(shell, torch_attributes, torch_modes):
+    before = torch_attributes()
+    with capture_output():
+        shell.run_cell("%load_ext gpumem_magic\n%gpumem --device T4\nimport torch")
+        assert torch_attributes() != before
+        shell.run_cell(
+            "%%gpumem\nx = torch.ones(9, device='cuda', requires_grad=True)\n"
+            "(x * 2).sum().backward()"
+        )
+        assert shell.last_execution_succeeded
+        shell.run_cell("%%gpumem\nx = torch.empty(1 << 50, device='cuda')")
+        shell.run_cell("%gpumem --on")
+        shell.run_cell("raise KeyboardInterrupt")
+        shell.run_cell("%reload_ext gpumem_magic")
+        shell.run_cell("%unload_ext gpumem_magic")
+    after = torch_attributes()
+    assert [name for name in before if after[name] is not before[name]] == []
+    assert torch_modes() == []
+    assert shell.user_ns["x"].device.type == "cpu"
+
+
+def test_changing_the_card_tells_where_the_tensors_are(run, shell):
+    run("x = torch.ones(9, device='cuda')")
+    _, shown = run("%gpumem --device A100-80GB")
+    assert "host memory" in shown.stderr
+    _, shown = run("%%gpumem --device 24GiB\ny = torch.ones(9, device='cuda')")
+    assert last(shell).device.total == 24 << 30
