@@ -1,14 +1,13 @@
-"""PyTorch's caching allocator, simulated: the policy of c10/cuda/CUDACachingAllocator.cpp, no torch.
+"""PyTorch's caching allocator, simulated: the policy of c10/cuda/CUDACachingAllocator.cpp.
 
-Everything the real one decides is decided here in the same order: rounding, pools, best fit, splits,
-merges, releases and retries. What it asks of the device goes through a Driver.
+What the real one decides is decided here in the same order: rounding, pools, best fit, splits,
+merges, releases and retries. It is arithmetic; what it asks of the device goes through a Driver.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import replace
 
 from gpumem_magic.events import Action
 from gpumem_magic.sources.virtual.driver import Driver, SimulatedDriver
@@ -19,19 +18,20 @@ from gpumem_magic.sources.virtual.pools import (
     MIN_BLOCK,
     SIZE_SHIFT,
     SMALL_SIZE,
-    WAITING,
     Block,
     Pool,
     merge,
     split,
 )
-from gpumem_magic.sources.virtual.reclaim import collect_garbage, release_cached, release_oversize
+from gpumem_magic.sources.virtual.reclaim import release_cached
 from gpumem_magic.sources.virtual.rounding import round_size
 from gpumem_magic.sources.virtual.search import best_fit
-from gpumem_magic.sources.virtual.segments import Listener, Segments, segment_size
+from gpumem_magic.sources.virtual.segments import Listener, Segments
 from gpumem_magic.sources.virtual.settings import UNLIMITED, Settings
 from gpumem_magic.sources.virtual.snapshot import Segment, rebuild, take_snapshot
-from gpumem_magic.sources.virtual.statistics import Counts, Statistics
+from gpumem_magic.sources.virtual.statistics import Statistics
+from gpumem_magic.sources.virtual.supply import Supply
+from gpumem_magic.sources.virtual.waiting import Waiting
 
 __all__ = ["AllocationFailed", "CachingAllocator", "Driver", "SimulatedDriver"]
 
@@ -41,10 +41,11 @@ _ALLOC, _FREE, _FREE_COMPLETED = Action.ALLOC, Action.FREE, Action.FREE_COMPLETE
 class CachingAllocator:
     """The caching allocator of one device. Sizes and addresses are in bytes.
 
-    on_event(action, address, size, requested) is called for every event; `size` is the whole block.
+    on_event(action, address, size, requested) is called for every event, with the size of the whole
+    block; it may be replaced at any time.
     streams_busy: while True, work on other streams is still running, so that blocks marked by
-    `record_stream` wait for `synchronize` or for a release of the cache. Otherwise it is done by the
-    next malloc, as on a device whose kernels take no time.
+    `record_stream` wait for `synchronize` or for a release of the cache. Otherwise it is done by
+    the next malloc, as on a device whose kernels take no time.
     """
 
     def __init__(
@@ -57,23 +58,25 @@ class CachingAllocator:
         self.driver = driver
         self.device = device
         self.streams_busy = False
-        self._settings = settings = settings or Settings()
+        settings = settings or Settings()
         most = settings.max_split_size
         self._statistics = Statistics(-1 if most == UNLIMITED else most)
         self._counts = self._statistics.all
         self._segments = Segments(driver, self._statistics, most)
+        self._supply = Supply(self._segments, settings)
         self._small = Pool(True, self._statistics.small)
         self._large = Pool(False, self._statistics.large)
         self._live: dict[int, Block] = {}
-        self._waiting: dict[int, list[Block]] = {}
+        self._waiting = Waiting()
         self._risen = False  # something rose since peaks were noted
-        self._allowed: int | None = None
+        self._first_fits = True  # no block is expandable or oversize: the first that fits is best
         self.on_event = on_event
+        self.settings = settings
         self.set_memory_fraction(settings.memory_fraction)
-        self._apply_settings()
 
     @property
     def on_event(self) -> Listener | None:
+        """Who is told of every event."""
         return self._on_event
 
     @on_event.setter
@@ -82,13 +85,27 @@ class CachingAllocator:
 
     @property
     def settings(self) -> Settings:
-        """May be replaced at any time, as torch.cuda.memory._set_allocator_settings does."""
-        return self._settings
+        """May be replaced at any time, as torch.cuda.memory._set_allocator_settings does.
+
+        The memory fraction is taken from the first settings only, as in PyTorch.
+        """
+        return self._supply.settings
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        self._settings = replace(settings, memory_fraction=self._settings.memory_fraction)
-        self._apply_settings()
+        self._supply.settings = settings
+        self._segments.max_split_size = most = settings.max_split_size
+        self._large.page = settings.large_segment_size
+        expandable = settings.expandable_segments
+        for pool in (self._small, self._large):
+            plain = not pool.small and not expandable
+            pool.split_from = SMALL_SIZE + 1 if plain else MIN_BLOCK
+            pool.split_below = most if plain else UNLIMITED
+        rounds = any(count > 1 for count in settings.roundup_power2_divisions)
+        self._divisions = settings.roundup_power2_divisions if rounds else None
+        if expandable or most != UNLIMITED:
+            self._first_fits = False
+        self._ages = self._supply.collects
 
     @property
     def allocated(self) -> int:
@@ -133,7 +150,7 @@ class CachingAllocator:
             index = bisect_left(free.keys, size << SIZE_SHIFT)
             if index < len(free.keys):
                 if not self._first_fits:
-                    index = best_fit(free, index, size, self._settings)
+                    index = best_fit(free, index, size, self._supply.settings)
                 if index >= 0:
                     del free.keys[index]
                     block = free.blocks.pop(index)
@@ -150,11 +167,7 @@ class CachingAllocator:
             self._risen = False
             self._statistics.note_peaks()
         size = block.size
-        counts, everything = block.pool.counts, self._counts
-        counts.blocks -= 1
-        counts.allocated -= size
-        everything.blocks -= 1
-        everything.allocated -= size
+        self._statistics.give_back(block.pool.counts, size)
         if size >= self._segments.max_split_size:
             self._statistics.oversize_allocations.change(-1)
         if self._on_event is not None:
@@ -162,7 +175,8 @@ class CachingAllocator:
         if block.streams is None:
             self._complete(block)
         else:
-            self._wait(block)
+            self._waiting.add(block)
+            self._statistics.wait(block.pool.counts, size, 1)
 
     def size_of(self, address: int) -> int:
         """The size of the whole block that was handed out at `address`."""
@@ -180,12 +194,12 @@ class CachingAllocator:
 
     def synchronize(self) -> None:
         """Let all work be done: blocks that waited for a stream become free."""
-        waiting, self._waiting = self._waiting, {}
-        for blocks in waiting.values():
-            for block in blocks:
-                block.events -= 1
-                if block.events == 0:
-                    self._stop_waiting(block)
+        for block in self._waiting.finish():
+            if self._risen:
+                self._risen = False
+                self._statistics.note_peaks()
+            self._statistics.wait(block.pool.counts, -block.size, -1)
+            self._complete(block)
 
     def empty_cache(self) -> None:
         """Give everything that is cached back to the device, as far as whole segments are free."""
@@ -195,10 +209,8 @@ class CachingAllocator:
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what may be reserved to a part of the device. Raises ValueError outside 0..1."""
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"invalid fraction:{fraction}. Please set within [0, 1].")
-        self._allowed = int(fraction * self.driver.total) if fraction < 1 else None
-        self._ages = self._allowed is not None and self._settings.garbage_collection_threshold > 0
+        self._supply.limit(fraction)
+        self._ages = self._supply.collects
 
     def stats(self) -> dict[str, int]:
         """What torch.cuda.memory_stats() would return."""
@@ -214,8 +226,8 @@ class CachingAllocator:
 
     def snapshot(self) -> list[Segment]:
         """All segments by address, each with its blocks; what nobody mapped is left out."""
-        waiting = {id(block): block for blocks in self._waiting.values() for block in blocks}
-        return take_snapshot((self._small, self._large), [*self._live.values(), *waiting.values()])
+        active = [*self._live.values(), *self._waiting.blocks()]
+        return take_snapshot((self._small, self._large), active)
 
     @classmethod
     def from_snapshot(
@@ -235,32 +247,22 @@ class CachingAllocator:
         pool = block.pool
         was_split = block.previous is not None or block.next is not None
         if block.size - size >= pool.split_from and size < pool.split_below:
-            block = split(block, size)
-            if block.range is None:
-                self._count_inactive(
-                    pool.counts, -size if was_split else block.next.size, not was_split
-                )
+            rest, block = block, split(block, size)
+            if block.range is not None:
+                pass
+            elif was_split:
+                self._statistics.split(pool.counts, -size, 0)
+            else:
+                self._statistics.split(pool.counts, rest.size, 1)
         elif was_split and block.range is None:
-            self._count_inactive(pool.counts, -block.size, -1)
+            self._statistics.split(pool.counts, -block.size, -1)
         size = block.size
         block.state = ALLOCATED
         block.requested = requested
         address = block.address
         self._live[address] = block
         self._risen = True
-        counts, everything = pool.counts, self._counts
-        counts.blocks += 1
-        counts.blocks_added += 1
-        counts.allocated += size
-        counts.allocated_added += size
-        counts.requested += requested
-        counts.requested_added += requested
-        everything.blocks += 1
-        everything.blocks_added += 1
-        everything.allocated += size
-        everything.allocated_added += size
-        everything.requested += requested
-        everything.requested_added += requested
+        self._statistics.take(pool.counts, size, requested)
         if size >= self._segments.max_split_size:
             self._statistics.oversize_allocations.change(1)
         if self._on_event is not None:
@@ -282,94 +284,27 @@ class CachingAllocator:
         if block.range is None:
             joined = (before > 0) + (after > 0)
             if block.previous is not None or block.next is not None:
-                self._count_inactive(pool.counts, size, 1 - joined)
+                self._statistics.split(pool.counts, size, 1 - joined)
             elif joined:
-                self._count_inactive(pool.counts, -before - after, -joined)
-
-    def _count_inactive(self, counts: Counts, size: int, blocks: int) -> None:
-        """Note a change of the free pieces of split segments."""
-        for kind in (counts, self._counts):
-            kind.split_bytes.change(size)
-            if blocks:
-                kind.splits.change(blocks)
-
-    def _wait(self, block: Block) -> None:
-        block.state = WAITING
-        for stream in block.streams or ():
-            block.events += 1
-            self._waiting.setdefault(stream, []).append(block)
-        for counts in (block.pool.counts, self._counts):
-            counts.waiting += 1
-            counts.waiting_bytes += block.size
-
-    def _stop_waiting(self, block: Block) -> None:
-        if self._risen:
-            self._risen = False
-            self._statistics.note_peaks()
-        for counts in (block.pool.counts, self._counts):
-            counts.waiting -= 1
-            counts.waiting_bytes -= block.size
-        self._complete(block)
+                self._statistics.split(pool.counts, -before - after, -joined)
 
     def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
-        """A block from the device, after giving cached memory back where that is needed."""
-        if self._ages and self._allowed is not None:
-            limit = int(self._settings.garbage_collection_threshold * self._allowed)
-            collect_garbage(self._segments, self._large, limit)
-        block = self._ask(pool, stream, size)
-        if (
-            block is None
-            and self._settings.max_split_size != UNLIMITED
-            and release_oversize(self._segments, pool, stream, size)
-        ):
-            block = self._ask(pool, stream, size)
-        if block is None:
-            self.empty_cache()
-            self._statistics.retries += 1
-            block = self._ask(pool, stream, size)
+        block = self._supply.obtain(pool, self._large, stream, size, self.empty_cache)
         if block is None:
             raise self._refuse(size, requested)
         return block
-
-    def _ask(self, pool: Pool, stream: int, size: int) -> Block | None:
-        segment = segment_size(size, self._settings.large_segment_size)
-        if self._allowed is not None and self.reserved + segment > self._allowed:
-            return None
-        if self._settings.expandable_segments:
-            return self._segments.expand(pool, stream, size)
-        return self._segments.allocate(pool, stream, segment)
 
     def _refuse(self, size: int, requested: int) -> AllocationFailed:
         self._statistics.ooms += 1
         failed = AllocationFailed(
             requested=requested,
-            segment=segment_size(size, self._settings.large_segment_size),
+            segment=self._supply.segment_size(size),
             device=self.device,
-            device_total=self.driver.total,
-            device_free=self.driver.free,
-            processes=self.driver.processes(),
-            allowed=self._allowed,
+            driver=self.driver,
+            allowed=self._supply.allowed,
             allocated=self.allocated,
             reserved=self.reserved,
         )
         if self._on_event is not None:
             self._on_event(Action.OOM, 0, size, requested)
         return failed
-
-    def _apply_settings(self) -> None:
-        settings = self._settings
-        expandable = settings.expandable_segments
-        self._segments.max_split_size = settings.max_split_size
-        self._large.page = settings.large_segment_size
-        for pool in (self._small, self._large):
-            plain = not pool.small and not expandable
-            pool.split_from = SMALL_SIZE + 1 if plain else MIN_BLOCK
-            pool.split_below = settings.max_split_size if plain else UNLIMITED
-        self._divisions = (
-            settings.roundup_power2_divisions
-            if any(count > 1 for count in settings.roundup_power2_divisions)
-            else None
-        )
-        ever_expandable = expandable or not getattr(self, "_first_fits", True)
-        self._first_fits = settings.max_split_size == UNLIMITED and not ever_expandable
-        self._ages = self._allowed is not None and settings.garbage_collection_threshold > 0

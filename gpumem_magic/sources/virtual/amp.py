@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -104,49 +104,48 @@ class Autocast:
     def _kernel(self, name: str, on_host: bool, on_cuda: bool) -> Callable[..., Any]:
         packet, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        original = _original(operator) if on_host else None
-        cast = self._cast(name, packet) if on_cuda else _unchanged
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            f"aten::{name}", "CompositeImplicitAutograd"
+        )
+        unlisted = operator.decompose if composite else _without_autocast(operator)
+        listed_on_host = _original(operator) if on_host else None
+        on_device = self._cast(operator, name, packet) if on_cuda else unlisted
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            if self._enabled("cuda") and any(self._on_device(a) for a in (*args, *kwargs.values())):
-                with torch._C._ExcludeDispatchKeyGuard(
-                    torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-                ):
-                    return cast(operator, args, kwargs)
-            if original is not None and self._host_enabled:
-                return original(*args, **kwargs)
-            with torch._C._ExcludeDispatchKeyGuard(
-                torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-            ):
-                return operator(*args, **kwargs)
+            if self._on_device((*args, *kwargs.values())):
+                return (on_device if self._enabled("cuda") else unlisted)(*args, **kwargs)
+            if listed_on_host is not None and self._host_enabled:
+                return listed_on_host(*args, **kwargs)
+            return unlisted(*args, **kwargs)
 
         return kernel
 
-    def _cast(self, name: str, packet: str) -> Callable[..., Any]:
+    def _cast(self, operator: Any, name: str, packet: str) -> Callable[..., Any]:
+        """The operator as CUDA's autocast runs it."""
+        run = _without_autocast(operator)
+        names = [argument.name for argument in operator._schema.arguments]
         if name in _NORM_WITH_DTYPE:
-            return functools.partial(_norm_in_float32, _NORM_WITH_DTYPE[name])
+            overload = getattr(torch.ops.aten.norm, _NORM_WITH_DTYPE[name])
+            return functools.partial(_norm_in_float32, _without_autocast(overload), names)
         if packet in _FLOAT32_BY_DTYPE:
-            return self._float32_by_dtype
-        if packet in _LOWER_PRECISION:
-            return lambda op, a, k: self._converted(op, a, k, torch.get_autocast_dtype("cuda"))
-        if packet in _PROMOTE:
-            return lambda op, a, k: self._converted(op, a, k, self._widest(a, k))
+            return functools.partial(self._float32_by_dtype, run, names)
         if packet == "binary_cross_entropy":
             return _refuse_binary_cross_entropy
-        return lambda op, a, k: self._converted(op, a, k, torch.float32)
+        return functools.partial(self._converted, run, packet)
 
     def _on_device(self, value: Any) -> bool:
         if isinstance(value, (list, tuple)):
-            return any(self._on_device(item) for item in value)
+            return any(map(self._on_device, value))
         return isinstance(value, torch.Tensor) and value in self._storages
 
-    def _converted(
-        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype
-    ) -> Any:
-        return operator(
-            *(self._to(a, dtype) for a in args),
-            **{k: self._to(v, dtype) for k, v in kwargs.items()},
-        )
+    def _converted(self, run: Callable[..., Any], packet: str, *args: Any, **kwargs: Any) -> Any:
+        dtype = torch.float32
+        if packet in _LOWER_PRECISION:
+            dtype = torch.get_autocast_dtype("cuda")
+        elif packet in _PROMOTE:
+            dtype = self._widest((*args, *kwargs.values()))
+        converted = {key: self._to(value, dtype) for key, value in kwargs.items()}
+        return run(*(self._to(value, dtype) for value in args), **converted)
 
     def _to(self, value: Any, dtype: torch.dtype) -> Any:
         if isinstance(value, (list, tuple)):
@@ -175,25 +174,31 @@ class Autocast:
             and value in self._storages
         )
 
-    def _widest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
+    def _widest(self, arguments: tuple[Any, ...]) -> torch.dtype:
         values: list[Any] = []
-        for value in (*args, *kwargs.values()):
+        for value in arguments:
             values.extend(value if isinstance(value, (list, tuple)) else [value])
         dtypes = {value.dtype for value in values if self._eligible(value)}
         return torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cuda")
 
     def _float32_by_dtype(
-        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, run: Callable[..., Any], names: list[str], *args: Any, **kwargs: Any
     ) -> Any:
-        names = [a.name for a in operator._schema.arguments]
-        given = kwargs.get("dtype") is not None or (
-            "dtype" in names[: len(args)] and args[names.index("dtype")] is not None
-        )
-        if given or not self._eligible(args[0]):
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if given.get("dtype") is None and self._eligible(args[0]):
+            given["dtype"] = torch.float32
+        return run(**given)
+
+
+def _without_autocast(operator: Any) -> Callable[..., Any]:
+    """`operator`, below autocast."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
             return operator(*args, **kwargs)
-        if "dtype" in names[: len(args)]:
-            args = args[: names.index("dtype")]
-        return operator(*args, **{**kwargs, "dtype": torch.float32})
+
+    return run
 
 
 def _original(operator: Any) -> Callable[..., Any] | None:
@@ -208,25 +213,14 @@ def _original(operator: Any) -> Callable[..., Any] | None:
     return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
-def _unchanged(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return operator(*args, **kwargs)
+def _norm_in_float32(run: Callable[..., Any], names: list[str], *args: Any, **kwargs: Any) -> Any:
+    given = {"p": None, **dict(zip(names, args, strict=False)), **kwargs}
+    if "dim" in names:
+        given.setdefault("keepdim", False)
+    return run(**given, dtype=torch.float32)
 
 
-def _norm_in_float32(
-    overload: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    with_dtype = getattr(torch.ops.aten.norm, overload)
-    names = [a.name for a in operator._schema.arguments]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return with_dtype(
-        *(given.get(a.name, a.default_value) for a in operator._schema.arguments),
-        dtype=torch.float32,
-    )
-
-
-def _refuse_binary_cross_entropy(
-    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _refuse_binary_cross_entropy(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError(
         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
         "Many models use a sigmoid layer right before the binary cross entropy layer.\n"

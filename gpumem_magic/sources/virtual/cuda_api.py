@@ -104,6 +104,9 @@ class CudaApi:
         patches.set(cuda, "_maybe_exchange_device", self._cuda_exchangeDevice)
         patches.set(cuda, "default_generators", (self._random.generator,))
         self._install_streams(patches)
+        patches.set(torch._C, "_scatter", lambda tensor, *layout: (tensor.to("cuda"),))
+        for name in ("_gather", "_broadcast", "_broadcast_coalesced", "_broadcast_out"):
+            patches.set(torch._C, name, not_covered(f"torch.cuda.comm.{name.strip('_')}"))
         for name in _NOT_COVERED:
             for module in (cuda, cuda.memory, cuda.graphs):
                 if hasattr(module, name):

@@ -59,8 +59,8 @@ class Driver(Protocol):
 class SimulatedDriver:
     """A device of `total` bytes, of which a CUDA context and other processes hold some.
 
-    `others` may be changed at any time, as other processes come and go. Freed addresses are handed out
-    again, the lowest first, to requests of the same size.
+    `others` may be changed at any time, as other processes come and go. Freed addresses are handed
+    out again, the lowest first, to requests of the same size. The methods are those of Driver.
     """
 
     def __init__(self, total: int, context: int = 0, others: int = 0) -> None:
@@ -73,21 +73,26 @@ class SimulatedDriver:
 
     @property
     def free(self) -> int:
+        """Bytes that nobody holds."""
         return max(0, self.total - self.context - self.others - self.used)
 
     def processes(self) -> tuple[Process, ...]:
+        """This process alone: what `others` stands for has no process id."""
         return (Process(None, self.context + self.used),)
 
     def malloc(self, size: int) -> int | None:
+        """Hand out whole pages, if there are enough."""
         if not self._charge(size):
             return None
         return self.reserve(size)
 
     def release(self, address: int, size: int) -> None:
+        """Take back memory and address."""
         self.used -= _pages(size)
         self.unreserve(address, size)
 
     def reserve(self, size: int) -> int:
+        """Hand out an address range that was used before, or the next one."""
         if released := self._released[size]:
             return heapq.heappop(released)
         address = self._next
@@ -95,12 +100,15 @@ class SimulatedDriver:
         return address
 
     def unreserve(self, address: int, size: int) -> None:
+        """Keep the range for the next request of this size."""
         heapq.heappush(self._released[size], address)
 
     def map(self, address: int, size: int) -> bool:
+        """Take pages for part of a range, if there are enough."""
         return self._charge(size)
 
     def unmap(self, address: int, size: int) -> None:
+        """Take the pages back."""
         self.used -= _pages(size)
 
     def _charge(self, size: int) -> bool:

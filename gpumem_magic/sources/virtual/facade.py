@@ -9,20 +9,22 @@ import torch
 from torch import overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
+from torch.utils._device import _device_constructors
 
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
-from gpumem_magic.sources.virtual.tracker import HOST, is_cuda
+from gpumem_magic.sources.virtual.tracker import HOST, HOST_ASKED_FOR, Tracker, is_cuda
 
 DEVICE = torch.device("cuda", 0)
 
 _base: Any = torch._C.TensorBase
-_make_from_data = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
+_LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
 
 
 def checked(device: Any) -> torch.device:
     """`device` as torch.device; raises what CUDA does where the index is not that of the one card."""
-    device = torch.device(device)
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type == "cuda" and device.index not in (None, 0):
         raise RuntimeError(
             "CUDA error: invalid device ordinal\n"
@@ -91,6 +93,7 @@ class TensorMethods:
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "to", self._method(self._storage_to))
+        patches.set(storage, "clone", self._method(self._storage_clone))
 
     @staticmethod
     def _method(bound: Any) -> Any:
@@ -123,27 +126,20 @@ class TensorMethods:
             unmoved: torch.Tensor = _base.to(tensor, *args, **kwargs)
             return unmoved
         target = DEVICE if is_cuda(target) and checked(target) else torch.device(target)
-        if target == tensor.device or target.type not in ("cuda", "cpu"):
-            return self._stay(tensor, target, args, kwargs)
-        _, dtype, non_blocking, memory_format = torch._C._nn._parse_to(
-            *args, **{k: v for k, v in kwargs.items() if k != "copy"}
-        )
+        if target.type not in ("cuda", "cpu"):
+            elsewhere: torch.Tensor = _base.to(tensor, *args, **kwargs)
+            return elsewhere
+        args = args[1:] if args and isinstance(args[0], (str, int, torch.device)) else args
+        copy = args[2] if len(args) > 2 else kwargs.get("copy", False)
+        rest = {k: v for k, v in kwargs.items() if k not in ("device", "copy")}
+        _, dtype, non_blocking, memory_format = torch._C._nn._parse_to(HOST, *args[:2], **rest)
         options = {"non_blocking": non_blocking, "memory_format": memory_format}
-        return _transfer(tensor, target, dtype or tensor.dtype, options)
-
-    @staticmethod
-    def _stay(
-        tensor: torch.Tensor, target: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
-        """`.to` a device on which the tensor is already: only dtype, format and copy count."""
-        if target.type == "cuda":
-            target = HOST
-        if args and isinstance(args[0], (str, int, torch.device)):
-            args = (target, *args[1:])
-        else:
-            kwargs = {**kwargs, "device": target}
-        unmoved: torch.Tensor = _base.to(tensor, *args, **kwargs)
-        return unmoved
+        dtype = dtype or tensor.dtype
+        if target == tensor.device:
+            stayed: torch.Tensor = _base.to(tensor, dtype, copy=copy, **options)
+            return stayed
+        target = DEVICE if target.type == "cuda" else HOST_ASKED_FOR
+        return _transfer(tensor, target, dtype, options)
 
     def _cuda(
         self,
@@ -171,7 +167,9 @@ class TensorMethods:
     def _type(self, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if dtype is None:
             name: str = _base.type(tensor)
-            return name.replace("torch.", "torch.cuda.", 1) if tensor in self._storages else name
+            if tensor in self._storages and not name.startswith("torch.cuda."):
+                return name.replace("torch.", "torch.cuda.", 1)
+            return name
         if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
             return self._cuda(tensor).type(dtype.replace(".cuda", "", 1), *args, **kwargs)
         return _base.type(tensor, dtype, *args, **kwargs)
@@ -182,7 +180,6 @@ class TensorMethods:
         if self._is_pinned(tensor):
             return tensor
         pinned = tensor.clone()
-        torch._C._storage_id(pinned)
         pinned.untyped_storage()._gpumem_pinned = True  # type: ignore[attr-defined]
         return pinned
 
@@ -207,17 +204,24 @@ class TensorMethods:
         checked(device)
         if storage._cdata in self._storages.addresses:
             return storage
-        copy = torch.UntypedStorage(storage.nbytes()).copy_(storage, non_blocking)
-        self._storages.place(torch.empty(0, dtype=torch.uint8).set_(copy))
-        return copy
+        return self._on_device(torch.UntypedStorage(storage.nbytes()).copy_(storage, non_blocking))
+
+    def _storage_clone(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        copy = torch.UntypedStorage(storage.nbytes()).copy_(storage)
+        return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
+
+    def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        self._storages.place(torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage))
+        return storage
 
 
 class Facade(TorchFunctionMode):
     """The calls that reach torch's C++ code with a device before any operator is dispatched."""
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, tracker: Tracker) -> None:
         super().__init__()
-        self._storages = storages
+        self._tracker = tracker
+        self._storages = tracker.storages
         self.is_entered = False
 
     def __torch_function__(
@@ -228,24 +232,34 @@ class Facade(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _make_from_data:
+        if func in _FROM_DATA:
             return self._make(func, args, kwargs)
-        if func is torch.Tensor.__deepcopy__:
-            copy = func(*args, **kwargs)
-            if args[0] in self._storages:
-                self._storages.place(copy)
-            return copy
-        if "device" in kwargs and is_cuda(kwargs["device"]):
-            checked(kwargs["device"])
-            kwargs = {**kwargs, "device": DEVICE}
-        elif (
-            _device.CURRENT_DEVICE is not None
-            and is_cuda(_device.CURRENT_DEVICE)
-            and func in _constructors()
-            and kwargs.get("device") is None
-        ):
-            kwargs = {**kwargs, "device": DEVICE}
-        return func(*args, **kwargs)
+        if func in _LIKE_SELF:
+            return self._make_like(func, args, kwargs)
+        if func is torch.device and args and isinstance(args[0], int):
+            return torch.device("cuda", args[0])
+        if "device" in kwargs or _device.CURRENT_DEVICE is not None:
+            kwargs = self._placed(func, kwargs)
+        if kwargs.get("pin_memory") is True and func in _device_constructors():
+            made: torch.Tensor = func(*args, **{**kwargs, "pin_memory": False})
+            return made.pin_memory()
+        outer, self._tracker.function = self._tracker.function, func
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._tracker.function_returned(outer)
+
+    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """`kwargs` with the device as the tracker understands it, the default one included."""
+        device = kwargs.get("device")
+        if device is None and func in _device_constructors():
+            device = _device.CURRENT_DEVICE
+        if is_cuda(device):
+            checked(device)
+            return {**kwargs, "device": DEVICE}
+        if device is not None and torch.device(device) == HOST:
+            return {**kwargs, "device": HOST_ASKED_FOR}
+        return kwargs
 
     def also_in(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
         """`run_backward` with this mode on: hooks and recomputed forward passes need it, but torch
@@ -280,6 +294,11 @@ class Facade(TorchFunctionMode):
         self._storages.place(made)
         return made
 
-
-def _constructors() -> Any:
-    return _device._device_constructors()
+    def _make_like(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """`tensor.new_tensor(data)`: on the tensor's device where none is named."""
+        device = kwargs.get("device")
+        on_device = is_cuda(device) or (device is None and args[0] in self._storages)
+        made: torch.Tensor = func(*args, **{k: v for k, v in kwargs.items() if k != "device"})
+        if on_device:
+            self._storages.place(made)
+        return made

@@ -39,7 +39,7 @@ class VirtualGPU:
         processors = Processors.of(model.multiprocessors, model.capability)
         self.scratch = ScratchMemory(self.storages, processors, model.capability)
         self.tracker = Tracker(self.storages, self.scratch, self._random)
-        self._facade = Facade(self.storages)
+        self._facade = Facade(self.tracker)
         self._patches = Patches()
         self._kernels = Kernels(self.storages, self.tracker, model.capability)
         self._autocast = Autocast(self.storages)
@@ -51,6 +51,7 @@ class VirtualGPU:
             return
         self.is_on = True
         try:
+            _forget_answers()
             TensorMethods(self.storages).install(self._patches)
             CudaApi(self.model, self.storages, self.scratch, self._random).install(self._patches)
             self._patches.set(torch, "Generator", generator_class())
@@ -76,6 +77,7 @@ class VirtualGPU:
         self._kernels.remove()
         self._autocast.remove()
         self._patches.restore()
+        _forget_answers()
         self.is_on = False
 
     def enter(self) -> None:
@@ -138,3 +140,13 @@ def _leave(mode: Any, stack: list[Any], module: Any) -> None:
     mode.__exit__(None, None, None)
     for other in above:
         module._push_mode(other)
+
+
+def _forget_answers() -> None:
+    """torch remembers some answers about the device for good."""
+    for remembered in (
+        getattr(torch.cuda, "_check_bf16_tensor_supported", None),
+        getattr(torch.accelerator, "get_device_capability", None),
+    ):
+        if hasattr(remembered, "cache_clear"):
+            remembered.cache_clear()

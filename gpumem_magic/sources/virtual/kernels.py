@@ -37,6 +37,7 @@ class Kernels:
         if self._library is not None:
             self._library._destroy()
             self._library = None
+            self._tracker.replacements.clear()
 
     def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
         composite = getattr(torch.ops.aten, name).default
@@ -47,6 +48,7 @@ class Kernels:
             return composite.decompose(tensor, *args, **kwargs)
 
         self._library.impl(name, choose, _KEY)
+        self._tracker.replacements[name] = choose
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in native/Dropout.cpp)."""

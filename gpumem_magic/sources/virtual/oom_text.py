@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumem_magic.sources.virtual.driver import Process
+from gpumem_magic.sources.virtual.driver import Driver, Process
 from gpumem_magic.units import format_bytes_in_error as in_words
 
 _HINT = (
@@ -28,27 +28,26 @@ class AllocationFailed(Exception):  # noqa: N818 - named after what happened, as
         requested: int,
         segment: int,
         device: int,
-        device_total: int,
-        device_free: int,
-        processes: tuple[Process, ...],
+        driver: Driver,
         allowed: int | None,
         allocated: int,
         reserved: int,
     ) -> None:
         self.requested = requested
         self.segment = segment
-        self.device_total = device_total
-        self.device_free = device_free
+        self.device_total = driver.total
+        self.device_free = driver.free
         self.allowed = allowed
         self.allocated = allocated
         self.reserved = reserved
-        holders = "".join(_holder(process) for process in processes)
+        holders = "".join(_holder(process) for process in driver.processes())
         limit = "" if allowed is None else f"{in_words(allowed)} allowed; "
         self.message = (
             f"CUDA out of memory. Tried to allocate {in_words(segment)}. GPU {device} has a total "
-            f"capacity of {in_words(device_total)} of which {in_words(device_free)} is free. "
-            f"{holders}{limit}Of the allocated memory {in_words(allocated)} is allocated by PyTorch, "
-            f"and {in_words(reserved - allocated)} is reserved by PyTorch but unallocated. {_HINT}"
+            f"capacity of {in_words(driver.total)} of which {in_words(driver.free)} is free. "
+            f"{holders}{limit}Of the allocated memory {in_words(allocated)} is allocated by "
+            f"PyTorch, and {in_words(reserved - allocated)} is reserved by PyTorch but unallocated."
+            f" {_HINT}"
         )
         super().__init__(self.message)
 

@@ -1,4 +1,4 @@
-"""Blocks of device memory, and the pools in which free ones wait in the order of a best-fit search."""
+"""Blocks of device memory, and the pools in which free ones wait in the order of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_LARGE_ALLOC = 10 * MIB
 ROUND_LARGE = 2 * MIB
 
 SIZE_SHIFT = 60
-"""A free block's place in the search order is `size << SIZE_SHIFT | address`: by size, then address."""
+"""Search order is that of `size << SIZE_SHIFT | address`: by size, then by address."""
 
 FREE, ALLOCATED, WAITING, UNMAPPED = range(4)
 """States of a block. WAITING: given back, but another stream may still use it."""
@@ -67,10 +67,12 @@ class Block:
 
     @property
     def is_split(self) -> bool:
+        """It is only part of its segment."""
         return self.previous is not None or self.next is not None
 
     @property
     def key(self) -> int:
+        """Its place in the search order."""
         return self.size << SIZE_SHIFT | self.address
 
 
@@ -84,11 +86,13 @@ class Sorted:
         self.blocks: list[Block] = []
 
     def add(self, key: int, block: Block) -> None:
+        """Put a block in its place."""
         index = bisect_left(self.keys, key)
         self.keys.insert(index, key)
         self.blocks.insert(index, block)
 
     def remove(self, key: int) -> None:
+        """Take out the block with this key, which must be there."""
         index = bisect_left(self.keys, key)
         del self.keys[index]
         del self.blocks[index]
@@ -132,10 +136,12 @@ class Pool:
         self.free[block.stream].remove(block.key)
 
     def add_unmapped(self, block: Block) -> None:
+        """Put a block among those without memory behind them."""
         block.state = UNMAPPED
         self.unmapped.setdefault(block.stream, Sorted()).add(block.address, block)
 
     def remove_unmapped(self, block: Block) -> None:
+        """Take a block from among those without memory behind them."""
         self.unmapped[block.stream].remove(block.address)
 
     def free_blocks(self) -> Iterator[Block]:

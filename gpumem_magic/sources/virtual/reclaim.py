@@ -22,7 +22,7 @@ def release_cached(segments: Segments, pools: tuple[Pool, ...]) -> None:
 
 
 def release_oversize(segments: Segments, pool: Pool, stream: int, size: int) -> bool:
-    """Give back oversize blocks (>= max_split_size) until `size` bytes are; False if there are too few.
+    """Give back oversize blocks (>= max_split_size), at least `size` bytes; False if too few.
 
     One that is large enough goes alone, otherwise the largest go first.
     """

@@ -12,7 +12,7 @@ _FIRST_INTERVAL = MIB.bit_length()
 def round_size(size: int, divisions: tuple[int, ...]) -> int:
     """The size of the block for `size` bytes, with `roundup_power2_divisions` as in Settings.
 
-    Up to the next of `divisions` equal steps between two powers of two, where there are at least two
+    Up to the next of so many equal steps between two powers of two, where there are at least two
     and the steps are at least 512 bytes; otherwise up to a multiple of 512.
     """
     interval = min(max(size.bit_length() - _FIRST_INTERVAL, 0), INTERVALS - 1)

@@ -35,7 +35,7 @@ def segment_size(size: int, large_segment_size: int) -> int:
 
 
 class Segments:
-    """What this process holds of the device: whole segments, and mapped parts of expandable ones."""
+    """What this process holds of the device: segments, and mapped parts of expandable ones."""
 
     def __init__(self, driver: Driver, statistics: Statistics, max_split_size: int) -> None:
         self.driver = driver
@@ -118,7 +118,7 @@ class Segments:
         return block
 
     def _map(self, block: Block, size: int) -> bool:
-        """Map the first `size` bytes of an unmapped block, in whole pages, and put it in its pool."""
+        """Map the first `size` bytes of an unmapped block, in whole pages; put it in its pool."""
         pages = block.range
         assert pages is not None
         pool = block.pool

@@ -1,4 +1,4 @@
-"""What PYTORCH_ALLOC_CONF says: the options of PyTorch's caching allocator, parsed as PyTorch parses them."""
+"""What PYTORCH_ALLOC_CONF says: the options of the caching allocator, as PyTorch reads them."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Settings:
         """The settings that `text` ("max_split_size_mb:128,expandable_segments:True") stands for.
 
         `previous`: the settings in force, when they are changed in a running process. As in PyTorch
-        the options of rounding, splitting and garbage collection that `text` leaves out are then the
-        default again, and the others stay.
+        the options of rounding, splitting and garbage collection that `text` leaves out are then
+        the default again, and the others stay.
         Raises ValueError for what PyTorch rejects, and for `backend:cudaMallocAsync`, which is
         another allocator than the one simulated here.
         """

@@ -1,4 +1,4 @@
-"""What the allocator holds, as frozen values in PyTorch's words, and an allocator in such a state."""
+"""What the allocator holds, as frozen values in PyTorch's words; and the way back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STATES = {ALLOCATED: "active_allocated", WAITING: "active_pending_free"}
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block. state: active_allocated, active_pending_free or inactive; `requested` is 0 if inactive."""
+    """A block. state: active_allocated, active_pending_free or inactive (then `requested` is 0)."""
 
     address: int
     size: int
@@ -71,17 +71,14 @@ def rebuild(segment: Segment, pool: Pool, statistics: Statistics) -> Iterator[Bl
         splice(block, before, None)
         before = block
         allocated = state.state != "inactive"
-        for counts in (pool.counts, statistics.all):
-            if allocated:
-                counts.take(state.size, state.requested)
-            elif len(segment.blocks) > 1:
-                counts.splits.change(1)
-                counts.split_bytes.change(state.size)
         if allocated:
+            statistics.take(pool.counts, state.size, state.requested)
             block.requested = state.requested
             yield block
         else:
             pool.add(block)
+            if len(segment.blocks) > 1:
+                statistics.split(pool.counts, state.size, 1)
     for counts in (pool.counts, statistics.all):
         counts.segments.change(1)
         counts.reserved.change(segment.size)

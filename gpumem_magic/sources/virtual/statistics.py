@@ -1,7 +1,7 @@
 """The counters of the caching allocator, and torch.cuda.memory_stats() made of them.
 
-PyTorch keeps current, peak and two running sums for every counter at every event. Here allocations raise
-plain counts, and peaks are noted when the first block is freed after a rise: the same numbers, sooner.
+PyTorch updates current, peak and two running sums of every counter at every event. Here allocations
+raise plain counts, and peaks are noted when something falls after a rise: the same numbers, faster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 class Tally:
-    """One counter that changes rarely: its level, the highest so far, and all that was ever added."""
+    """One counter: its level, the highest level so far, and all that was ever added."""
 
     __slots__ = ("added", "current", "peak")
 
@@ -18,6 +18,7 @@ class Tally:
         self.current = self.peak = self.added = 0
 
     def change(self, amount: int) -> None:
+        """Add to the level, or take away."""
         self.current += amount
         if amount > 0:
             self.added += amount
@@ -61,15 +62,6 @@ class Counts:
         self.segments, self.reserved = Tally(), Tally()
         self.splits, self.split_bytes = Tally(), Tally()
 
-    def take(self, size: int, requested: int) -> None:
-        """Count a block that was handed out."""
-        self.blocks += 1
-        self.blocks_added += 1
-        self.allocated += size
-        self.allocated_added += size
-        self.requested += requested
-        self.requested_added += requested
-
     def note_peaks(self) -> None:
         """Must be called before anything falls that has risen."""
         if self.allocated > self.allocated_peak:
@@ -82,6 +74,7 @@ class Counts:
         self.active_bytes_peak = max(self.active_bytes_peak, self.allocated + self.waiting_bytes)
 
     def reset_peaks(self) -> None:
+        """Let every peak be the level now."""
         self.blocks_peak, self.allocated_peak = self.blocks, self.allocated
         self.requested_peak = self.requested
         self.active_peak = self.blocks + self.waiting
@@ -135,18 +128,58 @@ class Statistics:
         self.retries = self.ooms = self.synchronizations = 0
         self.device_allocs = self.device_frees = 0
 
+    def take(self, counts: Counts, size: int, requested: int) -> None:
+        """Count a block of the pool of `counts` that was handed out."""
+        everything = self.all
+        counts.blocks += 1
+        counts.blocks_added += 1
+        counts.allocated += size
+        counts.allocated_added += size
+        counts.requested += requested
+        counts.requested_added += requested
+        everything.blocks += 1
+        everything.blocks_added += 1
+        everything.allocated += size
+        everything.allocated_added += size
+        everything.requested += requested
+        everything.requested_added += requested
+
+    def give_back(self, counts: Counts, size: int) -> None:
+        """Count a block that is handed out no more, and is active until it is free."""
+        everything = self.all
+        counts.blocks -= 1
+        counts.allocated -= size
+        everything.blocks -= 1
+        everything.allocated -= size
+
+    def wait(self, counts: Counts, size: int, blocks: int) -> None:
+        """Count blocks that begin (or, if negative, cease) to wait for another stream."""
+        for kind in (counts, self.all):
+            kind.waiting += blocks
+            kind.waiting_bytes += size
+
+    def split(self, counts: Counts, size: int, blocks: int) -> None:
+        """Count a change of the free pieces of split segments."""
+        for kind in (counts, self.all):
+            kind.split_bytes.change(size)
+            if blocks:
+                kind.splits.change(blocks)
+
     def note_peaks(self) -> None:
+        """Must be called before anything falls that has risen."""
         self.all.note_peaks()
         self.small.note_peaks()
         self.large.note_peaks()
 
     def reset_peaks(self) -> None:
+        """Let every peak be the level now."""
         for counts in (self.all, self.small, self.large):
             counts.reset_peaks()
         for tally in (self.oversize_allocations, self.oversize_segments):
             tally.peak = tally.current
 
     def reset_accumulated(self) -> None:
+        """Start all running sums anew."""
         self._resets = {name: (added, added - now) for name, now, _, added in self._lines()}
         self.retries = self.ooms = self.synchronizations = 0
         self.device_allocs = self.device_frees = 0
@@ -175,8 +208,8 @@ class Statistics:
             ("small_pool", self.small),
             ("large_pool", self.large),
         ):
-            for name, *numbers in counts.lines():
-                yield f"{name}.{kind}", *numbers
+            for name, current, peak, added in counts.lines():
+                yield f"{name}.{kind}", current, peak, added
         for name, tally in (
             ("oversize_allocations", self.oversize_allocations),
             ("oversize_segments", self.oversize_segments),

@@ -15,23 +15,20 @@ from gpumem_magic.sources.virtual.storages import Storages, storage_id
 from gpumem_magic.sources.virtual.scratch import Scratch, ScratchMemory
 
 HOST = torch.device("cpu")
+HOST_ASKED_FOR = torch.device("cpu", 0)
+"""What the façade makes of "cpu" in user code. Without the index it comes from torch's C++ code, which
+repeats the device of a tensor there, and the tensors of the virtual GPU are host tensors to it."""
 
 _LAST_RESULT_FIRST = frozenset({"native_dropout"})
 """Operators whose CUDA kernels allocate their results from the last to the first."""
 
 _HOST_OPERANDS_ALLOWED = frozenset(
-    {
-        "copy_",
-        "_to_copy",
-        "index",
-        "index_put_",
-        "index_put",
-        "_index_put_impl_",
-        "set_",
-        "_pin_memory",
-    }
+    "copy_ _to_copy set_ _pin_memory index index_put index_put_ _index_put_impl_ _ctc_loss "
+    "_ctc_loss_backward _cudnn_ctc_loss _pack_padded_sequence _pack_padded_sequence_backward "
+    "_pad_packed_sequence tensor_split lstm gru rnn_tanh rnn_relu mkldnn_rnn_layer "
+    "mkldnn_rnn_layer_backward".split()
 )
-"""Operators that take host tensors beside device tensors on a real GPU too (indices, copies)."""
+"""Operators that take host tensors beside device tensors on a real GPU too: copies, indices, lengths."""
 
 
 def is_cuda(device: Any) -> bool:
@@ -47,6 +44,7 @@ class Traits:
     """What the tracker needs to know of one operator; computed once."""
 
     __slots__ = (
+        "is_composite",
         "is_random",
         "is_view",
         "last_first",
@@ -63,6 +61,9 @@ class Traits:
             func.is_view or torch.Tag.inplace_view in func.tags or self.name == "_unsafe_view"
         )
         self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), "CompositeImplicitAutograd"
+        )
         self.last_first = self.name in _LAST_RESULT_FIRST
         self.may_mix = self.name in _HOST_OPERANDS_ALLOWED
         writes = [a for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
@@ -75,12 +76,17 @@ class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now.
+    function: the one of torch's that user code has called, as far as the façade sees it.
+    replacements: composite operators that are others on CUDA, by name.
     """
 
     def __init__(self, storages: Storages, scratch: ScratchMemory, random: DeviceRandom) -> None:
         super().__init__()
         self.storages = storages
         self.operator: str | None = None
+        self.function: Callable[..., Any] | None = None
+        self._made_inside: set[int] = set()
+        self.replacements: dict[str, Callable[..., Any]] = {}
         self._scratch = scratch
         self._random = random
         self._traits: dict[Any, Traits] = {}
@@ -125,25 +131,46 @@ class Tracker(TorchDispatchMode):
         traits = self._traits.get(func)
         if traits is None:
             traits = self._traits[func] = Traits(func, self._scratch)
+        if traits.is_composite:  # met in inference mode only: elsewhere autograd has taken it apart
+            with self:
+                return self.replacements.get(traits.name, func.decompose)(*args, **kwargs)
         if traits.is_view:
             return func(*args, **kwargs)
         if func is torch.ops.aten.add.Tensor and self._accumulation.is_in_place(args, kwargs):
             return torch.ops.aten.add_.Tensor(*args)
-        to_device = kwargs.get("device")
         on_device, host = self._placement(args, kwargs)
-        if to_device is None:
-            if not on_device:
-                return func(*args, **kwargs)
-            to_gpu = True
-        else:
-            to_gpu = to_device.type == "cuda"
-            if to_gpu:
-                kwargs = {**kwargs, "device": HOST}
-            elif not on_device:
-                return func(*args, **kwargs)
+        to_gpu = on_device
+        device = kwargs.get("device")
+        if device is not None:
+            to_gpu = device.type == "cuda" or (on_device and device.index is None)
+            kwargs = {**kwargs, "device": HOST} if device.type in ("cuda", "cpu") else kwargs
+        if not (to_gpu or on_device):
+            return self._on_host(func, traits, args, kwargs)
         if on_device and host is not None and not traits.may_mix:
             raise _mixed(traits.name, func, args, host)
         return self._run(func, traits, args, kwargs, to_gpu, on_device)
+
+    def _on_host(
+        self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        out = func(*args, **kwargs)
+        if self.function is not None and isinstance(out, torch.Tensor):
+            self._made_inside.add(storage_id(out))
+        return out
+
+    def function_returned(self, outer: Callable[..., Any] | None) -> None:
+        """User code's call has returned to `outer`, the function that it was made in, if any."""
+        self.function = outer
+        if outer is None:
+            self._made_inside.clear()
+
+    def _adopt(self, tensor: torch.Tensor) -> bool:
+        """Whether a host tensor stands for one of the device: torch's own code made it, and could
+        not know of the device, inside the function that is running now."""
+        if storage_id(tensor) not in self._made_inside:
+            return False
+        self.storages.place(tensor)
+        return True
 
     def _run(
         self,
@@ -184,7 +211,7 @@ class Tracker(TorchDispatchMode):
     ) -> tuple[bool, torch.Tensor | None]:
         """Whether a device tensor is among the arguments, and a host tensor that may not be beside it."""
         addresses = self.storages.addresses
-        on_device, host = False, None
+        on_device, hosts = False, []
         for tensor in _tensors(args, kwargs):
             try:
                 if storage_id(tensor) in addresses:
@@ -193,8 +220,10 @@ class Tracker(TorchDispatchMode):
             except (NotImplementedError, RuntimeError):
                 continue
             if tensor.dim() and tensor.device.type != "meta":
-                host = tensor
-        return on_device, host
+                hosts.append(tensor)
+        if on_device and hosts:
+            hosts = [tensor for tensor in hosts if not self._adopt(tensor)]
+        return on_device, hosts[0] if hosts else None
 
     def _place(self, out: Any, reserved: int | None) -> None:
         if isinstance(out, torch.Tensor):
