@@ -1,6 +1,7 @@
 """Replays traces recorded on real GPUs in the simulated allocator: are they the same, and how fast?
 
-python benchmarks/replay.py [--json] [--rounds N]. The traces are read from $GPUMEM_SHARED or ../shared.
+python benchmarks/replay.py [--json] [--rounds N]
+The traces are read from $GPUMEM_SHARED/allocator_traces or ../shared/allocator_traces.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpumem_magic.sources.virtual.rounding import round_size
 from gpumem_magic.sources.virtual.settings import INTERVALS, Settings
 from gpumem_magic.sources.virtual.snapshot import BlockState, Segment
 
-TOTAL = 80 << 30  # larger than any of the cards: the trace itself says when memory ran out
+TOTAL = 80 << 30  # of no effect: the trace itself says when memory ran out
 SEGMENT_EVENTS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
 
 Event = tuple[str, int, int, int]
@@ -32,7 +33,7 @@ Event = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded trace: the state before it, its events, and the real allocator's final counters."""
+    """A recorded trace: the state before it, its events, the real allocator's final counters."""
 
     name: str
     torch: str
@@ -44,12 +45,16 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one replay. misses: what the simulation decided otherwise than the real one."""
+    """What came of one replay. misses: what the simulation decided otherwise than the real one.
+
+    decisions: mallocs; calls: mallocs and frees; seconds: of processor time.
+    """
 
     name: str
     torch: str
     events: int
     decisions: int
+    calls: int
     segment_events: int
     misses: tuple[str, ...]
     final: dict[str, int]
@@ -57,7 +62,7 @@ class Outcome:
 
 
 class RecordedDevice:
-    """A device that grants, at the recorded addresses, what the real one granted, and refuses the rest."""
+    """Grants what the real device granted, at the same addresses, and refuses the rest."""
 
     def __init__(self) -> None:
         self.total = TOTAL
@@ -124,14 +129,14 @@ def load(path: Path) -> Trace:
 
 
 def replay(trace: Trace) -> Outcome:
-    """Feed the trace's allocations and frees to the simulated allocator and compare what it does."""
+    """Feed the trace's allocations and frees to the simulation and compare what it does."""
     device = RecordedDevice()
     settings = Settings(expandable_segments=trace.expandable)
     allocator = CachingAllocator.from_snapshot(device, trace.segments, settings)
     steps = _steps(trace.events)
-    started = time.perf_counter()
+    started = time.process_time()
     decisions = _run(allocator, device, steps)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     final = {name: getattr(allocator, name) for name in ("reserved", "allocated", "active")}
     device.misses += [f"{event} was not simulated" for event in device.expected]
     device.misses += [
@@ -144,6 +149,7 @@ def replay(trace: Trace) -> Outcome:
         torch=trace.torch,
         events=len(trace.events),
         decisions=decisions,
+        calls=decisions + sum(step[0] == "free_requested" for step in steps),
         segment_events=device.agreed,
         misses=tuple(device.misses),
         final=final,
@@ -208,8 +214,8 @@ def _steps(events: tuple[Event, ...]) -> list[Event]:
 def _stream_ranks(events: list[Any]) -> dict[int, int]:
     """The streams in the order of their handles, as far as the trace shows it.
 
-    The real allocator orders streams by the address of the handle, and the trace numbers them anew. The
-    order in which segments were freed shows it: one order must explain all of them, or graphlib raises.
+    The real allocator orders streams by the address of the handle, and the trace numbers them anew.
+    The order in which segments were freed shows it: one must explain all, or graphlib raises.
     """
     before: dict[int, set[int]] = {event[3]: set() for event in sorted(events, key=lambda e: e[3])}
     last: tuple[int, bool] | None = None
@@ -253,17 +259,24 @@ def _tile(blocks: list[list[int]], start: int, end: int, pool: str) -> list[Bloc
 
 
 def _table(outcomes: list[Outcome]) -> str:
-    head = f"{'trace':24}{'torch':>11}{'events':>9}{'decisions':>11}{'segments':>10}{'misses':>8}"
-    lines = [head + f"{'events/s':>12}"]
-    lines += [
-        f"{o.name:24}{o.torch:>11}{o.events:>9,}{o.decisions:>11,}{o.segment_events:>10,}"
-        f"{len(o.misses):>8}{o.events / o.seconds:>12,.0f}"
-        for o in outcomes
+    columns = ("events", "mallocs", "segments", "misses", "events/s", "calls/s")
+    lines = [f"{'trace':24}{'torch':>11}" + "".join(f"{column:>11}" for column in columns)]
+    lines += [_row(o.name, o.torch, [o]) for o in outcomes]
+    return "\n".join([*lines, _row("all", "", outcomes)])
+
+
+def _row(name: str, torch: str, outcomes: list[Outcome]) -> str:
+    seconds = sum(o.seconds for o in outcomes)
+    events = sum(o.events for o in outcomes)
+    numbers = [
+        events,
+        sum(o.decisions for o in outcomes),
+        sum(o.segment_events for o in outcomes),
+        sum(len(o.misses) for o in outcomes),
+        round(events / seconds),
+        round(sum(o.calls for o in outcomes) / seconds),
     ]
-    events, seconds = sum(o.events for o in outcomes), sum(o.seconds for o in outcomes)
-    missed = sum(len(o.misses) for o in outcomes)
-    lines.append(f"{'all':24}{'':>11}{events:>9,}{'':>21}{missed:>8}{events / seconds:>12,.0f}")
-    return "\n".join(lines)
+    return f"{name:24}{torch:>11}" + "".join(f"{number:>11,}" for number in numbers)
 
 
 def main() -> int:

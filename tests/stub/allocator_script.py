@@ -1,4 +1,4 @@
-"""Runs on the stub device, with real torch: drives the real allocator and prints what it did as JSON.
+"""Runs on the stub device, with real torch: drives the real allocator, prints what it did.
 
 stdin: a JSON list of steps, each [action, ...]; see test_allocator_stub.py for what they mean.
 """
@@ -54,8 +54,10 @@ def main():
         if e["action"] != "snapshot"
     ]
     segments = [
-        [s["address"], s["total_size"], s["segment_type"], s["is_expandable"]]
-        + [[[b["address"], b["size"], b["state"]] for b in s["blocks"]]]
+        [
+            *(s["address"], s["total_size"], s["segment_type"], s["is_expandable"]),
+            [[b["address"], b["size"], b["state"]] for b in s["blocks"]],
+        ]
         for s in snapshot["segments"]
     ]
     order = sorted(range(len(streams)), key=lambda index: streams[index].cuda_stream)

@@ -1,7 +1,7 @@
-"""The simulated allocator against the real one, which runs on the stub device: same steps, same everything.
+"""The simulated allocator against the real one, on the stub device: same steps, same everything.
 
-The stub decides nothing about blocks: what is compared is torch's own C++ code, its events, addresses,
-statistics and error texts. The simulation gets from it only the addresses of new segments.
+The stub decides nothing about blocks: what is compared is torch's own C++ code, its events,
+addresses, statistics and error texts. From it the simulation gets only where new segments lie.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def run_on_stub(steps, memory, configuration=None):
 class AddressedDriver(SimulatedDriver):
     """Grants and refuses by its own books, at the addresses where the stub had its segments.
 
-    Where the stub reserved an address range is not in its events, only what it mapped there: `translate`
-    gives the stub's address for one in a range of ours.
+    Where the stub reserved an address range is not in its events, only what it mapped there:
+    `translate` gives the stub's address for one in a range of ours.
     """
 
     def __init__(self, total, events):
@@ -126,8 +126,10 @@ def run_simulated(steps, memory, configuration, recorded):
             outcome = {"failed": str(failure)}
         done.append(outcome)
     segments = [
-        [driver.translate(s.address), s.size, s.pool, s.expandable]
-        + [[[driver.translate(b.address), b.size, b.state] for b in s.blocks]]
+        [
+            *(driver.translate(s.address), s.size, s.pool, s.expandable),
+            [[driver.translate(b.address), b.size, b.state] for b in s.blocks],
+        ]
         for s in allocator.snapshot()
     ]
     segments.sort()
@@ -191,7 +193,9 @@ def random_steps(seed, count, others=("empty_cache", "reset_peaks", "stats"), st
             stream = rng.choice([0] * 6 + list(range(1, streams)))
             steps.append(["malloc", name, live[name], stream])
             if rng.random() < 0.1 and streams > 1:
-                steps.append(["record_stream", name, 1])  # one only: among several, no order is defined
+                steps.append(
+                    ["record_stream", name, 1]
+                )  # one only: among several, no order is defined
     return [*steps, ["stats"]]
 
 
@@ -202,7 +206,9 @@ def assert_same(steps, memory, configuration=None):
     for position, (theirs, ours) in enumerate(pairs):
         assert ours == theirs, f"event {position}"
     for step, theirs, ours in zip(steps, recorded["done"], simulated["done"], strict=True):
-        changed = {key for key in ours.get("stats", ()) if ours["stats"][key] != theirs["stats"][key]}
+        changed = {
+            key for key in ours.get("stats", ()) if ours["stats"][key] != theirs["stats"][key]
+        }
         assert ours == theirs, (step, changed)
     assert len(simulated["events"]) == len(recorded["events"])
     assert simulated["segments"] == recorded["segments"]

@@ -136,11 +136,9 @@ class CachingAllocator:
             raise ValueError(f"a block of {requested} bytes: PyTorch never asks for one")
         if self._waiting and not self.streams_busy:
             self.synchronize()
-        size = (
-            round_size(requested, self._divisions)
-            if self._divisions is not None
-            else (requested + MIN_BLOCK - 1) & -MIN_BLOCK
-        )
+        size = (requested + MIN_BLOCK - 1) & -MIN_BLOCK
+        if self._divisions is not None:
+            size = round_size(requested, self._divisions)
         pool = self._small if size <= SMALL_SIZE else self._large
         if self._ages:
             pool.searches += 1
@@ -248,18 +246,15 @@ class CachingAllocator:
         was_split = block.previous is not None or block.next is not None
         if block.size - size >= pool.split_from and size < pool.split_below:
             rest, block = block, split(block, size)
-            if block.range is not None:
-                pass
-            elif was_split:
-                self._statistics.split(pool.counts, -size, 0)
-            else:
-                self._statistics.split(pool.counts, rest.size, 1)
-        elif was_split and block.range is None:
-            self._statistics.split(pool.counts, -block.size, -1)
+            inactive = (-size, 0) if was_split else (rest.size, 1)
+        else:
+            inactive = (-block.size, -1) if was_split else (0, 0)
+        if block.range is None:
+            self._statistics.split(pool.counts, *inactive)
         size = block.size
+        address = block.address
         block.state = ALLOCATED
         block.requested = requested
-        address = block.address
         self._live[address] = block
         self._risen = True
         self._statistics.take(pool.counts, size, requested)
@@ -290,11 +285,8 @@ class CachingAllocator:
 
     def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
         block = self._supply.obtain(pool, self._large, stream, size, self.empty_cache)
-        if block is None:
-            raise self._refuse(size, requested)
-        return block
-
-    def _refuse(self, size: int, requested: int) -> AllocationFailed:
+        if block is not None:
+            return block
         self._statistics.ooms += 1
         failed = AllocationFailed(
             requested=requested,
@@ -307,4 +299,4 @@ class CachingAllocator:
         )
         if self._on_event is not None:
             self._on_event(Action.OOM, 0, size, requested)
-        return failed
+        raise failed

@@ -160,10 +160,12 @@ class Statistics:
 
     def split(self, counts: Counts, size: int, blocks: int) -> None:
         """Count a change of the free pieces of split segments."""
-        for kind in (counts, self.all):
-            kind.split_bytes.change(size)
-            if blocks:
-                kind.splits.change(blocks)
+        if size:
+            counts.split_bytes.change(size)
+            self.all.split_bytes.change(size)
+        if blocks:
+            counts.splits.change(blocks)
+            self.all.splits.change(blocks)
 
     def note_peaks(self) -> None:
         """Must be called before anything falls that has risen."""
