@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from gpumem_magic.events import Category
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.markup import EMPTY, Markup, element, join, row, table
+from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
 from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
 from gpumem_magic.report import Report
 from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory
@@ -15,10 +15,6 @@ from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 15  # shown at once; the others open on demand
 _BLOCKS = 12
-_ROOT = (
-    "color:var(--jp-ui-font-color1, var(--vscode-editor-foreground, inherit));"
-    "font-size:13px;line-height:1.5;max-width:920px;text-align:left;overflow-wrap:break-word"
-)
 _CODE = (
     "font-family:ui-monospace, Menlo, Consolas, monospace;font-size:0.95em;background:transparent"
 )
@@ -37,7 +33,7 @@ def report_html(report: Report, plot: bool = True) -> str:
         _by_kind(report),
         _largest(report),
         *(_small(note) for note in (*wording.reasons(report), *report.notes)),
-        style=_ROOT,
+        style=ROOT,
     )
 
 

@@ -61,9 +61,13 @@ def _side(column: int) -> str:
     return ";text-align:right" if column else ";text-align:left"
 
 
-# JupyterLab lets these properties and values through in a notebook that is not trusted, and no
-# var(), no <style>. So the text keeps the colour around it, and lines and fills are greys that
-# show on light and dark.
+# JupyterLab lets these properties and values through in a notebook that is not trusted, but no
+# var() and no <style>. So the text may have to keep the colour around it, and lines and fills are
+# greys that show on light and dark.
+ROOT = (
+    "color:var(--jp-ui-font-color1, var(--vscode-editor-foreground, inherit));"
+    "font-size:13px;line-height:1.5;max-width:920px;text-align:left;overflow-wrap:break-word"
+)
 PLAIN = "background:transparent"
 _EDGE = "padding:3px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25);max-width:none"
 CELL = f"{_EDGE};white-space:nowrap;vertical-align:baseline;text-align:right"

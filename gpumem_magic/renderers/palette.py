@@ -25,3 +25,5 @@ ALLOCATED = "#4477AA"
 CACHED = "#99BBDD"
 OUTSIDE = "#999999"
 ALARM = "#EE6677"
+GROWN = "#CC6633"  # as text, 4:1 on white and 5:1 on black
+SHRUNK = "#2E9E44"
