@@ -183,12 +183,8 @@ class CachingAllocator:
     def record_stream(self, address: int, stream: int) -> None:
         """Say that work on another stream uses the block: its free will wait for that stream."""
         block = self._live[address]
-        if stream == block.stream:
-            return
-        if block.streams is None:
-            block.streams = []
-        if stream not in block.streams:
-            block.streams.append(stream)
+        if stream != block.stream and stream not in (block.streams or ()):
+            block.streams = [*(block.streams or ()), stream]
 
     def synchronize(self) -> None:
         """Let all work be done: blocks that waited for a stream become free."""
@@ -273,8 +269,7 @@ class CachingAllocator:
         self._counts.requested -= block.requested
         block.state = FREE
         block.streams = None
-        before = merge(block, block.previous) if block.previous is not None else 0
-        after = merge(block, block.next) if block.next is not None else 0
+        before, after = merge(block, block.previous), merge(block, block.next)
         pool.add(block)
         if block.range is None:
             joined = (before > 0) + (after > 0)

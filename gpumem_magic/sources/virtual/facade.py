@@ -13,13 +13,22 @@ from torch.utils._device import _device_constructors
 
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
-from gpumem_magic.sources.virtual.tracker import HOST, HOST_ASKED_FOR, Tracker, is_cuda
+from gpumem_magic.sources.virtual.tracker import HOST, HOST_ASKED_FOR, Tracker
 
 DEVICE = torch.device("cuda", 0)
 
 _base: Any = torch._C.TensorBase
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
+
+
+def is_cuda(device: Any) -> bool:
+    """Whether `device`, as users write it (None, "cuda:0", 0, torch.device), names a GPU."""
+    if device is None:
+        return False
+    if isinstance(device, int):
+        return not isinstance(device, bool) and device >= 0
+    return (device if isinstance(device, torch.device) else torch.device(device)).type == "cuda"
 
 
 def checked(device: Any) -> torch.device:

@@ -1,0 +1,86 @@
+"""What the tracker needs to know of an operator, told from its schema once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.scratch import Scratch, ScratchMemory
+
+_HOST_OPERANDS_ALLOWED = frozenset(
+    "copy_ _to_copy set_ _pin_memory index index_put index_put_ _index_put_impl_ _ctc_loss "
+    "_ctc_loss_backward _cudnn_ctc_loss _pack_padded_sequence _pack_padded_sequence_backward "
+    "_pad_packed_sequence tensor_split lstm gru rnn_tanh rnn_relu mkldnn_rnn_layer "
+    "mkldnn_rnn_layer_backward".split()
+)
+"""Operators that take host tensors beside device tensors on a GPU too: copies, indices, lengths."""
+
+_RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
+    "native_dropout": lambda results: results[::-1],
+    "_pack_padded_sequence": lambda results: results[0],
+}
+"""The results that live on the device, in the order in which CUDA allocates them, where that is not
+simply all of them in turn."""
+
+
+class Traits:
+    """One operator. scratch: what takes the memory that it needs besides its results, or None."""
+
+    __slots__ = (
+        "accumulates",
+        "is_composite",
+        "is_random",
+        "is_view",
+        "may_mix",
+        "may_resize",
+        "name",
+        "on_device",
+        "returns_new",
+        "scratch",
+        "takes_device",
+    )
+
+    def __init__(self, func: Any, scratch: ScratchMemory) -> None:
+        schema, tags = func._schema, func.tags
+        name: str = schema.name.removeprefix("aten::")
+        self.name = name
+        self.is_view = func.is_view or torch.Tag.inplace_view in tags or name == "_unsafe_view"
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), "CompositeImplicitAutograd"
+        )
+        self.accumulates = func is torch.ops.aten.add.Tensor
+        self.on_device = _RESULTS_ON_DEVICE.get(name)
+        self.may_mix = name in _HOST_OPERANDS_ALLOWED
+        self.takes_device = any(argument.name == "device" for argument in schema.arguments)
+        self.returns_new = any(result.alias_info is None for result in schema.returns)
+        self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
+        self.scratch: Scratch | None = scratch.of(name)
+
+
+def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not tell."""
+    size = args[0] if args else None
+    dtype = kwargs.get("dtype") or (None if traits.name == "full" else torch.get_default_dtype())
+    if dtype is None or not isinstance(size, (list, torch.Size)):
+        return 0
+    numel = 1
+    for n in size:
+        if not isinstance(n, int):
+            return 0
+        numel *= n
+    return numel * int(dtype.itemsize)
+
+
+def mixed_devices(
+    traits: Traits, func: Any, args: tuple[Any, ...], host: torch.Tensor
+) -> RuntimeError:
+    """What CUDA raises when `host` is among device tensors."""
+    names = [a.name for a, v in zip(func._schema.arguments, args, strict=False) if v is host]
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+        f"cpu! (when checking argument for argument {names[0] if names else 'tensors'} "
+        f"in method wrapper_CUDA_{traits.name})"
+    )
