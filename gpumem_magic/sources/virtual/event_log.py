@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +36,7 @@ class EventLog:
         """Listen to the allocator from here on."""
         self._stacks.begin(sys._getframe(1))
         self._clock = time.perf_counter()
-        self._gpu.allocator.on_event = self._hear
+        self._gpu.allocator.on_event = self._listener()
 
     def end(self) -> float:
         """Stop listening; the seconds since `begin`."""
@@ -43,20 +44,30 @@ class EventLog:
         self._stacks.end()
         return time.perf_counter() - self._clock
 
-    def _hear(self, action: int, address: int, size: int, requested: int) -> None:
-        if action == Action.OOM:
-            self._refusal = self._refused(requested)
-        self._rows.append(
-            (
-                action,
-                address,
-                size,
-                requested,
-                self._stacks.capture(sys._getframe(1)),
-                torch._C._current_graph_task_id() != -1,
-                time.perf_counter() - self._clock,
+    def _listener(self) -> Callable[[int, int, int, int], None]:
+        """A function rather than a method: it runs twice for every tensor of the cell."""
+        append, capture = self._rows.append, self._stacks.capture
+        graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
+        completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
+
+        def hear(action: int, address: int, size: int, requested: int) -> None:
+            if action is completed:
+                return  # at once after FREE, but for other streams' blocks: no level changes
+            if action is oom:
+                self._refusal = self._refused(requested)
+            append(
+                (
+                    action,
+                    address,
+                    size,
+                    requested,
+                    capture(frame(1)),
+                    graph_task() != -1,
+                    now() - clock,
+                )
             )
-        )
+
+        return hear
 
     def _refused(self, requested: int) -> Failure:
         allocator = self._gpu.allocator

@@ -24,10 +24,7 @@ class _Death(weakref.ref):  # type: ignore[type-arg]
     """A weak reference to a storage that remembers which one it was."""
 
     __slots__ = ("storage",)
-
-    def __init__(self, referent: Any, died: Callable[[Any], None]) -> None:
-        super().__init__(referent, died)
-        self.storage: int = referent._cdata
+    storage: int
 
 
 class Storages:
@@ -68,7 +65,8 @@ class Storages:
         if address is None:
             address = self.malloc(storage.nbytes())
         self.addresses[key] = address
-        self._deaths[key] = _Death(storage, self._died)
+        self._deaths[key] = death = _Death(storage, self._died)
+        death.storage = key
 
     def resized(self, tensor: torch.Tensor) -> None:
         """Follow a storage that an operator has made larger: a new block, then the old one goes."""
@@ -92,20 +90,19 @@ class Storages:
             raise torch.OutOfMemoryError(str(failed)) from None
         finally:
             self._busy = False
-            self._bury()
+            if self._dead:
+                self._bury()
 
     def release(self, address: int) -> None:
         """Give the block at `address` back."""
-        self._free(address)
-        self._bury()
-
-    def _free(self, address: int) -> None:
         if address:
             self._busy = True
             try:
                 self.allocator.free(address)
             finally:
                 self._busy = False
+                if self._dead:
+                    self._bury()
 
     def _died(self, death: _Death) -> None:
         self._dead.append(death.storage)
@@ -113,10 +110,16 @@ class Storages:
             self._bury()
 
     def _bury(self) -> None:
-        while self._dead and not self._busy:
+        while self._dead:
             key = self._dead.popleft()
             self._deaths.pop(key, None)
-            self._free(self.addresses.pop(key, ON_DEVICE_WITHOUT_BLOCK))
+            address = self.addresses.pop(key, ON_DEVICE_WITHOUT_BLOCK)
+            if address:
+                self._busy = True  # what dies meanwhile joins the queue
+                try:
+                    self.allocator.free(address)
+                finally:
+                    self._busy = False
 
     def living(self) -> Iterator[Any]:
         """The storages that are alive on the device now."""
