@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from gpumem_magic.sources.virtual import streams
+from gpumem_magic.sources.virtual.accelerator_api import AcceleratorApi
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.random import DeviceRandom
@@ -90,9 +91,10 @@ class CudaApi:
 
     def install(self, patches: Patches) -> None:
         """Replace what torch.cuda and torch.accelerator stand on."""
-        for name, function in inspect.getmembers(self, inspect.ismethod):
-            if name.startswith(("_cuda_", "_accelerator_")):
-                patches.set(torch._C, name, function)
+        for functions in (self, AcceleratorApi(self)):
+            for name, function in inspect.getmembers(functions, inspect.ismethod):
+                if name.startswith(("_cuda_", "_accelerator_")):
+                    patches.set(torch._C, name, function)
         cuda: Any = torch.cuda
         patches.set(cuda, "_initialized", True)
         patches.set(cuda, "_cached_device_count", 1)
@@ -120,6 +122,11 @@ class CudaApi:
         for module in (cuda, cuda.streams):
             patches.set(module, "Stream", stream)
             patches.set(module, "Event", streams.Event)
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes, as cudaMemGetInfo tells them."""
+        driver = self._storages.allocator.driver
+        return driver.free, driver.total
 
     def _cuda_init(self) -> None:
         """The card is ready at once."""
@@ -262,49 +269,6 @@ class CudaApi:
 
     def _cuda_isCurrentStreamCapturing(self) -> bool:  # noqa: N802
         return False
-
-    def _accelerator_getAccelerator(self) -> torch.device:  # noqa: N802
-        return torch.device("cuda")
-
-    def _accelerator_getDeviceIndex(self) -> int:  # noqa: N802
-        return 0
-
-    def _accelerator_setDeviceIndex(self, index: int) -> None:  # noqa: N802
-        self._cuda_setDevice(index)
-
-    def _accelerator_exchangeDevice(self, index: int) -> int:  # noqa: N802
-        return self._cuda_exchangeDevice(index)
-
-    def _accelerator_maybeExchangeDevice(self, index: int) -> int:  # noqa: N802
-        return self._cuda_exchangeDevice(index)
-
-    def _accelerator_getStream(self, index: int) -> Any:  # noqa: N802
-        return torch.cuda.current_stream()
-
-    def _accelerator_setStream(self, stream: Any) -> None:  # noqa: N802
-        torch.cuda.set_stream(stream)
-
-    def _accelerator_synchronizeDevice(self, index: int) -> None:  # noqa: N802
-        self._cuda_synchronize()
-
-    def _accelerator_isAllocatorInitialized(self) -> bool:  # noqa: N802
-        return True
-
-    def _accelerator_emptyCache(self) -> None:  # noqa: N802
-        self._cuda_emptyCache()
-
-    def _accelerator_getDeviceStats(self, index: int) -> dict[str, Any]:  # noqa: N802
-        return self._cuda_memoryStats(index)
-
-    def _accelerator_resetAccumulatedStats(self, index: int) -> None:  # noqa: N802
-        self._cuda_resetAccumulatedMemoryStats(index)
-
-    def _accelerator_resetPeakStats(self, index: int) -> None:  # noqa: N802
-        self._cuda_resetPeakMemoryStats(index)
-
-    def _accelerator_getMemoryInfo(self, index: int) -> tuple[int, int]:  # noqa: N802
-        driver = self._storages.allocator.driver
-        return driver.free, driver.total
 
 
 def not_covered(name: str) -> Any:

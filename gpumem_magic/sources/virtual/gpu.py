@@ -13,7 +13,8 @@ from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDr
 from gpumem_magic.sources.virtual.amp import Autocast
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.cuda_api import CudaApi
-from gpumem_magic.sources.virtual.facade import DEVICE, Facade, TensorMethods
+from gpumem_magic.sources.virtual.devices import DEVICE
+from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.kernels import Kernels
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.random import DeviceRandom, device_generator, generator_class
@@ -21,6 +22,7 @@ from gpumem_magic.sources.virtual.reductions import Processors
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.tensor_methods import TensorMethods
 from gpumem_magic.sources.virtual.tracker import Tracker
 
 
@@ -114,7 +116,7 @@ class VirtualGPU:
         return grouped
 
     def _replace_compile(self) -> None:
-        told = []
+        told: list[bool] = []
 
         def compile(model: Any = None, **options: Any) -> Any:
             if not told:
@@ -148,5 +150,6 @@ def _forget_answers() -> None:
         getattr(torch.cuda, "_check_bf16_tensor_supported", None),
         getattr(torch.accelerator, "get_device_capability", None),
     ):
-        if hasattr(remembered, "cache_clear"):
-            remembered.cache_clear()
+        forget = getattr(remembered, "cache_clear", None)
+        if forget is not None:
+            forget()

@@ -1,4 +1,4 @@
-"""Sees every operator, in backward too: which results live on the device, and what else it allocates."""
+"""Sees every operator, in backward too: which results live on the device, and what else it takes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.virtual.accumulation import Accumulation
+from gpumem_magic.sources.virtual.devices import HOST
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
 from gpumem_magic.sources.virtual.traits import Traits, factory_bytes, mixed_devices
-
-HOST = torch.device("cpu")
-HOST_ASKED_FOR = torch.device("cpu", 0)
-"""What the façade makes of "cpu" in user code. Without the index it comes from torch's C++ code, which
-repeats the device of a tensor there, and the tensors of the virtual GPU are host tensors to it."""
 
 
 class Tracker(TorchDispatchMode):

@@ -1,0 +1,196 @@
+"""The attributes of torch.Tensor that answer for the device a tensor is on, or move it there and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.storages import Storages, storage_id
+
+_base: Any = torch._C.TensorBase
+_storage_base: Any = torch._C.StorageBase
+
+
+class _Transfer(torch.autograd.Function):
+    """A copy between host and device; its gradient takes the way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        source: torch.Tensor,
+        target: torch.device,
+        dtype: torch.dtype,
+        options: dict[str, Any],
+    ) -> torch.Tensor:
+        ctx.back = source.device, source.dtype
+        return _copied(source, target, dtype, options)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return gradient.to(*ctx.back), None, None, None
+
+
+def _copied(
+    source: torch.Tensor, target: torch.device, dtype: torch.dtype, options: dict[str, Any]
+) -> torch.Tensor:
+    copy: torch.Tensor = torch.ops.aten._to_copy(source, dtype=dtype, device=target, **options)
+    return copy
+
+
+def _transfer(
+    source: torch.Tensor, target: torch.device, dtype: torch.dtype, options: dict[str, Any]
+) -> torch.Tensor:
+    if source.requires_grad and torch.is_grad_enabled():
+        moved: torch.Tensor = _Transfer.apply(source, target, dtype, options)  # type: ignore[no-untyped-call]
+        return moved
+    return _copied(source, target, dtype, options)
+
+
+class TensorMethods:
+    """The attributes of torch.Tensor that answer for the device a tensor is on, or change it."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._pinned: set[int] = set()
+
+    def install(self, patches: Patches) -> None:
+        """Replace them on torch.Tensor, for every thread and below every mode."""
+        tensor = torch.Tensor
+        patches.set(tensor, "device", property(self._device))
+        patches.set(tensor, "is_cuda", property(lambda t: t in self._storages))
+        patches.set(tensor, "is_cpu", property(self._is_cpu))
+        patches.set(tensor, "get_device", self._method(self._get_device))
+        patches.set(tensor, "to", self._method(self._to))
+        patches.set(tensor, "cuda", self._method(self._cuda))
+        patches.set(tensor, "cpu", self._method(self._cpu))
+        patches.set(tensor, "numpy", self._method(self._numpy))
+        patches.set(tensor, "type", self._method(self._type))
+        patches.set(tensor, "pin_memory", self._method(self._pin_memory))
+        patches.set(tensor, "is_pinned", self._method(self._is_pinned))
+        patches.set(tensor, "record_stream", self._method(self._record_stream))
+        storage = torch.UntypedStorage
+        patches.set(storage, "device", property(self._storage_device))
+        patches.set(storage, "to", self._method(self._storage_to))
+        patches.set(storage, "clone", self._method(self._storage_clone))
+
+    @staticmethod
+    def _method(bound: Any) -> Any:
+        """A plain function, so that it binds to the tensor as a method would."""
+        return lambda tensor, *args, **kwargs: bound(tensor, *args, **kwargs)
+
+    def _device(self, tensor: torch.Tensor) -> torch.device:
+        try:
+            if storage_id(tensor) in self._storages.addresses:
+                return DEVICE
+        except (NotImplementedError, RuntimeError):
+            pass
+        device: torch.device = _base.device.__get__(tensor)
+        return device
+
+    def _is_cpu(self, tensor: torch.Tensor) -> bool:
+        return bool(_base.is_cpu.__get__(tensor)) and tensor not in self._storages
+
+    def _get_device(self, tensor: torch.Tensor) -> int:
+        return 0 if tensor in self._storages else int(_base.get_device(tensor))
+
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        other = args[0] if args else kwargs.get("other")
+        if isinstance(other, torch.Tensor):
+            rest = {k: v for k, v in kwargs.items() if k != "other"}
+            return self._to(tensor, other.device, other.dtype, *args[1:], **rest)
+        target = args[0] if args and isinstance(args[0], (str, int, torch.device)) else None
+        target = kwargs.get("device") if target is None else target
+        if target is None:
+            unmoved: torch.Tensor = _base.to(tensor, *args, **kwargs)
+            return unmoved
+        target = DEVICE if is_cuda(target) and checked(target) else torch.device(target)
+        if target.type not in ("cuda", "cpu"):
+            elsewhere: torch.Tensor = _base.to(tensor, *args, **kwargs)
+            return elsewhere
+        args = args[1:] if args and isinstance(args[0], (str, int, torch.device)) else args
+        copy = args[2] if len(args) > 2 else kwargs.get("copy", False)
+        rest = {k: v for k, v in kwargs.items() if k not in ("device", "copy")}
+        _, dtype, non_blocking, memory_format = torch._C._nn._parse_to(HOST, *args[:2], **rest)
+        options = {"non_blocking": non_blocking, "memory_format": memory_format}
+        dtype = dtype or tensor.dtype
+        if target == tensor.device:
+            stayed: torch.Tensor = _base.to(tensor, dtype, copy=copy, **options)
+            return stayed
+        target = DEVICE if target.type == "cuda" else HOST_ASKED_FOR
+        return _transfer(tensor, target, dtype, options)
+
+    def _cuda(
+        self,
+        tensor: torch.Tensor,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: torch.memory_format = torch.preserve_format,
+    ) -> torch.Tensor:
+        target = DEVICE if device is None else device
+        return self._to(tensor, target, non_blocking=non_blocking, memory_format=memory_format)
+
+    def _cpu(
+        self, tensor: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
+    ) -> torch.Tensor:
+        return self._to(tensor, HOST, memory_format=memory_format)
+
+    def _numpy(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor in self._storages:
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the "
+                "tensor to host memory first."
+            )
+        return _base.numpy(tensor, *args, **kwargs)
+
+    def _type(self, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dtype is None:
+            name: str = _base.type(tensor)
+            if tensor in self._storages and not name.startswith("torch.cuda."):
+                return name.replace("torch.", "torch.cuda.", 1)
+            return name
+        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+            return self._cuda(tensor).type(dtype.replace(".cuda", "", 1), *args, **kwargs)
+        return _base.type(tensor, dtype, *args, **kwargs)
+
+    def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if tensor in self._storages:
+            raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+        if self._is_pinned(tensor):
+            return tensor
+        pinned = tensor.clone()
+        pinned.untyped_storage()._gpumem_pinned = True  # type: ignore[attr-defined]
+        return pinned
+
+    def _is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
+        return hasattr(tensor.untyped_storage(), "_gpumem_pinned")
+
+    def _record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        if address := self._storages.locate(tensor):
+            self._storages.allocator.record_stream(address, stream.stream_id)
+
+    def _storage_device(self, storage: torch.UntypedStorage) -> torch.device:
+        if storage._cdata in self._storages.addresses:
+            return DEVICE
+        device: torch.device = _storage_base.device.__get__(storage)
+        return device
+
+    def _storage_to(
+        self, storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
+    ) -> torch.UntypedStorage:
+        if not is_cuda(device):
+            return torch.storage._StorageBase.to(storage, device=device, non_blocking=non_blocking)  # type: ignore[return-value]
+        checked(device)
+        if storage._cdata in self._storages.addresses:
+            return storage
+        return self._on_device(torch.UntypedStorage(storage.nbytes()).copy_(storage, non_blocking))
+
+    def _storage_clone(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        copy = torch.UntypedStorage(storage.nbytes()).copy_(storage)
+        return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
+
+    def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        self._storages.place(torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage))
+        return storage
