@@ -91,7 +91,7 @@ def test_the_history_is_listed_shown_compared_saved_loaded_and_forgotten(loaded,
     assert "second" in gpumem(loaded, "--history")[1]
     assert "first" in gpumem(loaded, "--show 1")[1]
     assert "second" in gpumem(loaded, "--compare 1 2")[1]
-    for suffix in ("json", "csv", "html"):
+    for suffix in ("json", "csv", "html", "png", "svg", "txt"):
         gpumem(loaded, f"--save {tmp_path / 'all'}.{suffix}")
         assert (tmp_path / f"all.{suffix}").stat().st_size > 100
     gpumem(loaded, "--reset")
@@ -104,7 +104,7 @@ def test_the_history_is_listed_shown_compared_saved_loaded_and_forgotten(loaded,
     "line",
     [
         *("--show 7", "--show x", "--compare 1", "--compare 1 9", "--load nowhere.json"),
-        *("--load some.csv", "--save x.txt", "--device T1000x", "--frobnicate", "--name only"),
+        *("--load some.csv", "--save x.pdf", "--device T1000x", "--frobnicate", "--name only"),
         *("-q", "--on x = 1"),
     ],
 )

@@ -193,6 +193,9 @@ def test_save_writes_the_report(run, tmp_path):
     path = tmp_path / "report.json"
     run(f"%%gpumem -q --save {path}\nx = 1")
     assert '"peak"' in path.read_text()
+    _, shown = run("%%gpumem --save /nowhere/report.json\nx = 1")
+    assert "saving to /nowhere/report.json failed" in shown.stderr
+    assert len(shown.outputs) == 1
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ class Monitor:
         if request.output and reports:
             self.shell.user_ns[request.output] = reports[0]
         if request.save and reports:
-            reports[0].save(Path(request.save).expanduser())
+            with harmless(f"saving to {request.save}"):
+                reports[0].save(Path(request.save).expanduser())
         return reports
 
     def _follow(self, source: Source) -> None:

@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 
 from gpumem_magic.sources import check_device
 
-SUFFIXES = (".json", ".csv", ".html", ".png", ".svg")
+SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ OPTIONS = (
         ("--save",),
         ("PATH",),
         "save the report of this code, or on %gpumem alone the whole history;\n"
-        "PATH ends in .json .csv .html .png or .svg",
+        "PATH ends in .json .csv .html .png .svg or .txt",
         measures=True,
         acts=True,
     ),

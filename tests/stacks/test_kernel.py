@@ -48,9 +48,18 @@ class Kernel:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
 
-    def run(self, code, meanwhile=None, stop_on_error=True):
-        """Execute and collect; `meanwhile(outputs)` is called after each output."""
-        sent = self.client.execute(code, stop_on_error=stop_on_error)
+    def run(self, code, meanwhile=None):
+        """Execute and collect; `meanwhile(outputs)` is called after each output.
+
+        For a moment after an error a kernel aborts what it is asked: then ask again.
+        """
+        answer = self._run_once(code, meanwhile)
+        while answer.reply["status"] == "aborted":
+            answer = self._run_once(code, meanwhile)
+        return answer
+
+    def _run_once(self, code, meanwhile):
+        sent = self.client.execute(code)
         outputs, deadline = [], time.monotonic() + 120
         while True:
             assert time.monotonic() < deadline, "the kernel does not answer"
