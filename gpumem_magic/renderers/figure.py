@@ -262,23 +262,23 @@ def _bars(axes: Axes, reports: Sequence[Report]) -> None:
         if sizes.any():
             axes.barh(rows, sizes, 0.62, floor, color=COLOURS[kind], label=kind.value)
             floor = floor + sizes
-    ends = [
-        max(int(end), report.peak.allocated or 0)
-        for end, report in zip(floor, reports, strict=True)
-    ]
-    top = max(*ends, 1) if len(ends) > 1 else max(ends[0], 1)
-    limits = {limit_of(report) for report in reports}
-    limit = limits.pop() if len(limits) == 1 else None
-    if limit is not None and limit <= _SIGHT * top:
-        axes.axvline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
-        top = max(top, limit)
-    for row, (end, report) in enumerate(zip(ends, reports, strict=True)):
+    ends = np.array([report.peak.allocated or 0 for report in reports], np.int64)
+    if (ends > floor).any():
+        axes.barh(rows, ends - floor, 0.62, floor, color=INK, alpha=0.4, label="kind unknown")
+    top = max(int(ends.max()), 1)
+    totals = {report.device.total for report in reports}
+    if len(totals) == 1 and max(totals) <= _SIGHT * top:
+        top = max(totals)
+        axes.axvline(top, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="the card")
+    for row, report in enumerate(reports):
         text = f" {format_bytes(report.peak.allocated)}{', out of memory' if report.oom else ''}"
-        axes.text(end, row, text, color=ALARM if report.oom else INK, size=8, va="center")
+        colour = ALARM if report.oom else INK
+        x = int(ends[row]) if ends[row] < 0.7 * top else top  # clear of the card's line
+        axes.text(x, row, text, color=colour, size=8, va="center")
     names = [_printable(f"{i}  {wording.title(report)}", 24) for i, report in enumerate(reports, 1)]
     axes.set_yticks(rows, names)
     axes.set_ylim(len(reports) - 0.5, -0.5)
-    axes.set_xlim(0, top * 1.2)
+    axes.set_xlim(0, top * 1.3)
     axes.xaxis.set_major_locator(FixedLocator(steps(top)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
     _plain(axes, "x")

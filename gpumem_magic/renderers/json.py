@@ -67,7 +67,7 @@ def loads(text: str) -> tuple[Report, ...]:
 
 def _check_format(data: Mapping[str, Any]) -> None:
     number = data.get("format")
-    if not isinstance(number, int) or number < 1:
+    if type(number) is not int or number < 1:
         raise ValueError("not a report of gpumem_magic: it has no format number")
     if number > FORMAT:
         raise ValueError(

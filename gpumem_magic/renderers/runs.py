@@ -38,20 +38,19 @@ def runs_of(line: NDArray[np.int32]) -> tuple[Run, ...]:
 
 
 def group(runs: tuple[Run, ...], least: float) -> tuple[Run, ...]:
-    """Join runs shorter than `least` points with their neighbours, to make room for a label."""
+    """Join neighbours that are both shorter than `least` points, to make room for a label."""
     groups: list[Run] = []
     for run in runs:
-        before = groups[-1] if groups else None
-        short = run.stop - run.start < least or (before and before.stop - before.start < least)
-        if before and short and before.stop == run.start and not _wide(before, least):
+        before = groups[-1] if groups else run
+        if before.stop == run.start and max(_length(before), _length(run)) < least:
             groups[-1] = _joined(before, run)
         else:
             groups.append(run)
     return tuple(groups)
 
 
-def _wide(run: Run, least: float) -> bool:
-    return run.stop - run.start >= least
+def _length(run: Run) -> int:
+    return run.stop - run.start
 
 
 def _joined(a: Run, b: Run) -> Run:

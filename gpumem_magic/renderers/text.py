@@ -110,9 +110,9 @@ def _by_line(report: Report) -> list[str]:
 
 
 def _columns(name: str, numbers: Sequence[str], tail: str) -> str:
-    widths = (12, 12, 13, 12, 7)
+    widths = (17 - len(name), 12, 13, 12, 6)
     cells = "".join(right(number, room) for number, room in zip(numbers, widths, strict=True))
-    return left(name, 7) + cells + "  " + tail
+    return f"{name}{cells} {tail}"
 
 
 def _line_rows(report: Report, line: Line) -> Iterator[str]:

@@ -11,7 +11,7 @@ from gpumem_magic.events import Category as K
 from gpumem_magic.events import Cell, Device
 from gpumem_magic.report import Report
 from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory, Timeline
-from gpumem_magic.units import GIB, KIB, MIB
+from gpumem_magic.units import KIB, MIB
 
 T4 = Device("Tesla T4", 0, 15_642_329_088, (7, 5), virtual=True)
 CONTEXT = 112 * MIB
@@ -114,7 +114,7 @@ class Script:
 
 
 def make_story():
-    """Parameters 3.7 GB; forward +2.9, backward +3.0, Adam +6.3; out of memory in the second step."""
+    """Parameters 3.7 GB; forward +2.9, backward +3.0, Adam +6.3; the second step fails."""
     script = Script(STORY)
     act, grad, adam = 2970 * MIB, 3072 * MIB, 6451 * MIB
     script.step(1, (K.PARAMETER, "model", 3_700 * MIB), pieces=14)
@@ -228,13 +228,15 @@ def empty_timeline():
 def make_empty():
     """A cell that touched nothing on the device."""
     idle = Level(0, 0, CONTEXT)
-    return replace(
-        make_small(), before=idle, peak=idle, after=idle, lines=(), blocks=(), at_peak={}, at_end={},
-        timeline=empty_timeline(),
-    )  # fmt: skip
+    nothing = {"lines": (), "blocks": (), "at_peak": {}, "at_end": {}}
+    levels = {"before": idle, "peak": idle, "after": idle}
+    return replace(make_small(), **levels, **nothing, timeline=empty_timeline())
 
 
-HOSTILE = "</code><script>alert('1')</script> \"q\" 'a' &amp; $x_1^2$ \u202egnp.exe\u202c שלום \U0001f469\u200d\U0001f4bb 数据"
+HOSTILE = (
+    "</code><script>alert('1')</script> \"q\" 'a' &amp; $x_1^2$ "
+    "\u202egnp.exe\u202c שלום \U0001f469\u200d\U0001f4bb 数据"
+)
 
 
 def make_hostile():

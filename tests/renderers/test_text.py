@@ -1,0 +1,103 @@
+"""Golden texts of hand-made reports, and what holds for every text."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumem_magic.renderers.columns import width
+from gpumem_magic.renderers.text import report_text, summary_line
+from gpumem_magic.trace.findings import Level, Line
+from gpumem_magic.units import GIB, KIB, MIB
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def same_as_golden(name, text):
+    """WRITE_GOLDEN=1 writes the files anew: look at the difference before you commit it."""
+    path = GOLDEN / name
+    if os.environ.get("WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+        pytest.skip("written, not compared")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["story", "unknown", "calling", "hostile", "empty", "predicted"])
+def test_golden(name, reports):
+    same_as_golden(f"{name}.txt", report_text(reports[name]()) + "\n")
+
+
+def test_every_line_fits_80_columns(report):
+    for line in report_text(report).split("\n"):
+        assert width(line) <= 80, line
+
+
+def test_nothing_in_it_can_steer_a_terminal(hostile):
+    text = report_text(hostile)
+    assert all(character.isprintable() or character in "\n\u200d" for character in text)
+    assert "\\x1b[31m" in text
+    assert "\\u202e" in text
+
+
+def test_unknown_numbers_are_never_zero(unknown):
+    text = report_text(unknown)
+    assert "peak unknown" in text
+    before = next(line for line in text.splitlines() if line.startswith("  before"))
+    assert before.split() == ["before", "unknown", "unknown", "unknown"]
+    assert "unknown: after.device_used, context, others, because the driver" in text
+
+
+def test_the_parts_add_up_to_what_nvidia_smi_shows(story):
+    text = " ".join(report_text(story).split())
+    assert (
+        "allocated 13.00 GiB + cached 1.20 GiB + context 112.00 MiB + other processes 0 bytes; "
+        "nvidia-smi would show 14.31 GiB"
+    ) in text
+
+
+def test_where_parts_cannot_be_told_apart_they_stand_as_one(story):
+    report = replace(story, context=None, others=None, unknown={"context": "no process list"})
+    assert "context and other processes 112.00 MiB" in " ".join(report_text(report).split())
+
+
+def test_bytes_that_no_part_explains_are_shown(story):
+    level = replace(story.after, device_used=story.after.device_used + 5 * MIB)
+    text = " ".join(report_text(replace(story, after=level)).split())
+    assert "not accounted for 5.00 MiB" in text
+
+
+def test_a_long_cell_shows_its_largest_lines_in_order(story):
+    lines = tuple(Line(n, f"x{n} = 1", n * KIB, 0, n * KIB, None, 1) for n in range(1, 41))
+    text = report_text(replace(story, lines=lines))
+    numbers = [int(row.split()[0]) for row in text.splitlines() if " = 1" in row]
+    assert numbers == list(range(21, 41))
+    assert "... and 20 lines that moved less" in text
+
+
+def test_summary_line(story, reports):
+    calling = reports["calling"]()
+    assert summary_line(calling) == "peak 365.00 MiB · +260.00 MiB kept · 1.3 s"
+    assert summary_line(story).startswith("Out of memory in line 7: 620.00 MiB asked for · peak")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (GIB, 3 * GIB, "+2.00 GiB kept"),
+        (GIB, GIB, "nothing kept"),
+        (GIB, MIB, "1023.00 MiB freed"),
+        (None, MIB, "unknown amount kept"),
+    ],
+)
+def test_what_is_kept(before, after, said, story):
+    report = replace(story, oom=None, before=Level(before, 0, 0), after=Level(after, 0, 0))
+    assert said in summary_line(report)
+
+
+def test_an_error_is_named(story):
+    report = replace(story, oom=None, error="ValueError: boo")
+    assert summary_line(report).endswith("ValueError: boo")
+    assert "the cell raised ValueError: boo" in report_text(report)

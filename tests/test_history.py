@@ -1,0 +1,211 @@
+"""The history of a notebook: numbers, comparisons, files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpumem_magic.events import Category as K
+from gpumem_magic.events import Cell, Device
+from gpumem_magic.history import History
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Level, Line, Timeline
+from gpumem_magic.units import MIB
+
+
+def report(name, sources=("a()", "b()"), scale=1, **changes):
+    """A cell whose n-th line allocates n * scale MiB."""
+    lines = tuple(
+        Line(n, source, n * scale * MIB, 0, n * scale * MIB, n * scale * MIB, 1)
+        for n, source in enumerate(sources, 1)
+    )
+    top = sum(line.net for line in lines)
+    column = np.array([0, top], np.int64)
+    kinds = np.zeros((2, len(K)), np.int64)
+    kinds[1, 0] = top
+    return replace(
+        Report(
+            name=name,
+            cell=Cell("\n".join(sources), "<cell>", 1),
+            device=Device("Tesla T4", 0, 15_642_329_088, (7, 5), True),
+            predicted=False,
+            started=0.0,
+            seconds=0.5,
+            before=Level(0, 0, 0),
+            peak=Level(top, 20 * MIB, 20 * MIB),
+            after=Level(top, 20 * MIB, 20 * MIB),
+            context=0,
+            others=0,
+            lines=lines,
+            blocks=(),
+            at_peak={K.PARAMETER: top},
+            at_end={K.PARAMETER: top},
+            timeline=Timeline(
+                np.array([0.0, 0.5]), column, column, np.array([0, 1], np.int32), kinds, 1
+            ),
+            oom=None,
+            retries=0,
+            error=None,
+            unknown={},
+            notes=(),
+        ),
+        **changes,
+    )
+
+
+@pytest.fixture
+def history():
+    kept = History()
+    for one in (report("first"), report("second", scale=2), report("third", ("b()", "c()", "b()"))):
+        kept.append(one)
+    return kept
+
+
+def test_reports_are_numbered_from_one(history):
+    assert [one.name for one in history] == ["first", "second", "third"]
+    assert history.show(2).name == history[2].name == "second"
+    assert len(history) == 3
+    assert history.reports == tuple(history)
+
+
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_a_wrong_number_names_the_right_ones(number, history):
+    with pytest.raises(IndexError, match=rf"no report {number}: the history has 1 to 3"):
+        history.show(number)
+
+
+def test_an_empty_history_says_so():
+    with pytest.raises(IndexError, match="the history is empty"):
+        History().show(1)
+    assert History().text() == "The history is empty."
+
+
+def test_clear(history):
+    history.clear()
+    assert len(history) == 0
+
+
+def test_the_list_has_one_line_each(history):
+    rows = history.text().splitlines()
+    words = " ".join(rows[1].split())
+    assert words == "1 first (virtual Tesla T4) 3.00 MiB +3.00 MiB kept 0.5 s"
+    assert all(len(row) <= 80 for row in rows)
+    assert "second" in history._repr_mimebundle_()["text/html"]
+
+
+def test_compare_levels_and_kinds(history):
+    comparison = history.compare(1, 2)
+    peak = comparison.levels[0]
+    assert (peak.name, peak.first, peak.second, peak.change) == (
+        "peak allocated", 3 * MIB, 6 * MIB, 3 * MIB,
+    )  # fmt: skip
+    assert [d.name for d in comparison.categories] == ["parameter"]
+    assert comparison.levels[-1].name == "kept"
+
+
+def test_lines_pair_by_their_text_in_order(history):
+    pairs = history.compare(1, 3).lines
+    found = [(p.source, p.first and p.first.number, p.second and p.second.number) for p in pairs]
+    assert found == [("b()", 2, 1), ("c()", None, 2), ("b()", None, 3), ("a()", 1, None)]
+    assert [pair.allocated.change for pair in pairs] == [-MIB, 2 * MIB, 3 * MIB, -MIB]
+
+
+def test_what_is_unknown_has_no_change(history):
+    history.append(report("blind", peak=Level(None, None, None), at_peak={}))
+    comparison = history.compare(1, 4)
+    assert comparison.levels[0].change is None
+    assert comparison.categories[0].second is None
+    assert "whether the peak changed is unknown" in comparison.text()
+
+
+def test_the_comparison_in_words(history):
+    text = history.compare(2, 1).text()
+    assert text.splitlines()[:2] == [
+        "2 second  ->  1 first", "the peak is 3.00 MiB (50 %) lower",
+    ]  # fmt: skip
+    assert all(len(row) <= 80 for row in text.splitlines())
+    html = history.compare(2, 1)._repr_mimebundle_()["text/html"]
+    assert "the peak is 3.00 MiB (50 %) lower" in html
+    assert "same peak: 3.00 MiB" in history.compare(1, 1).text()
+
+
+def test_names_are_escaped(history):
+    history.append(report("<b>", ("x = '<script>'",)))
+    for html in (history, history.compare(1, 4)):
+        assert "<b>" not in html._repr_mimebundle_()["text/html"]
+        assert "<script>" not in html._repr_mimebundle_()["text/html"]
+
+
+def test_saved_and_loaded_it_is_the_same(history, tmp_path):
+    history.save(tmp_path / "h.json")
+    other = History()
+    other.append(history[1])
+    other.load(str(tmp_path / "h.json"))
+    assert other.reports == (history[1], *history.reports)
+
+
+def test_a_single_saved_report_loads_too(history, tmp_path):
+    history[2].save(tmp_path / "r.json")
+    history.load(tmp_path / "r.json")
+    assert history[4] == history[2]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"format": 1}', '{"format": 1, "reports": 3}', "\x00"]
+)
+def test_a_broken_file_changes_nothing(content, history, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    before = history.reports
+    with pytest.raises(ValueError, match=r"bad\.json: "):
+        history.load(path)
+    assert history.reports == before
+
+
+def test_one_broken_report_among_good_ones_changes_nothing(history, tmp_path):
+    path = tmp_path / "h.json"
+    history.save(path)
+    data = json.loads(path.read_text())
+    del data["reports"][2]["peak"]
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"report\.peak is missing"):
+        history.load(path)
+    assert len(history) == 3
+
+
+def test_files_that_are_no_text_or_no_json(history, tmp_path):
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"x\.json"):
+        history.load(tmp_path / "x.json")
+    with pytest.raises(ValueError, match=r"loaded from \.json"):
+        history.load(tmp_path / "x.csv")
+    with pytest.raises(FileNotFoundError):
+        history.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "html", "txt", "png", "svg"])
+def test_every_form_holds_all_reports(suffix, history, tmp_path):
+    path = tmp_path / f"h.{suffix}"
+    history.save(path)
+    if suffix != "png":
+        text = path.read_text()
+        assert len(text.splitlines()) > 3
+        if suffix != "svg":
+            assert all(one.name in text for one in history)
+
+
+def test_another_suffix_is_refused(history, tmp_path):
+    with pytest.raises(ValueError, match=r"saved as \.json"):
+        history.save(tmp_path / "h.pickle")
+
+
+def test_a_figure_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="nothing was measured yet"):
+        History().save(tmp_path / "h.png")
+    History().save(tmp_path / "h.json")
+    again = History()
+    again.load(tmp_path / "h.json")
+    assert again.reports == ()
