@@ -28,13 +28,10 @@ PYTHON = os.environ.get("GPUMEM_STUB_PYTHON")
 MIB = 1 << 20
 CONTEXT = 300 * MIB
 
-pytestmark = [
-    pytest.mark.stub,
-    pytest.mark.skipif(
-        not (STUB and PYTHON),
-        reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (STUB and PYTHON),
+    reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
+)
 
 NAMES = {
     Action.ALLOC: "alloc",
