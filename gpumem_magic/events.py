@@ -1,4 +1,5 @@
-"""The vocabulary that every stage shares: what a source records of one cell, before anyone interprets it."""
+"""The vocabulary that every stage shares: what a source records of one cell, before anyone
+interprets it."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device that was measured. `total` is what `torch.cuda.mem_get_info` calls total, in bytes."""
+    """The device that was measured. `total` is what `torch.cuda.mem_get_info` calls total, in
+    bytes."""
 
     name: str
     index: int
@@ -99,8 +101,8 @@ class Events:
     """The allocator's events in order, one row each, as columns of equal length n.
 
     action: int8, an Action. address: int64. size: int64 bytes by which the event changes its
-    counter (the whole block for ALLOC and FREE, rounding and slack included; the segment or pages for
-    SEGMENT_*). requested: int64 bytes the program asked for (ALLOC, FREE, OOM; elsewhere size).
+    counter (the whole block for ALLOC and FREE, rounding and slack included; the segment or pages
+    for SEGMENT_*). requested: int64 bytes the program asked for (ALLOC, FREE, OOM; elsewhere size).
     stack: int32 index into Recording.stacks, -1 where none is known. phase: int8, a Phase.
     time: float64 seconds since the recording began.
     """
@@ -131,7 +133,8 @@ class Label:
     """Who owned the block at `address` when `position` events had been recorded.
 
     category is None where ownership alone does not tell it (a named tensor, say); then the block's
-    life does. has_graph: the tensor carried a `grad_fn`. shape and dtype ("float32") are the owner's.
+    life does. has_graph: the tensor carried a `grad_fn`. shape and dtype ("float32") are the
+    owner's.
     """
 
     position: int
@@ -170,8 +173,10 @@ class Recording:
     """Everything a source knows of one cell on one device. Raw: all meaning is derived from it.
 
     initial: what was alive before the first event. labels: owners, taken at several moments.
-    cells: other cells of the notebook by the filename of their frames. dropped: events lost to a full
-    ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the user.
+    cells: other cells of the notebook by the filename of their frames. dropped: events lost to a
+    full
+    ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
+    user.
     """
 
     device: Device

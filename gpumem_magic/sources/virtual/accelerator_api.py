@@ -17,7 +17,8 @@ class CudaFunctions(Protocol):
     def _cuda_memoryStats(self, device: int) -> dict[str, Any]: ...  # noqa: N802
     def _cuda_resetAccumulatedMemoryStats(self, device: int) -> None: ...  # noqa: N802
     def _cuda_resetPeakMemoryStats(self, device: int) -> None: ...  # noqa: N802
-    def memory(self) -> tuple[int, int]: ...
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
 
 
 class AcceleratorApi:

@@ -18,8 +18,8 @@ class Accumulation:
     """Autograd reuses the first of two gradients when it alone holds it (can_accumulate_inplace in
     torch/csrc/autograd/input_buffer.cpp), but not where a dispatch mode watches.
 
-    How many holds a tensor has when autograd alone has it, and the tracker looks at it, depends on the
-    versions of Python and torch; it is measured once.
+    How many holds a tensor has when autograd alone has it, and the tracker looks at it, depends on
+    the versions of Python and torch; it is measured once.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class _Witness(TorchDispatchMode):
     """Looks at the sum of two gradients that nobody else holds, from where the tracker looks."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[_Holds] = []
 
     @classmethod

@@ -1,4 +1,5 @@
-"""torch.autocast("cuda"): CUDA's operator lists and its weight cache, applied to device tensors only."""
+"""torch.autocast("cuda"): CUDA's operator lists and its weight cache, applied to device tensors
+only."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ _KEY = "AutocastCPU"  # the key that C++ sees for device tensors, which are host
 
 _LOWER_PRECISION = frozenset(
     "_convolution _scaled_dot_product_flash_attention _thnn_fused_gru_cell _thnn_fused_lstm_cell "
-    "addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d "
-    "conv_transpose2d conv_transpose3d convolution cudnn_convolution cudnn_convolution_transpose "
-    "einsum gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell matmul mm mv prelu "
-    "rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention".split()
+    "addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc "
+    "conv_transpose1d conv_transpose2d conv_transpose3d convolution cudnn_convolution "
+    "cudnn_convolution_transpose einsum gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell "
+    "matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention".split()
 )
 """AT_FORALL_LOWER_PRECISION_FP of ATen/autocast_mode.h, and CUDA's own additions to it."""
 
 _PROMOTE = frozenset(
-    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot "
+    "scatter_add".split()
 )
 """AT_FORALL_PROMOTE of ATen/autocast_mode.h."""
 
@@ -222,9 +224,7 @@ def _norm_in_float32(run: Callable[..., Any], names: list[str], *args: Any, **kw
 
 def _refuse_binary_cross_entropy(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError(
-        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-        "safe to autocast."
+        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Use "
+        "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss on the "
+        "values before the sigmoid instead: they are safe to autocast."
     )

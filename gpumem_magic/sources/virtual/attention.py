@@ -1,4 +1,5 @@
-"""Fused attention: what flash and memory-efficient attention keep for backward and take while they run.
+"""Fused attention: what flash and memory-efficient attention keep for backward and take while they
+run.
 
 The values are computed by torch's plain formula, out of sight of the tracker.
 """
@@ -127,7 +128,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         device: _Device = ctx.device
         mask, *tensors, out, sums = ctx.saved_tensors
         with device.tracker.suspended(), torch.enable_grad():
@@ -149,8 +150,8 @@ class _Attention(torch.autograd.Function):
 def _backward_buffers(
     device: _Device, out: torch.Tensor, sums: torch.Tensor, key: torch.Tensor
 ) -> None:
-    """_efficient_attention_backward and the flash kernel's in native/transformers/cuda: the row sums
-    of gradient x output, then accumulators in float32."""
+    """_efficient_attention_backward and the flash kernel's in native/transformers/cuda: the row
+    sums of gradient x output, then accumulators in float32."""
     allocate, release = device.storages.malloc, device.storages.release
     batches = out.shape[0] * out.shape[1]
     if device.fused is FLASH:

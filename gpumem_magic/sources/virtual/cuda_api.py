@@ -1,7 +1,7 @@
 """What torch.cuda and torch.accelerator answer while the virtual GPU is on.
 
-torch's own Python code stays in place and asks the simulated allocator: what is replaced are the C++
-functions below it. A call that is not covered raises NotImplementedError that names it.
+torch's own Python code stays in place and asks the simulated allocator: what is replaced are the
+C++ functions below it. A call that is not covered raises NotImplementedError that names it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gpumem_magic.sources.virtual.accelerator_api import AcceleratorApi
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.random import DeviceRandom
-from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
+from gpumem_magic.sources.virtual.storages import Storages
 
 _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool caching_allocator_alloc "
@@ -54,20 +54,20 @@ class DeviceProperties:
 class CudaRuntime:
     """The part of the CUDA runtime that Python code reaches through torch.cuda.cudart()."""
 
-    class cudaError:  # noqa: N801 - the runtime's own name
+    class cudaError:  # noqa: N801, D106 - the runtime's own name
         success = 0
 
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
 
-    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802 - the runtime's own name
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802, D102 - as above
         driver = self._storages.allocator.driver
         return driver.free, driver.total
 
-    def cudaProfilerStart(self) -> int:  # noqa: N802
+    def cudaProfilerStart(self) -> int:  # noqa: N802, D102
         return 0
 
-    def cudaProfilerStop(self) -> int:  # noqa: N802
+    def cudaProfilerStop(self) -> int:  # noqa: N802, D102
         return 0
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -24,11 +24,11 @@ def is_cuda(device: Any) -> bool:
 
 
 def checked(device: Any) -> torch.device:
-    """`device` as torch.device; raises what CUDA does where the index is not that of the one card."""
-    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if device.type == "cuda" and device.index not in (None, 0):
+    """`device` as torch.device; raises what CUDA does where the index is not the card's."""
+    named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if named.type == "cuda" and named.index not in (None, 0):
         raise RuntimeError(
             "CUDA error: invalid device ordinal\n"
-            f"(the virtual GPU has one card, cuda:0; {device} was asked for)"
+            f"(the virtual GPU has one card, cuda:0; {named} was asked for)"
         )
-    return device
+    return named

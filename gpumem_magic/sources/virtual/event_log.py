@@ -1,4 +1,5 @@
-"""The allocator's events of one cell, collected while it runs, each with the Python stack that caused it."""
+"""The allocator's events of one cell, collected while it runs, each with the Python stack that
+caused it."""
 
 from __future__ import annotations
 

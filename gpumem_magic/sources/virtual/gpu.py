@@ -1,4 +1,5 @@
-"""The virtual GPU: a card of the catalog, simulated on the host; switching it on and off leaves no trace."""
+"""The virtual GPU: a card of the catalog, simulated on the host; switching it on and off leaves no
+trace."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from gpumem_magic.sources.virtual.tracker import Tracker
 
 
 class VirtualGPU:
-    """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the code
+    """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the
+    code
     that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment by
     default. Raises ValueError for settings that torch would refuse.
     """
@@ -84,9 +86,9 @@ class VirtualGPU:
 
     def enter(self) -> None:
         """Track this thread's operators from here on."""
-        self._facade.__enter__()
+        self._facade.__enter__()  # type: ignore[no-untyped-call]
         self._facade.is_entered = True
-        self.tracker.__enter__()
+        self.tracker.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
         """Stop tracking; modes that user code has left open above stay open."""
@@ -129,7 +131,8 @@ class VirtualGPU:
 
 
 def _first(lists: Any) -> torch.Tensor:
-    return next(tensor for tensor in lists[0] if tensor is not None)
+    first: torch.Tensor = next(tensor for tensor in lists[0] if tensor is not None)
+    return first
 
 
 def _leave(mode: Any, stack: list[Any], module: Any) -> None:

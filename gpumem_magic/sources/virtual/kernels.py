@@ -1,4 +1,5 @@
-"""Where CUDA's operators are others than the CPU's: registered above autograd, for device tensors only."""
+"""Where CUDA's operators are others than the CPU's: registered above autograd, for device tensors
+only."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _KEY = "AutogradCPU"  # above every composite operator, and below it every calle
 
 
 class Kernels:
-    """Replacements of whole operators while the virtual GPU is on; host tensors keep what they had."""
+    """Replacements of whole operators while the virtual GPU is on; host tensors keep what they
+    had."""
 
     def __init__(self, storages: Storages, tracker: Tracker, capability: tuple[int, int]) -> None:
         self._storages = storages
@@ -51,7 +53,8 @@ class Kernels:
         self._tracker.replacements[name] = choose
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in native/Dropout.cpp)."""
+        """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
+        native/Dropout.cpp)."""
         if not (train and 0 < p < 1 and tensor.numel()):
             decomposed: torch.Tensor = torch.ops.aten.dropout.default.decompose(tensor, p, train)
             return decomposed

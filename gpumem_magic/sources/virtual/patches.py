@@ -1,4 +1,5 @@
-"""Replaced attributes, and the way back: everything the virtual GPU changes in torch goes through here."""
+"""Replaced attributes, and the way back: everything the virtual GPU changes in torch goes through
+here."""
 
 from __future__ import annotations
 

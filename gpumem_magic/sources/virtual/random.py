@@ -1,4 +1,5 @@
-"""The device's own random numbers: as on a GPU, drawing there does not disturb the host's generator."""
+"""The device's own random numbers: as on a GPU, drawing there does not disturb the host's
+generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What operators take on a GPU besides their results: workspaces that stay, buffers that go at once."""
+"""What operators take on a GPU besides their results: workspaces that stay, buffers that go at
+once."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
 
 _CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
 _REDUCTIONS = frozenset(
-    "sum mean prod amax amin max min nansum norm linalg_vector_norm all any std var std_mean var_mean".split()
+    "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
+    "std var std_mean var_mean".split()
 )
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
 _LOSSES = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"})
@@ -33,7 +35,8 @@ CUBLASLT_WORKSPACE = 1024 * 1024
 
 
 def cublas_workspace_size(capability: tuple[int, int], config: str | None = None) -> int:
-    """Bytes of one cuBLAS workspace; `config` is CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
+    """Bytes of one cuBLAS workspace; `config` is CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in
+    KiB)."""
     if config == ":0:0":
         return 0
     pairs = re.findall(r":(\d+):(\d+)", config or "")
@@ -62,7 +65,8 @@ class ScratchMemory:
         self.held: dict[tuple[str, bool, int], int] = {}
 
     def of(self, operator: str) -> Scratch | None:
-        """What takes the scratch memory of this operator (its name without "aten::"); None: none."""
+        """What takes the scratch memory of this operator (its name without "aten::"); None:
+        none."""
         if operator in ("addmm", "_addmm_activation"):
             return self._addmm
         if operator in _CUBLAS:
@@ -89,10 +93,9 @@ class ScratchMemory:
 
     def _take(self, *sizes: int) -> None:
         """Blocks that live only while the operator runs."""
-        addresses = []
+        addresses: list[int] = []
         try:
-            for size in sizes:
-                addresses.append(self._storages.malloc(size))
+            addresses.extend(map(self._storages.malloc, sizes))
         finally:
             for address in reversed(addresses):
                 self._storages.release(address)
@@ -112,11 +115,11 @@ class ScratchMemory:
             *reduction_buffers(
                 tensor.shape,
                 tensor.stride(),
-                range(tensor.dim()) if not dims else dims,
+                dims or range(tensor.dim()),
                 4 * accumulator if welford else accumulator,
                 self._processors,
                 vector=2 if welford else 4,
-                offset=tensor.storage_offset(),
+                offset=int(tensor.storage_offset()),
             )
         )
 
@@ -135,7 +138,7 @@ class ScratchMemory:
 
 def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
     """The dimensions that a reduction was asked for; None: all."""
-    dims = kwargs.get("dim")
+    dims: Any = kwargs.get("dim")
     if dims is None:
         dims = next((a for a in args[1:] if isinstance(a, (list, tuple))), None)
     return [dims] if isinstance(dims, int) else dims

@@ -22,9 +22,9 @@ from gpumem_magic.events import (
 from gpumem_magic.sources.failures import one_line, out_of_memory
 from gpumem_magic.sources.labels import OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
-from gpumem_magic.sources.virtual.gpu import VirtualGPU
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.event_log import EventLog
+from gpumem_magic.sources.virtual.gpu import VirtualGPU
 from gpumem_magic.trace.findings import Level
 
 

@@ -1,4 +1,5 @@
-"""Streams and events of the virtual GPU: work finishes at once, the allocator still keeps a pool per stream."""
+"""Streams and events of the virtual GPU: work finishes at once, the allocator still keeps a pool
+per stream."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class StreamBase:
     _ids = itertools.count(1)
 
     def __init__(self, device: Any = None, priority: int = 0, **known: Any) -> None:
-        self.stream_id: int = known.get("stream_id", None) or (
+        self.stream_id: int = known.get("stream_id") or (
             0 if "stream_id" in known else next(self._ids)
         )
         self.device_index = 0
@@ -38,17 +39,21 @@ class StreamBase:
         """All work is done already."""
 
     def record_event(self, event: Any = None) -> Any:
+        """A moment on this stream: now."""
         event = torch.cuda.Event() if event is None else event
         event.record(self)
         return event
 
     def query(self) -> bool:
+        """Whether all work is done."""
         return True
 
     def is_capturing(self) -> bool:
+        """Whether a CUDA graph records this stream."""
         return False
 
     def synchronize(self) -> None:
+        """Let blocks go that waited for this stream."""
         self.storages.allocator.synchronize()
 
     @staticmethod
@@ -75,7 +80,7 @@ class StreamBase:
 
 
 class Event:
-    """torch.cuda.Event: a moment; elapsed times are those of the host, where the work really ran."""
+    """torch.cuda.Event: a moment; elapsed times are those of the host, where the work ran."""
 
     def __init__(
         self,
@@ -91,12 +96,14 @@ class Event:
         self.device = torch.device("cuda", 0)
 
     def record(self, stream: Any = None) -> None:
+        """Remember the moment."""
         self._moment = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
         """All work is done already."""
 
     def query(self) -> bool:
+        """Whether all work is done."""
         return True
 
     def synchronize(self) -> None:

@@ -1,4 +1,5 @@
-"""The attributes of torch.Tensor that answer for the device a tensor is on, or move it there and back."""
+"""The attributes of torch.Tensor that answer for the device a tensor is on, or move it there and
+back."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from gpumem_magic.sources.virtual.storages import Storages, storage_id
 
 _base: Any = torch._C.TensorBase
 _storage_base: Any = torch._C.StorageBase
+_storage_class: Any = torch.storage._StorageBase
 
 
 class _Transfer(torch.autograd.Function):
@@ -29,7 +31,7 @@ class _Transfer(torch.autograd.Function):
         return _copied(source, target, dtype, options)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return gradient.to(*ctx.back), None, None, None
 
 
@@ -79,7 +81,11 @@ class TensorMethods:
     @staticmethod
     def _method(bound: Any) -> Any:
         """A plain function, so that it binds to the tensor as a method would."""
-        return lambda tensor, *args, **kwargs: bound(tensor, *args, **kwargs)
+
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            return bound(tensor, *args, **kwargs)
+
+        return method
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
         try:
@@ -181,7 +187,10 @@ class TensorMethods:
         self, storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
     ) -> torch.UntypedStorage:
         if not is_cuda(device):
-            return torch.storage._StorageBase.to(storage, device=device, non_blocking=non_blocking)  # type: ignore[return-value]
+            moved: torch.UntypedStorage = _storage_class.to(
+                storage, device=device, non_blocking=non_blocking
+            )
+            return moved
         checked(device)
         if storage._cdata in self._storages.addresses:
             return storage

@@ -1,4 +1,5 @@
-"""Sees every operator, in backward too: which results live on the device, and what else it takes."""
+"""Sees every operator, in backward too: which results live on the device, and what else it
+takes."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Tracker(TorchDispatchMode):
     """
 
     def __init__(self, storages: Storages, scratch: ScratchMemory, random: DeviceRandom) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
         self.function: Callable[..., Any] | None = None

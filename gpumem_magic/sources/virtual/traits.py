@@ -61,7 +61,8 @@ class Traits:
 
 
 def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not tell."""
+    """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not
+    tell."""
     size = args[0] if args else None
     dtype = kwargs.get("dtype") or (None if traits.name == "full" else torch.get_default_dtype())
     if dtype is None or not isinstance(size, (list, torch.Size)):
