@@ -20,7 +20,8 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     shell = monitor.shell
     text = "\n" * (above + _leading_blank(code)) + _python(shell, code)
     filename = shell.compile.cache(text, shell.execution_count, raw_code=raw)
-    cell = Cell(raw, filename)
+    running = shell.displayhook.exec_result
+    cell = Cell(raw, filename, running.execution_count if running else None)
     if monitor.measuring:
         return _run(shell, text, filename)
     started = False

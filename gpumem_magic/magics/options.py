@@ -114,7 +114,8 @@ def parse_line(line: str) -> Request:
     """The options after `%gpumem` and its statement. Raises UsageError if any is wrong."""
     actions, rest = _scan(line, "%gpumem")
     if rest:
-        return replace(_measuring(actions, "%gpumem STATEMENT"), statement=rest)
+        request = _measuring(actions, "%gpumem STATEMENT")
+        return replace(request, statement=rest, name=request.name or _shorten(rest))
     for action in actions:
         if not _option(action.key).acts:
             raise UsageError(f"%gpumem: --{action.key} needs a statement to measure after it")
@@ -129,6 +130,10 @@ def describe() -> str:
         head, *more = option.help.splitlines()
         lines += [f"  {option.usage:<20} {head}", *(f"  {'':<20} {text}" for text in more)]
     return "\n".join(lines)
+
+
+def _shorten(statement: str) -> str:
+    return statement if len(statement) <= 40 else f"{statement[:39]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _scan(line: str, magic: str) -> tuple[tuple[Action, ...], str]:
