@@ -80,6 +80,7 @@ def read_flow(source: str) -> Flow | None:
 _MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)
 _ASSIGNED_MAGIC = re.compile(r"^([ \t]*[\w., ]+=[ \t]*)[%!].*$", re.MULTILINE)
 _INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+_GATHERERS = frozenset("all any dict filter list map max min set sum tuple".split())
 _LOOPS = (Repeats.LOOP, Repeats.INLINE)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -124,9 +125,25 @@ class _Reader:
     def _expressions(self, statement: ast.stmt, place: Place) -> None:
         """Give comprehensions and lambdas in the statement's own expressions their regions."""
         for child in _own(statement):
-            for node in ast.walk(child):
-                if isinstance(node, _INLINE):
-                    self._mark(node, self._region(Repeats.INLINE, place, False))
+            for node in _inline(child):
+                self._mark(node, self._region(Repeats.INLINE, place, False))
+
+
+def _inline(node: ast.AST) -> Iterator[ast.expr]:
+    """Comprehensions and lambdas whose passes are what the line does.
+
+    Not those that only prepare a call: `nn.Sequential(*[... for ...]).cuda()` allocates once.
+    """
+    if isinstance(node, _INLINE):
+        yield node
+    elif isinstance(node, ast.Call) and not _gathers(node):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _inline(child)
+
+
+def _gathers(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in _GATHERERS
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -95,3 +95,11 @@ def test_a_percent_sign_that_continues_an_expression_is_python():
 
 def test_what_is_not_python_has_no_flow():
     assert read_flow("for for for") is None
+
+
+def test_a_comprehension_that_prepares_a_call_does_not_repeat_its_line():
+    flow = read_flow(
+        "net = Sequential(*[Linear(2, 2) for _ in range(8)]).cuda()\nys = sum([f(x) for x in xs])\n"
+    )
+    assert flow is not None
+    assert [kind(flow, line) for line in (1, 2)] == [Repeats.NEVER, Repeats.INLINE]
