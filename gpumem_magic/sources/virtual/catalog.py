@@ -148,4 +148,4 @@ def _of_size(total: int) -> GPUModel:
         )
     key = f"{total // GIB}GiB" if total % GIB == 0 else f"{total / MIB:g}MiB"
     source = "total: as asked for; context: none; compute capability: that of an A100"
-    return GPUModel(key, f"Virtual GPU {key}", total, (8, 0), 0, 108, source)
+    return GPUModel(key, f"{key} GPU", total, (8, 0), 0, 108, source)
