@@ -269,7 +269,9 @@ class CachingAllocator:
         self._counts.requested -= block.requested
         block.state = FREE
         block.streams = None
-        before, after = merge(block, block.previous), merge(block, block.next)
+        last, following = block.previous, block.next
+        before = merge(block, last) if last is not None and last.state == FREE else 0
+        after = merge(block, following) if following is not None and following.state == FREE else 0
         pool.add(block)
         if block.range is None:
             joined = (before > 0) + (after > 0)

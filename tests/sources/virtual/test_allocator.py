@@ -208,6 +208,9 @@ def test_a_memory_fraction_limits_what_is_reserved_and_is_named_in_the_text():
     allocator.malloc(200 * MIB)
     with pytest.raises(AllocationFailed, match=r"in use\. 256\.00 MiB allowed; Of the allocated"):
         allocator.malloc(60 * MIB)
+    allocator.malloc(40 * MIB)
+    with pytest.raises(AllocationFailed):
+        allocator.malloc(3 * MIB)  # it would fit, but not the segment of 20 MiB that it takes
     allocator.set_memory_fraction(1)
     allocator.malloc(60 * MIB)
     for wrong in (-0.1, 1.1):

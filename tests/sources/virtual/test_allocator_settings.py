@@ -156,6 +156,17 @@ def test_garbage_collection_gives_the_oldest_blocks_back_first():
     assert allocator.size_of(held) == 100 * MIB
 
 
+def test_garbage_collection_gives_all_blocks_of_average_age_back():
+    settings = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"
+    allocator = allocator_of(settings)
+    addresses = [allocator.malloc(100 * MIB) for _ in range(3)]
+    for address in addresses:
+        allocator.free(address)
+    allocator.malloc(120 * MIB)
+    assert allocator.reserved == 120 * MIB
+    assert allocator.stats()["num_alloc_retries"] == 0
+
+
 def test_expandable_segments_grow_in_pages_and_leave_no_slack():
     allocator = allocator_of("expandable_segments:True")
     first = allocator.malloc(11 * MIB)

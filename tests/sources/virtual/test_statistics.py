@@ -68,6 +68,18 @@ def test_every_counter_has_level_peak_and_sums():
     assert (stats["num_device_alloc"], stats["num_device_free"]) == (2, 0)
 
 
+def test_free_pieces_are_counted_once_however_they_join():
+    allocator = CachingAllocator(SimulatedDriver(GIB))
+    first, second, third = (allocator.malloc(4 * MIB) for _ in range(3))
+    levels = []
+    for address in (first, third, second):
+        allocator.free(address)
+        levels.append(numbers(allocator.stats(), "inactive_split.all"))
+    # 4 and 8 MiB free; then 4 and 12; then the segment is whole, and no piece of it is split off
+    assert levels == [(2, 2, 2, 0), (2, 2, 2, 0), (0, 2, 2, 2)]
+    assert numbers(allocator.stats(), "inactive_split_bytes.all")[0] == 0
+
+
 def test_peaks_start_anew_at_the_level_of_now():
     allocator = CachingAllocator(SimulatedDriver(GIB))
     held = allocator.malloc(30 * MIB)
