@@ -108,9 +108,8 @@ class RecordedDevice:
 
 def traces_folder() -> Path:
     """Where the recorded traces are expected."""
-    shared = os.environ.get("GPUMEM_SHARED")
-    root = Path(shared) if shared else Path(__file__).resolve().parents[2] / "shared"
-    return root / "allocator_traces"
+    shared = os.environ.get("GPUMEM_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+    return Path(shared) / "allocator_traces"
 
 
 def load(path: Path) -> Trace:
@@ -199,14 +198,11 @@ def _steps(events: tuple[Event, ...]) -> list[Event]:
     steps: list[Event] = []
     following = ""
     for event in reversed(events):
-        if event[0] in ("segment_free", "segment_unmap") and following in (
-            "free_requested",
-            "alloc",
-            "",
-        ):
+        released = event[0] in ("segment_free", "segment_unmap")
+        if released and following in ("free_requested", "alloc", ""):
             steps.append(("empty_cache", 0, 0, 0))
         if event[0] != "free_completed":
-            following = "release" if event[0] in ("segment_free", "segment_unmap") else event[0]
+            following = "release" if released else event[0]
         steps.append(event)
     return steps[::-1]
 

@@ -24,7 +24,7 @@ def format_bytes(size: int | None) -> str:
 
 
 def format_bytes_in_error(size: int) -> str:
-    """`size` bytes as PyTorch's out-of-memory error writes them: a unit begins above 1024 of the last."""
+    """`size` bytes as PyTorch's out-of-memory error has them: 1 MiB is "1024.00 KiB" there."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size > unit:
             return f"{size / unit:.2f} {name}"
