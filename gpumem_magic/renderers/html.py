@@ -7,16 +7,18 @@ from collections.abc import Iterator, Mapping
 
 from gpumem_magic.events import Category
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
 from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
 from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory
+from gpumem_magic.trace.findings import Call, Level, Line, OutOfMemory
 from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 15  # shown at once; the others open on demand
 _BLOCKS = 12
 _CODE = (
-    "font-family:ui-monospace, Menlo, Consolas, monospace;font-size:0.95em;background:transparent"
+    "padding:0;background:transparent;font-size:0.95em;"
+    "font-family:ui-monospace, Menlo, Consolas, monospace"
 )
 _TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
 
@@ -234,21 +236,22 @@ def _by_kind(report: Report) -> Markup:
 
 
 def _largest(report: Report) -> Markup:
-    if not report.blocks:
+    groups = alike(report)
+    if not groups:
         return EMPTY
-    shown, hidden = report.blocks[:_BLOCKS], report.blocks[_BLOCKS:]
-    inner = table("Largest at the peak", _BLOCK_HEAD, [_block(block) for block in shown])
-    if hidden:
-        more = element("summary", f"{len(hidden)} more")
-        rest = table("Others at the peak", _BLOCK_HEAD, [_block(block) for block in hidden])
-        inner = join(inner, element("details", more, rest))
-    return inner
+    shown, hidden = groups[:_BLOCKS], groups[_BLOCKS:]
+    inner = table("Largest at the peak", _BLOCK_HEAD, [_block(group) for group in shown])
+    if not hidden:
+        return inner
+    more = element("summary", f"{len(hidden)} smaller")
+    rest = table("Others at the peak", _BLOCK_HEAD, [_block(group) for group in hidden])
+    return join(inner, element("details", more, rest))
 
 
 _BLOCK_HEAD = ("name", "size", "tensor", "made in")
 
 
-def _block(block: Block) -> Markup:
-    name = join(_swatch(COLOURS[block.category]), _source(wording.block_name(block)))
-    tensor = wording.tensor_type(block)
-    return row(name, format_bytes(block.size), tensor, wording.line_label(block.line))
+def _block(group: Alike) -> Markup:
+    first = group.blocks[0]
+    name = join(_swatch(COLOURS[first.category]), _source(group.name))
+    return row(name, group.size_text, group.tensor, wording.line_label(first.line))

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpumem_magic.events import Category
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, bar, fit, fit_middle, left, right, wrap
 from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory
+from gpumem_magic.trace.findings import Call, Level, Line, OutOfMemory
 from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 20  # a screenful; HTML and JSON have all of them
@@ -153,15 +154,15 @@ def _kind(sizes: Mapping[Category, int], kind: Category) -> str:
 
 
 def _largest(report: Report) -> list[str]:
-    if not report.blocks:
+    groups = alike(report)
+    if not groups:
         return []
-    rows = ["Largest at the peak"]
-    rows += [_block(block) for block in report.blocks[:_BLOCKS]]
-    hidden = len(report.blocks) - _BLOCKS
-    return [*rows, f"  ... and {hidden} more"] if hidden > 0 else rows
+    rows = ["Largest at the peak", *(_block(group) for group in groups[:_BLOCKS])]
+    hidden = len(groups) - _BLOCKS
+    return [*rows, f"  ... and {hidden} smaller"] if hidden > 0 else rows
 
 
-def _block(block: Block) -> str:
-    name = left(fit_middle(wording.block_name(block), 32), 32)
-    tensor = left(fit(wording.tensor_type(block), 23), 23)
-    return f"{format_bytes(block.size):>13}  {name} {tensor} {wording.line_label(block.line)}"
+def _block(group: Alike) -> str:
+    name = left(fit_middle(group.name, 31), 31)
+    tensor = left(fit(group.tensor, 24), 24)
+    return f"{group.size_text:>13}  {name} {tensor} {wording.line_label(group.blocks[0].line)}"

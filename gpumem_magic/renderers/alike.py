@@ -1,0 +1,67 @@
+"""Storages that differ in one number of their names, as one row: `net[0..7].weight`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpumem_magic.renderers import wording
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Block
+from gpumem_magic.units import format_bytes
+
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Blocks of one size, kind, shape and line; `more`: the report does not list all of them."""
+
+    blocks: tuple[Block, ...]
+    more: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(block.size for block in self.blocks)
+
+    @property
+    def size_text(self) -> str:
+        """Their size, with a plus where there are more."""
+        return format_bytes(self.size) + ("+" if self.more else "")
+
+    @property
+    def name(self) -> str:
+        """The name that stands for all."""
+        names = [wording.block_name(block) for block in self.blocks]
+        numbers = [[int(text) for text in _NUMBER.findall(name)] for name in names]
+        varying = [i for i, column in enumerate(zip(*numbers, strict=True)) if len({*column}) > 1]
+        if len(varying) != 1:
+            return names[0] if len({*names}) == 1 else f"{names[0]} ..."
+        column = [row[varying[0]] for row in numbers]
+        places = list(_NUMBER.finditer(names[0]))
+        start, end = places[varying[0]].span()
+        return f"{names[0][:start]}{min(column)}..{max(column)}{names[0][end:]}"
+
+    @property
+    def tensor(self) -> str:
+        """ "8 x float32[64, 128]"."""
+        count, plus = len(self.blocks), "+" if self.more else ""
+        kind = wording.tensor_type(self.blocks[0])
+        if count == 1 and not plus:
+            return kind
+        return f"{count}{plus} x {kind}" if kind else f"{count}{plus} blocks"
+
+
+def alike(report: Report) -> tuple[Alike, ...]:
+    """The report's blocks, those that are alike together, the most bytes first."""
+    groups: dict[tuple[object, ...], list[Block]] = {}
+    for block in report.blocks:
+        pattern = _NUMBER.sub("#", wording.block_name(block))
+        key = (pattern, block.category, block.size, block.shape, block.dtype, block.line)
+        groups.setdefault(key, []).append(block)
+    # A report lists the largest blocks only: of those as small as its last there may be more.
+    complete = sum(block.size for block in report.blocks) >= (report.peak.allocated or 0)
+    last = report.blocks[-1].size if report.blocks and not complete else -1
+    rows = [Alike(tuple(blocks), blocks[0].size == last) for blocks in groups.values()]
+    return tuple(sorted(rows, key=lambda row: -row.size))
