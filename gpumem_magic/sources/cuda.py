@@ -32,9 +32,10 @@ from gpumem_magic.sources.history import (
     rows_by_changes,
 )
 from gpumem_magic.sources.labels import OwnerWatch, label_owners, label_workspaces
-from gpumem_magic.sources.recorder import Capture, HistoryRecorder
+from gpumem_magic.sources.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.regions import Regions, Span
 from gpumem_magic.trace.findings import Level
+from gpumem_magic.units import format_bytes
 
 MAX_ENTRIES = 2_000_000
 """Events of a cell that are kept, 0.5 KB of host memory each; the oldest go first."""
@@ -117,7 +118,8 @@ class CudaSource:
             *(cell, cells, error, self._started, seconds, self._before, after, captures),
             self._regions.spans,
         )
-        recordings = [self._assemble(ended, device) for device in self._used(ended)]
+        with no_collection():
+            recordings = [self._assemble(ended, device) for device in self._used(ended)]
         self._watch = None
         return tuple(sorted(recordings, key=lambda r: len(r.events), reverse=True))
 
@@ -149,7 +151,7 @@ class CudaSource:
     def _used(self, ended: _Ended) -> list[int]:
         """Devices with a change in this cell, and the current one."""
         before, after = ended.before.counters, ended.after.counters
-        changed = [device for device in after if after[device] != before.get(device, NOTHING)]
+        changed = [d for d in after if _busy(before.get(d, NOTHING), after[d])]
         return list(dict.fromkeys([self._current(), *changed]))
 
     def _assemble(self, ended: _Ended, device: int) -> Recording:
@@ -185,7 +187,7 @@ class CudaSource:
             error=None if ended.error is None else one_line(ended.error),
             complete=not capture.dropped,
             dropped=capture.dropped,
-            notes=self._notes(ended, capture, columns, after),
+            notes=self._notes(ended, capture, columns, before, after),
         )
 
     def _rows(self, columns: Columns, device: int, before: Counters) -> list[int]:
@@ -195,13 +197,14 @@ class CudaSource:
         return [int(rows[min(max(count, 0), len(rows) - 1)]) for count in counts]
 
     def _notes(
-        self, ended: _Ended, capture: Capture, columns: Columns, after: Counters
+        self, ended: _Ended, capture: Capture, columns: Columns, before: Counters, after: Counters
     ) -> tuple[str, ...]:
         notes = list(self._recorder.notes)
         if capture.dropped:
             notes.append(
                 f"PyTorch's memory history lost {capture.dropped:,} allocations and frees of this "
-                "cell, so lines and categories are missing; the totals are PyTorch's counters."
+                "cell, so lines and categories are missing; the totals are PyTorch's counters"
+                f"{_own_peak(before, after)}."
             )
         elif columns.misses or columns.allocated != after.allocated:
             notes.append(
@@ -227,6 +230,15 @@ def _unread(counters: Counters) -> Reading:
     reason = "the device was not in use when the cell began"
     unknown = {"device_used": reason, "process_used": reason}
     return Reading(counters.allocated, counters.reserved, None, None, unknown)
+
+
+def _busy(before: Counters, after: Counters) -> bool:
+    return replace(after, peak=before.peak) != before
+
+
+def _own_peak(before: Counters, after: Counters) -> str:
+    """The cell's peak, where PyTorch's counter can tell: it is not lower than an older one."""
+    return f", whose peak in it is {format_bytes(after.peak)}" if after.peak > before.peak else ""
 
 
 def _grown(before: int, after: int) -> int:

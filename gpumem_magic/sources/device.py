@@ -14,15 +14,20 @@ from gpumem_magic.trace.findings import Level
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The allocator's own numbers for one device. changes: allocations plus frees so far."""
+    """The allocator's own numbers for one device.
+
+    changes: allocations, frees and failures so far. peak: the highest `allocated` since the user
+    last reset it.
+    """
 
     allocated: int
     reserved: int
     changes: int
     retries: int
+    peak: int
 
 
-NOTHING = Counters(0, 0, 0, 0)
+NOTHING = Counters(0, 0, 0, 0, 0)
 """What every device has before CUDA is initialised."""
 
 
@@ -130,8 +135,9 @@ def read_counters(device: int) -> Counters:
     return Counters(
         stats["allocated_bytes"]["all"]["current"],
         stats["reserved_bytes"]["all"]["current"],
-        changes["allocated"] + changes["freed"],
+        changes["allocated"] + changes["freed"] + stats["num_ooms"],
         stats["num_alloc_retries"],
+        stats["allocated_bytes"]["all"]["peak"],
     )
 
 

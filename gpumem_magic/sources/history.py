@@ -27,7 +27,7 @@ _ACTIONS = {
     "segment_unmap": Action.SEGMENT_UNMAP,
     "oom": Action.OOM,
 }
-_COUNTED = frozenset({"alloc", "free_requested", "free"})
+_COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
 _CPP = (".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".S")
 
 
@@ -75,12 +75,12 @@ def live_blocks(segments: Iterable[Segment]) -> LiveBlocks:
 
 
 def count_changes(trace: Sequence[Entry]) -> int:
-    """How many entries hand a block out or take it back: what the allocator's counters count."""
+    """How many entries hand a block out, take it back or fail: what the allocator counts."""
     return sum(entry["action"] in _COUNTED for entry in trace)
 
 
 def newest(trace: Sequence[Entry], changes: int, since: float) -> Sequence[Entry]:
-    """The end of a trace that holds the last `changes` allocations and frees.
+    """The end of a trace that holds the last `changes` allocations, frees and failures.
 
     since: Unix time; what lies between the first of them and the one before it belongs to the
     end when it is not older.
@@ -140,12 +140,12 @@ def build_columns(
 
 
 def rows_by_changes(events: Events) -> NDArray[np.int64]:
-    """Element k: how many rows hold the first k allocations and frees (int64[changes + 1]).
+    """Element k: how many rows hold the first k allocations, frees and failures (int64).
 
     The completion of a free belongs to the free.
     """
     count = len(events)
-    counted = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE))
+    counted = np.flatnonzero(np.isin(events.action, (Action.ALLOC, Action.FREE, Action.OOM)))
     others = np.where(events.action == Action.FREE_COMPLETED, count, np.arange(count))
     following = np.minimum.accumulate(np.append(others, count)[::-1])[::-1]
     return np.concatenate([np.zeros(1, np.int64), following[counted + 1]])

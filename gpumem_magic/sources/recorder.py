@@ -40,6 +40,7 @@ class HistoryRecorder:
 
     def __init__(self, max_entries: int) -> None:
         self.notes: list[str] = []
+        self._traces: dict[int, list[Entry]]
         self._enabled: bool
         self._users: bool
         self._max_entries = max_entries
@@ -75,16 +76,16 @@ class HistoryRecorder:
             if self._enabled and not self._users:
                 self._record(None)
             self._enabled = False
-        return {
-            device: Capture(
-                self._traces[device], self._segments[device], self._settings, self._dropped[device]
-            )
-            for device in self._traces
+        captures = {
+            device: Capture(trace, self._segments[device], self._settings, self._dropped[device])
+            for device, trace in self._traces.items()
         }
+        self._traces = {}  # large: they live no longer than the captures
+        return captures
 
     def _forget(self) -> None:
         self.notes = []
-        self._traces: dict[int, list[Entry]] = {}
+        self._traces = {}
         self._segments: dict[int, tuple[Segment, ...]] = {}
         self._dropped: dict[int, int] = {}
         self._marks: dict[int, int] = {}
@@ -105,8 +106,7 @@ class HistoryRecorder:
                 self._enable()
             self._watch_user()
         except (RuntimeError, TypeError, AttributeError) as error:
-            reason = str(error).partition("\n")[0]
-            self.notes.append(f"PyTorch's allocator keeps no history here: totals only ({reason}).")
+            self._note_failure("keeps no history here", error)
 
     def _look_at_start(self) -> None:
         import torch
@@ -129,16 +129,16 @@ class HistoryRecorder:
         (self._original or torch.cuda.memory._record_memory_history)(*args, **kwargs)
 
     def _drain(self) -> None:
-        """Move what was recorded since the marks into the traces."""
-        if not self._enabled:
-            for device in self._marks:
-                self._keep(device, ())
-            return
-        with _no_collection():
-            found = _take_snapshot(traces=True)["device_traces"]
-            for device, trace in enumerate(found):
-                if device in self._traces:
-                    self._keep(device, trace)
+        """Move what was recorded since the marks into the traces; without a history it is lost."""
+        found: Sequence[Sequence[Entry]] = ()
+        if self._enabled:
+            try:
+                with no_collection():
+                    found = _take_snapshot(traces=True)["device_traces"]
+            except RuntimeError as error:  # a device in an error state
+                self._note_failure("did not show its history", error)
+        for device in self._marks:
+            self._keep(device, found[device] if device < len(found) else ())
 
     def _keep(self, device: int, trace: Sequence[Entry]) -> None:
         now = read_counters(device).changes
@@ -151,6 +151,10 @@ class HistoryRecorder:
         kept = trace if self._fresh else newest(trace, min(changes, available), self._since)
         self._traces[device] += kept
         self._marks[device] = now
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        reason = str(error).partition("\n")[0]
+        self._note(f"PyTorch's allocator {what}, so there are only totals ({reason}).")
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -215,7 +219,8 @@ def _take_snapshot(traces: bool) -> Mapping[str, Any]:
     memory = torch.cuda.memory
     if not traces and "include_traces" in inspect.signature(memory.memory_snapshot).parameters:
         return torch._C._cuda_memorySnapshot((0, 0, False))
-    return memory._snapshot()
+    snapshot: Mapping[str, Any] = memory._snapshot()
+    return snapshot
 
 
 def _changes_since(trace: Sequence[Entry], since: float) -> int:
@@ -223,8 +228,11 @@ def _changes_since(trace: Sequence[Entry], since: float) -> int:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """A snapshot makes millions of objects, no garbage; collecting makes it 7 times as slow."""
+def no_collection() -> Iterator[None]:
+    """Wait with Python's garbage collection: a long history is millions of objects and no garbage.
+
+    Taking a snapshot of it is 7 times as fast so.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

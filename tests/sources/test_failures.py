@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from gpumem_magic.events import Phase
+from gpumem_magic.sources.blocks import Rules
+from gpumem_magic.sources.failures import (
+    device_of,
+    find_failure,
+    out_of_memory,
+    outside_allocator,
+)
+from gpumem_magic.sources.history import build_columns
+
+MIB = 1 << 20
+TEXT = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 15.80 GiB of "
+    "which 4.00 MiB is free. Process 7 has 15.79 GiB memory in use."
+)
+OLD = "CUDA out of memory. Tried to allocate 2.32 GiB (GPU 0; 15.78 GiB total capacity; ...)"
+
+
+def columns_of(*trace):
+    return build_columns(trace, (), Rules(), 0.0, 1.0)
+
+
+def test_the_error_itself_or_what_it_was_raised_from():
+    error = RuntimeError(TEXT)
+    later = ValueError("training failed")
+    later.__cause__ = error
+    assert out_of_memory(error) == TEXT
+    assert out_of_memory(later) == TEXT
+    assert out_of_memory(ValueError("out of memory, said the user")) is None
+    assert out_of_memory(None) is None
+
+
+def test_a_chain_that_bites_its_tail_ends():
+    first, second = ValueError("a"), ValueError("b")
+    first.__context__, second.__context__ = second, first
+    assert out_of_memory(first) is None
+
+
+@pytest.mark.parametrize(("text", "device"), [(TEXT, 1), (OLD, 0), ("HIP out of memory.", None)])
+def test_the_device_that_the_text_names(text, device):
+    assert device_of(text) == device
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_memory_that_ran_out_outside_the_allocator_is_said_so(text):
+    assert "outside PyTorch's allocator" in outside_allocator(RuntimeError(text))
+    assert out_of_memory(RuntimeError(text)) is None
+    assert outside_allocator(RuntimeError(TEXT)) is None
+
+
+def test_the_last_failure_of_the_history_is_the_one():
+    frames = [{"filename": "<cell>", "line": 3, "name": "<module>"}]
+    event = {"action": "oom", "addr": 0, "time_us": 0, "frames": frames}
+    columns = columns_of(
+        {"action": "segment_alloc", "addr": 0, "size": 2 * MIB, "time_us": 0, "frames": []},
+        {**event, "size": 512, "device_free": 1},
+        {**event, "size": 3 * MIB, "device_free": 4 * MIB},
+    )
+    failure = find_failure(TEXT, columns, Rules())
+    assert (failure.requested, failure.segment, failure.device_free) == (3 * MIB, 20 * MIB, 4 * MIB)
+    assert (failure.reserved_free, failure.largest_free) == (2 * MIB, 2 * MIB)
+    assert (failure.position, failure.stack, failure.phase) == (2, 0, Phase.FORWARD)
+    assert failure.message == TEXT
+
+
+def test_without_history_the_text_alone_tells():
+    failure = find_failure(OLD, columns_of(), Rules())
+    assert failure.requested == failure.segment == int(2.32 * (1 << 30))
+    assert (failure.device_free, failure.reserved_free, failure.stack) == (None, None, -1)
