@@ -60,6 +60,7 @@ def shell_hooks(shell):
         "cell": [*magics.magics["cell"]],
         "registry": magics.registry.values(),
         "configurables": shell.configurables,
+        "tracebacks": [k for k in vars(shell.InteractiveTB) if k == "structured_traceback"],
         "completers": [*completers, *(h for chain in completers.values() for _, h in chain)],
     }
     return {where: [*filter(_is_lasting, hooks)] for where, hooks in found.items()}

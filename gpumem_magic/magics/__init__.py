@@ -15,6 +15,7 @@ from gpumem_magic.magics.mark import CellHooks
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.options import describe, parse_cell, parse_line
 from gpumem_magic.magics.settings import GpuMem
+from gpumem_magic.magics.tracebacks import CleanTracebacks
 
 EVENTS = ("pre_execute", "post_execute", "pre_run_cell", "post_run_cell")
 
@@ -28,6 +29,7 @@ class GpuMemMagics(Magics):
         self.settings = GpuMem(parent=shell)
         self.monitor = Monitor(shell, self.settings)
         self.hooks = CellHooks(self.monitor)
+        self.tracebacks = CleanTracebacks(shell)
 
     @line_cell_magic
     def gpumem(self, line: str, cell: str | None = None) -> Any:
@@ -70,6 +72,7 @@ def load(shell: InteractiveShell) -> None:
     for event in EVENTS:
         shell.events.register(event, getattr(magics.hooks, event))
     completion.install(shell)
+    magics.tracebacks.install()
     magics.hooks.join_running_cell()
     announce(magics.monitor)
 
@@ -80,6 +83,7 @@ def unload(shell: InteractiveShell) -> None:
     if magics is None:
         return
     completion.remove(shell)
+    magics.tracebacks.remove()
     for event in EVENTS:
         shell.events.unregister(event, getattr(magics.hooks, event))
     shell.input_transformers_post.remove(magics.hooks.remember)

@@ -1,0 +1,66 @@
+"""Tracebacks as they would be without us: the virtual GPU stands between a cell and torch's operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+_PACKAGE = str(Path(__file__).parents[1])
+_REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode
+
+
+class CleanTracebacks:
+    """Leaves our frames out of what the shell prints of an error in user code. The error itself is
+    not touched: `%debug` and `sys.last_traceback` have every frame."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._formatter: Any = shell.InteractiveTB
+        self._structured = self._formatter.structured_traceback
+
+    def install(self) -> None:
+        """Stand before the shell's formatter."""
+        self._formatter.structured_traceback = self._clean
+
+    def remove(self) -> None:
+        """Give way again, unless someone else stands before us by now."""
+        if vars(self._formatter).get("structured_traceback") == self._clean:
+            del self._formatter.structured_traceback
+
+    def _clean(
+        self, kind: Any = None, error: Any = None, traceback: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        if isinstance(traceback, TracebackType):
+            traceback = without_ours(traceback)
+        return self._structured(kind, error, traceback, *rest, **options)
+
+
+def without_ours(traceback: TracebackType) -> TracebackType:
+    """`traceback` without our frames, and without the detour that torch takes to reach them.
+
+    An error that was raised in user code stays as it is, and so does one that is only ours.
+    """
+    entries = []
+    entry: TracebackType | None = traceback
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    if not any(map(_is_ours, entries)):
+        return traceback
+    kept = [e for i, e in enumerate(entries) if not _is_ours(e) and not _is_detour(entries, i)]
+    cleaned: TracebackType | None = None
+    for entry in reversed(kept):
+        cleaned = TracebackType(cleaned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return cleaned or traceback
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    return entry.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def _is_detour(entries: list[TracebackType], index: int) -> bool:
+    """A function that asked torch for a mode, which then called the same function once more."""
+    names = [entry.tb_frame.f_code.co_name for entry in entries[index : index + 2]]
+    return _REDIRECTION in names

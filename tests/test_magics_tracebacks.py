@@ -1,0 +1,53 @@
+import re
+
+import pytest
+
+
+@pytest.fixture
+def loaded(shell):
+    pytest.importorskip("torch")
+    shell.run_line_magic("load_ext", "gpumem_magic")
+    shell.run_line_magic("gpumem", "--device 64MiB")
+    yield shell
+    shell.run_line_magic("unload_ext", "gpumem_magic")
+
+
+def files_in(text):
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return re.findall(r"^File (\S+?):\d+", plain, re.MULTILINE)
+
+
+FAILING = """import torch
+x = torch.zeros(1024, 1024, device="cuda")
+w = torch.zeros(1024, 8192, device="cuda", requires_grad=True)
+(x @ w).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("mark", ["", "%%gpumem -q\n"])
+def test_an_out_of_memory_error_shows_no_frame_of_ours(loaded, capsys, mark):
+    # WHEN an allocation fails below backward(), deep inside the virtual GPU
+    result = loaded.run_cell(mark + FAILING)
+    shown = capsys.readouterr().out
+    # THEN the traceback goes from the cell into torch, as on a real GPU
+    assert type(result.error_in_exec).__name__ == "OutOfMemoryError"
+    assert "gpumem_magic" not in "".join(files_in(shown))
+    assert "handle_torch_function" not in shown
+    assert "(x @ w).sum().backward()" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
+
+
+def test_the_error_itself_keeps_every_frame(loaded, capsys):
+    result = loaded.run_cell(FAILING)
+    capsys.readouterr()
+    entry, names = result.error_in_exec.__traceback__, []
+    while entry is not None:
+        names.append(entry.tb_frame.f_code.co_name)
+        entry = entry.tb_next
+    assert "malloc" in names
+
+
+def test_an_error_in_user_code_is_shown_as_it_is(loaded, capsys):
+    loaded.run_cell("def f():\n    return 1 / 0\nf()")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "in f()" in shown
+    assert "ZeroDivisionError" in shown
