@@ -1,4 +1,4 @@
-"""Tracebacks as they would be without us: the virtual GPU stands between a cell and torch's operators."""
+"""Tracebacks as they would be without the virtual GPU between a cell and torch's operators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The buffer that a large reduction (sum, mean, norm, ...) takes on a GPU to combine its thread
-blocks' results.
-
-The launch configuration follows setReduceConfig in ATen/native/cuda/Reduce.cuh, which derives it
-from shapes, strides and the card alone.
+"""The buffer that a large reduction (sum, mean, norm, ...) takes on a GPU for its blocks' results.
+Derived as setReduceConfig in ATen/native/cuda/Reduce.cuh does it: from shapes, strides, card.
 """
 
 from __future__ import annotations
