@@ -18,17 +18,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 from numpy.typing import NDArray
 
 from gpumem_magic.events import Category
-from gpumem_magic.renderers import wording
+from gpumem_magic.renderers import scale, wording
 from gpumem_magic.renderers.palette import ALARM, COLOURS
 from gpumem_magic.renderers.runs import Run, group, runs_of
-from gpumem_magic.renderers.scale import (
-    failure_level,
-    failure_point,
-    highest,
-    limit_of,
-    moments,
-    steps,
-)
 from gpumem_magic.report import Report
 from gpumem_magic.trace.findings import OutOfMemory, Timeline
 from gpumem_magic.units import format_bytes
@@ -49,12 +41,18 @@ def timeline_figure(report: Report) -> Picture:
     """Allocated memory by category, what is reserved, the card's limit, the peak, the lines."""
     with _our_style():
         figure = Picture(figsize=(9.2, 3.8))
-        FigureCanvasAgg(figure)
-        figure.patch.set_alpha(0.0)
-        axes = figure.add_axes((0.095, 0.205, 0.89, 0.64))
-        axes.patch.set_alpha(0.0)
+        axes = _clear_axes(figure, (0.095, 0.205, 0.875, 0.64))
         _draw(figure, axes, report)
     return figure
+
+
+def _clear_axes(figure: Figure, place: tuple[float, float, float, float]) -> Axes:
+    """Axes on a figure that lets the page shine through."""
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes(place)
+    figure.patch.set_alpha(0.0)
+    axes.patch.set_alpha(0.0)
+    return axes
 
 
 def timeline_png(report: Report) -> bytes:
@@ -88,12 +86,12 @@ def _our_style() -> Iterator[None]:
 
 def _draw(figure: Figure, axes: Axes, report: Report) -> None:
     line = report.timeline
-    limit = limit_of(report)
-    level = max(highest(line), 1)
+    limit = scale.limit_of(report)
+    level = max(scale.highest(line), 1)
     in_sight = limit is not None and limit <= _SIGHT * level
     top = max(level, limit or 0) if in_sight else level
     if report.oom:
-        top = max(top, min(failure_level(line, report.oom) + report.oom.requested, 2 * top))
+        top = max(top, min(scale.failure_level(line, report.oom) + report.oom.requested, 2 * top))
     x = np.arange(len(line.allocated) + 1)
     _areas(axes, line, x)
     _frame(axes, line, top)
@@ -130,9 +128,9 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
 def _frame(axes: Axes, line: Timeline, top: int) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * 1.1)
-    axes.yaxis.set_major_locator(FixedLocator(steps(top)))
+    axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
-    places, labels = moments(line)
+    places, labels = scale.moments(line)
     axes.set_xticks(places, labels)
     axes.set_xlabel(
         "time since the cell began (every memory event is given the same width)", color=INK, size=8
@@ -166,7 +164,7 @@ def _limit(axes: Axes, limit: int, top: int, in_sight: bool, peak: int) -> None:
 def _lines(axes: Axes, line: Timeline) -> None:
     """A strip on top: which line of the cell was running."""
     room = max(len(line.line), 1)
-    strip = group(runs_of(line.line), room * 0.028)
+    strip = group(runs_of(line.line), lambda run: _fits(run, room))
     for index, run in enumerate(strip):
         _tick(axes, run, index, room)
     if strip:
@@ -174,6 +172,11 @@ def _lines(axes: Axes, line: Timeline) -> None:
             -0.008, 1.035, "line", color=INK, size=8, ha="right", va="center",
             transform=axes.transAxes,
         )  # fmt: skip
+
+
+def _fits(run: Run, room: int) -> bool:
+    """Whether the run of `room` points is wider than its label."""
+    return (run.stop - run.start) / room > 0.0087 * len(run.label) + 0.006
 
 
 def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
@@ -185,7 +188,7 @@ def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
             facecolor=INK, alpha=shade, linewidth=0, gid=f"line {run.label}",
         )
     )  # fmt: skip
-    if width > 0.0085 * len(run.label) + 0.006:
+    if _fits(run, room):
         axes.text(
             start + width / 2, 1.035, run.label, color=INK, size=8, weight="bold",
             ha="center", va="center", transform=axes.transAxes, gid="line label",
@@ -209,7 +212,7 @@ def _peak(figure: Figure, axes: Axes, report: Report) -> None:
 
 def _failure(axes: Axes, line: Timeline, oom: OutOfMemory) -> None:
     """What was asked for, standing on what was held."""
-    point, held = failure_point(line, oom), failure_level(line, oom)
+    point, held = scale.failure_point(line, oom), scale.failure_level(line, oom)
     if point is None:
         return
     x, top = point + 1, held + oom.requested
@@ -244,11 +247,7 @@ def overview_figure(reports: Sequence[Report]) -> Picture:
     with _our_style():
         height = 1.5 + 0.34 * len(reports)
         figure = Picture(figsize=(9.2, height))
-        FigureCanvasAgg(figure)
-        figure.patch.set_alpha(0.0)
-        bottom, top = 0.95 / height, 0.2 / height
-        axes = figure.add_axes((0.24, bottom, 0.74, 1 - bottom - top))
-        axes.patch.set_alpha(0.0)
+        axes = _clear_axes(figure, (0.24, 0.95 / height, 0.74, 1 - 1.15 / height))
         _bars(axes, reports)
         _legend(figure, axes)
     return figure
@@ -279,7 +278,7 @@ def _bars(axes: Axes, reports: Sequence[Report]) -> None:
     axes.set_yticks(rows, names)
     axes.set_ylim(len(reports) - 0.5, -0.5)
     axes.set_xlim(0, top * 1.3)
-    axes.xaxis.set_major_locator(FixedLocator(steps(top)))
+    axes.xaxis.set_major_locator(FixedLocator(scale.steps(top)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
     _plain(axes, "x")
 

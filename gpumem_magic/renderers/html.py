@@ -15,6 +15,7 @@ from gpumem_magic.trace.findings import Call, Level, Line, OutOfMemory
 from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 15  # shown at once; the others open on demand
+_FOLDED = 60  # more would weigh on the notebook's file; JSON has all
 _BLOCKS = 12
 _CODE = (
     "padding:0;background:transparent;font-size:0.95em;"
@@ -172,7 +173,10 @@ def _by_line(report: Report) -> Markup:
     if not others:
         return many
     more = element("summary", f"{len(others)} more lines that moved less")
-    return join(many, element("details", more, table("Other lines", _HEAD, _lines(report, others))))
+    rest = table("Other lines", _HEAD, _lines(report, others[:_FOLDED]))
+    cut = len(others) - _FOLDED
+    last = _small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
+    return join(many, element("details", more, rest, last))
 
 
 _HEAD = ("line", "peak while it ran", "allocated", "freed", "net", "runs", "net each")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,20 +38,21 @@ def runs_of(line: NDArray[np.int32]) -> tuple[Run, ...]:
     )
 
 
-def group(runs: tuple[Run, ...], least: float) -> tuple[Run, ...]:
-    """Join neighbours that are both shorter than `least` points, to make room for a label."""
+def group(runs: tuple[Run, ...], fits: Callable[[Run], bool]) -> tuple[Run, ...]:
+    """Join neighbours while the labels of both do not fit, and then those with equal labels."""
+    groups = _join(runs, lambda a, b: not fits(a) and not fits(b))
+    return tuple(_join(groups, lambda a, b: a.label == b.label))
+
+
+def _join(runs: Iterable[Run], alike: Callable[[Run, Run], bool]) -> list[Run]:
     groups: list[Run] = []
     for run in runs:
         before = groups[-1] if groups else run
-        if before.stop == run.start and max(_length(before), _length(run)) < least:
+        if before.stop == run.start and alike(before, run):
             groups[-1] = _joined(before, run)
         else:
             groups.append(run)
-    return tuple(groups)
-
-
-def _length(run: Run) -> int:
-    return run.stop - run.start
+    return groups
 
 
 def _joined(a: Run, b: Run) -> Run:

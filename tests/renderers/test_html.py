@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.html import report_html
 from gpumem_magic.renderers.page import page
+from gpumem_magic.trace.findings import Line
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -90,12 +92,11 @@ def test_hostile_text_stays_text(hostile):
 
 
 def test_every_line_is_there_the_small_ones_folded(reports):
-    from dataclasses import replace
-
-    from gpumem_magic.trace.findings import Line
-
-    lines = tuple(Line(n, f"line_{n}()", n * 512, 0, n * 512, None, 1) for n in range(1, 41))
-    text = report_html(replace(reports["story"](), lines=lines), plot=False)
+    lines = tuple(Line(n, f"line_{n}()", n * 512, 0, n * 512, None, 1) for n in range(1, 101))
+    cut = report_html(replace(reports["story"](), lines=lines), plot=False)
+    assert "85 more lines that moved less" in cut
+    assert "and 25 that moved least: see report.lines" in cut
+    text = report_html(replace(reports["story"](), lines=lines[:40]), plot=False)
     assert all(f"line_{n}()" in text for n in range(1, 41))
     folded = text[text.index("<details>") :]
     assert "line_25()" in folded
