@@ -87,11 +87,13 @@ class Storages:
             return self.allocator.malloc(size, self.stream)
         except AllocationFailed as failed:
             self.refused_segment = failed.segment
-            raise torch.OutOfMemoryError(str(failed)) from None
+            refusal = str(failed)
         finally:
             self._busy = False
             if self._dead:
                 self._bury()
+        # Out here it has no __context__, whose traceback would keep tensors of its frames alive.
+        raise torch.OutOfMemoryError(refusal)
 
     def release(self, address: int) -> None:
         """Give the block at `address` back."""
