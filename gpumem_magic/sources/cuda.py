@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.events import Cell, Device, Label, Reading, Recording
+from gpumem_magic.events import Cell, Device, Reading, Recording
 from gpumem_magic.sources.device import (
     NOTHING,
     Counters,
@@ -31,7 +31,7 @@ from gpumem_magic.sources.history import (
     parse_rules,
     rows_by_changes,
 )
-from gpumem_magic.sources.labels import OwnerWatch, label_owners, label_workspaces
+from gpumem_magic.sources.labels import OwnerWatch, Workspace, label_owners, label_workspaces
 from gpumem_magic.sources.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.regions import Regions, Span
 from gpumem_magic.trace.findings import Level
@@ -75,6 +75,7 @@ class CudaSource:
         self._watch: OwnerWatch | None = None
         self._marks: list[dict[int, int]] = []
         self._before = _Moment({}, {})
+        self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
         self._started = self._clock = 0.0
 
     @property
@@ -166,8 +167,11 @@ class CudaSource:
         initial = live_blocks(capture.segments)
         assert self._watch is not None
         seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
-        labels: tuple[Label, ...] = label_owners(seen, columns.events, initial)
-        labels += label_workspaces(labels, columns.events, initial, columns.alive)
+        labels = label_owners(seen, columns.events, initial)
+        known = self._workspaces.get(device, {})
+        kept, self._workspaces[device] = label_workspaces(
+            labels, columns.events, initial, columns.alive, known
+        )
         message = out_of_memory(ended.error)
         failed = message is not None and device_of(message) in (device, None)
         return Recording(
@@ -180,7 +184,7 @@ class CudaSource:
             events=columns.events,
             stacks=columns.stacks,
             initial=initial,
-            labels=labels,
+            labels=labels + kept,
             cells=ended.cells,
             failure=find_failure(message or "", columns, rules) if failed else None,
             retries=_grown(before.retries, after.retries),

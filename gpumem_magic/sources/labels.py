@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,19 @@ SHARE = 0.02
 """Of the elapsed time, at most this part is spent on looking."""
 
 CUBLAS = "cuBLAS workspace"
+CUBLASLT = "cuBLASLt workspace"
 _CUBLAS_SIZES = (
     8_519_680,
     33_554_432,
 )  # aten/src/ATen/cuda/CublasHandlePool.cpp: 9.0 takes the second
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Memory that a CUDA library keeps between its calls; `requested` bytes."""
+
+    name: str
+    requested: int
 
 
 class OwnerWatch:
@@ -90,27 +100,58 @@ def label_owners(
 
 
 def label_workspaces(
-    labels: Iterable[Label], events: Events, initial: LiveBlocks, alive: frozenset[int]
-) -> tuple[Label, ...]:
-    """Labels for blocks of cuBLAS's own sizes that nobody owns and that stay."""
-    taken = {label.address for label in labels}
+    labels: Iterable[Label],
+    events: Events,
+    initial: LiveBlocks,
+    alive: frozenset[int],
+    known: Mapping[int, Workspace],
+) -> tuple[tuple[Label, ...], Mapping[int, Workspace]]:
+    """Labels for the workspaces that cuBLAS keeps, and these workspaces by address.
+
+    They are blocks that nobody owns, that stay, and have cuBLAS's own sizes. cuBLASLt's size is a
+    common one: its workspace must have come right after cuBLAS's, in the same call. known: what an
+    earlier cell found.
+    """
+    owned = {label.address for label in labels}
     sizes = workspace_sizes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
-    found = {}
+    found: dict[int, tuple[int, Workspace]] = {}
     for address, requested in zip(
         initial.address.tolist(), initial.requested.tolist(), strict=True
     ):
-        if requested in sizes:
-            found[address] = 0
-    fits = (events.action == Action.ALLOC) & (events.phase != Phase.OPTIMIZER)
-    fits &= np.isin(events.requested, sizes)
-    for row in np.flatnonzero(fits).tolist():
+        older = known.get(address)
+        if older is not None and older.requested == requested:
+            found[address] = 0, older
+        elif requested in sizes:
+            found[address] = 0, Workspace(CUBLAS, requested)
+    for row, workspace in _new_workspaces(events, sizes, owned):
         if int(events.address[row]) in alive:
-            found[int(events.address[row])] = row + 1
-    return tuple(
-        Label(row, address, Category.WORKSPACE, CUBLAS)
-        for address, row in found.items()
-        if address not in taken
+            found[int(events.address[row])] = row + 1, workspace
+    kept = {address: entry for address, entry in found.items() if address not in owned}
+    new = tuple(
+        Label(row, address, Category.WORKSPACE, workspace.name)
+        for address, (row, workspace) in kept.items()
     )
+    return new, {address: workspace for address, (_, workspace) in kept.items()}
+
+
+def _new_workspaces(
+    events: Events, sizes: Iterable[int], owned: Iterable[int]
+) -> Iterator[tuple[int, Workspace]]:
+    """Rows that may have allocated a workspace; cuBLASLt's follows cuBLAS's."""
+    lt_size = lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+    rows = np.flatnonzero((events.action == Action.ALLOC) & (events.phase != Phase.OPTIMIZER))
+    requested, stack = events.requested[rows], events.stack[rows]
+    fits = np.isin(requested, tuple(sizes)) & ~np.isin(events.address[rows], tuple(owned))
+    for place in np.flatnonzero(fits).tolist():
+        yield int(rows[place]), Workspace(CUBLAS, int(requested[place]))
+        after = place + 1
+        if after < len(rows) and requested[after] == lt_size and stack[after] == stack[place]:
+            yield int(rows[after]), Workspace(CUBLASLT, lt_size)
+
+
+def lt_workspace_size(config: str) -> int:
+    """Bytes of a cuBLASLt workspace: torch's 1 MiB, or CUBLASLT_WORKSPACE_SIZE, which is in KiB."""
+    return int(config) << 10 if config.isdigit() else 1 << 20
 
 
 def workspace_sizes(config: str) -> tuple[int, ...]:

@@ -173,3 +173,32 @@ def test_a_history_begun_before_cuda_was_initialised_is_the_users():
             assert torch._C._cuda_isHistoryEnabled()
         """
     )
+
+
+def test_everything_that_stays_has_an_owner():
+    run(
+        """
+        model = torch.nn.Linear(300, 200).cuda()
+        x = torch.randn(64, 300, device="cuda")
+        names = {"model": model, "x": x}
+        source = CudaSource()
+
+        def step():
+            model(x).sum().backward()
+
+        for _ in range(2):
+            source.start(lambda: names)
+            step()
+            (recording,) = source.stop(Cell("", "script"), {}, None)
+            snapshot = torch.cuda.memory_snapshot()
+            held = {
+                block["address"]
+                for segment in snapshot
+                for block in segment["blocks"]
+                if block["state"] == "active_allocated"
+            }
+            labelled = {label.address for label in recording.labels}
+            assert held - labelled == set(), held - labelled
+        source.close()
+        """
+    )

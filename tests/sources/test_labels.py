@@ -9,8 +9,10 @@ import pytest
 from gpumem_magic.events import Action, Category, Events, Label, LiveBlocks, Phase
 from gpumem_magic.sources.labels import (
     OwnerWatch,
+    Workspace,
     label_owners,
     label_workspaces,
+    lt_workspace_size,
     workspace_sizes,
 )
 from gpumem_magic.sources.owners import Owned
@@ -18,6 +20,7 @@ from gpumem_magic.sources.owners import Owned
 torch = pytest.importorskip("torch")
 
 CUBLAS = 8_519_680
+MIB = 1 << 20
 NONE = LiveBlocks(*(np.array([], np.int64) for _ in range(3)))
 
 
@@ -62,9 +65,36 @@ def test_workspaces_are_what_nobody_owns_and_stays():
     initial = LiveBlocks(np.array([99]), np.array([CUBLAS]), np.array([CUBLAS]))
     labels = (Label(6, 4096, None, "x"),)
     alive = frozenset({99, 512, 1024, 3072, 4096, 8192})
-    found = label_workspaces(labels, events, initial, alive)
+    found, workspaces = label_workspaces(labels, events, initial, alive, {})
     assert [(label.address, label.position) for label in found] == [(99, 0), (512, 1), (1024, 2)]
     assert {label.name for label in found} == {"cuBLAS workspace"}
+    assert workspaces == {a: Workspace("cuBLAS workspace", CUBLAS) for a in (99, 512, 1024)}
+
+
+def test_cublaslts_workspace_follows_that_of_cublas_in_the_same_call():
+    events = allocations(
+        (512, MIB, Phase.FORWARD),
+        (1024, CUBLAS, Phase.FORWARD),
+        (2048, MIB, Phase.FORWARD),
+        (4096, MIB, Phase.FORWARD),
+    )
+    found, workspaces = label_workspaces((), events, NONE, frozenset({512, 1024, 2048, 4096}), {})
+    names = [(label.address, label.name) for label in found]
+    assert names == [(1024, "cuBLAS workspace"), (2048, "cuBLASLt workspace")]
+    # WHEN the next cell begins with these blocks, one of them replaced by another
+    initial = LiveBlocks(
+        *(np.array(column) for column in ([1024, 2048, 8192], [0] * 3, [CUBLAS, MIB, MIB]))
+    )
+    again, _ = label_workspaces((), allocations((9, 9, 0)), initial, frozenset({1024}), workspaces)
+    assert [(label.address, label.position) for label in again] == [(1024, 0), (2048, 0)]
+    initial = LiveBlocks(*(np.array(column) for column in ([1024, 2048], [0] * 2, [CUBLAS, 700])))
+    again, _ = label_workspaces((), allocations((9, 9, 0)), initial, frozenset({1024}), workspaces)
+    assert [label.address for label in again] == [1024]
+
+
+@pytest.mark.parametrize(("config", "size"), [("", MIB), ("4096", 4 * MIB), ("x", MIB)])
+def test_sizes_of_cublaslts_workspaces(config, size):
+    assert lt_workspace_size(config) == size
 
 
 @pytest.mark.parametrize(
