@@ -121,11 +121,15 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class LiveBlocks:
-    """Blocks that were alive when the recording began: int64 columns of equal length."""
+    """Blocks that were alive when the recording began: int64 columns of equal length.
+
+    category: int8, what an earlier recording found each to be, as its place in Category, or -1.
+    """
 
     address: NDArray[np.int64]
     size: NDArray[np.int64]
     requested: NDArray[np.int64]
+    category: NDArray[np.int8] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ def finish(
     reports = []
     for raw in source.stop(cell, cells, error):
         recording = replace(raw, stacks=unfold_all(raw.stacks, cell, cells))
-        reports.append(build_report(recording, build_trace(recording), name))
+        trace = build_trace(recording)
+        source.remember(recording, trace)
+        reports.append(build_report(recording, trace, name))
     return tuple(reports)
 
 

@@ -195,6 +195,9 @@ class FakeSource:
         )
         return (recording,)
 
+    def remember(self, recording, trace):
+        pass
+
     def close(self):
         self.note("close")
 

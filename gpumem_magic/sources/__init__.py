@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpumem_magic.events import Cell, Device, Recording
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.trace.findings import Level, Trace
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
 
@@ -38,6 +38,9 @@ class Source(Protocol):
         self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
     ) -> tuple[Recording, ...]:
         """End recording; one Recording per device that the cell used, the most used first."""
+
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
 
     def close(self) -> None:
         """Restore everything that the source replaced."""

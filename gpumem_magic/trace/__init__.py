@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.events import Reading, Recording
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
 from gpumem_magic.trace.failure import explain_failure
-from gpumem_magic.trace.findings import Level, Trace
+from gpumem_magic.trace.findings import Level, Survivors, Trace
 from gpumem_magic.trace.gaps import name_gaps, name_losses
 from gpumem_magic.trace.levels import find_levels
 from gpumem_magic.trace.lines import find_lines
-from gpumem_magic.trace.lives import find_lives
+from gpumem_magic.trace.lives import Lives, find_lives
 from gpumem_magic.trace.owners import find_owners
 from gpumem_magic.trace.peak import by_category, find_blocks, find_peak
 from gpumem_magic.trace.stacks import read_stacks
@@ -62,7 +63,13 @@ def build_trace(recording: Recording) -> Trace:
         timeline=timeline,
         oom=oom,
         unknown=name_gaps(recording, levels, peak),
+        survivors=_survivors(lives, kind),
     )
+
+
+def _survivors(lives: Lives, kind: NDArray[np.int8]) -> Survivors:
+    alive = lives.alive(int(lives.death.max(initial=0)) - 1)
+    return Survivors(lives.address[alive], kind[alive])
 
 
 def _level(reading: Reading) -> Level:

@@ -47,6 +47,7 @@ def categorise(
     `step()`; "pass" is one uninterrupted stretch of events on a line of the cell.
 
         a label gives a category                                       that one
+        an earlier recording told it, and other than "other"           that one
         born in backward, freed in the same step                       temporary
         born in backward, outlives the step                            gradient
         born in an optimizer, freed in the same step                   temporary
@@ -74,6 +75,7 @@ def categorise(
         kind[(kind == NO_CATEGORY) & rows] = CODE[category]
 
     kind[:] = owners.category
+    kind[:] = np.where(kind == NO_CATEGORY, _told_before(recording, len(lives)), kind)
     for phase, survivor in (
         (Phase.BACKWARD, Category.GRADIENT),
         (Phase.OPTIMIZER, Category.OPTIMIZER_STATE),
@@ -92,6 +94,15 @@ def categorise(
     decide(module & _builds_graphs(recording, owners, facts), Category.ACTIVATION)
     decide(np.full(len(lives), True), Category.OTHER)
     return kind
+
+
+def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
+    """What an earlier recording found the initial blocks, which come first, to be."""
+    told = np.full(blocks, NO_CATEGORY, np.int8)
+    if recording.initial.category is not None:
+        told[: len(recording.initial.category)] = recording.initial.category
+    told[told == CODE[Category.OTHER]] = NO_CATEGORY
+    return told
 
 
 def _facts(attribution: Attribution, lives: Lives, no_stack: int) -> _Facts:

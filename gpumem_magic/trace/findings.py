@@ -125,11 +125,20 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class Survivors:
+    """Blocks alive at the end: address int64, category int8 (its place in Category)."""
+
+    address: NDArray[np.int64]
+    category: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """What the events of a Recording mean. unknown: field name -> why it could not be told.
 
     peak: the highest of each size over the cell, as the allocator's own peak counters tell it; they
     need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
+    survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
     """
 
     before: Level
@@ -142,3 +151,4 @@ class Trace:
     timeline: Timeline
     oom: OutOfMemory | None
     unknown: Mapping[str, str]
+    survivors: Survivors | None = None

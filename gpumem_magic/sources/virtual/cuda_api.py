@@ -112,7 +112,8 @@ class CudaApi:
         for name in _NOT_COVERED:
             for module in (cuda, cuda.memory, cuda.graphs):
                 if hasattr(module, name):
-                    patches.set(module, name, not_covered(f"torch.cuda.{name}"))
+                    stand_in = not_covered(f"torch.cuda.{name}", getattr(module, name))
+                    patches.set(module, name, stand_in)
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
 
@@ -271,10 +272,13 @@ class CudaApi:
         return False
 
 
-def not_covered(name: str) -> Any:
-    """A stand-in for `name` that says so when it is called."""
+def not_covered(name: str, original: Any = None) -> Any:
+    """A stand-in for `name` that says so when it is called; still a class where `original` is one,
+    as libraries name these classes in annotations and `isinstance`."""
 
     def call(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{name} is not covered by the virtual GPU")
 
+    if isinstance(original, type):
+        return type(original.__name__, (original,), {"__new__": call, "__doc__": original.__doc__})
     return call

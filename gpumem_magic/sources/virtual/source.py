@@ -25,7 +25,9 @@ from gpumem_magic.sources.regions import Regions
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.event_log import EventLog
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.trace.findings import Level, Trace
+
+_UNTOLD = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class VirtualSource:
     def __init__(self, model: GPUModel) -> None:
         self.gpu = VirtualGPU(model)
         self._begun: _Begun | None = None
+        self._told: dict[int, tuple[object, int]] = {}
         self._regions = Regions(self._position, self._look)
         self.gpu.switch_on()
 
@@ -115,6 +118,14 @@ class VirtualSource:
         )
         return (recording,)
 
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
+        if trace.survivors is None:
+            return
+        placements = self.gpu.storages.placements()
+        told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
+        self._told = {address: (placements.get(address), category) for address, category in told}
+
     def close(self) -> None:
         """Switch the card off. Tensors that were on it are host tensors from then on."""
         if self._begun is not None:
@@ -148,7 +159,11 @@ class VirtualSource:
             if block.state == "active_allocated"
         ]
         address, size, requested = np.array(blocks, np.int64).reshape(-1, 3).T
-        return LiveBlocks(address, size, requested)
+        placements = self.gpu.storages.placements()
+        nothing = None, _UNTOLD
+        told = [(placements.get(a), *self._told.get(a, nothing)) for a in address.tolist()]
+        category = [code if now is then else _UNTOLD for now, then, code in told]
+        return LiveBlocks(address, size, requested, np.array(category, np.int8))
 
     def _label_workspaces(self, events: Events) -> tuple[Label, ...]:
         return tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ class Storages:
     """The storages on one device, each with its block in the allocator.
 
     A storage can die at any moment, also inside the allocator's own code when the garbage collector
-    runs there; such deaths wait until the allocator is free again.
+    runs there or in another thread; its block waits until the allocator is free again.
     """
 
     def __init__(self, allocator: CachingAllocator) -> None:
@@ -41,7 +43,7 @@ class Storages:
         self.addresses: dict[int, int] = {}
         self._deaths: dict[int, _Death] = {}
         self._dead: deque[int] = deque()
-        self._busy = False
+        self._lock = threading.Lock()
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         try:
@@ -82,14 +84,14 @@ class Storages:
         """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError."""
         if size == 0:
             return ON_DEVICE_WITHOUT_BLOCK
-        self._busy = True
+        self._lock.acquire()
         try:
             return self.allocator.malloc(size, self.stream)
         except AllocationFailed as failed:
             self.refused_segment = failed.segment
             refusal = str(failed)
         finally:
-            self._busy = False
+            self._lock.release()
             if self._dead:
                 self._bury()
         # Out here it has no __context__, whose traceback would keep tensors of its frames alive.
@@ -98,30 +100,35 @@ class Storages:
     def release(self, address: int) -> None:
         """Give the block at `address` back."""
         if address:
-            self._busy = True
-            try:
-                self.allocator.free(address)
-            finally:
-                self._busy = False
-                if self._dead:
-                    self._bury()
+            self._dead.append(address)
+            self._bury()
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[CachingAllocator]:
+        """The allocator, of which nothing changes within but by the caller."""
+        with self._lock:
+            yield self.allocator
+        self._bury()
 
     def _died(self, death: _Death) -> None:
-        self._dead.append(death.storage)
-        if not self._busy:
+        del self._deaths[death.storage]
+        if address := self.addresses.pop(death.storage):
+            self._dead.append(address)
             self._bury()
 
     def _bury(self) -> None:
-        while self._dead:
-            key = self._dead.popleft()
-            self._deaths.pop(key, None)
-            address = self.addresses.pop(key, ON_DEVICE_WITHOUT_BLOCK)
-            if address:
-                self._busy = True  # what dies meanwhile joins the queue
-                try:
-                    self.allocator.free(address)
-                finally:
-                    self._busy = False
+        """Free what has died, unless the allocator is at work: who works there does it then."""
+        while self._dead and self._lock.acquire(blocking=False):
+            try:
+                while self._dead:
+                    self.allocator.free(self._dead.popleft())
+            finally:
+                self._lock.release()
+
+    def placements(self) -> dict[int, object]:
+        """What stands at each address: an object of its own for each block ever placed there."""
+        deaths, addresses = self._deaths, self.addresses
+        return {address: deaths[key] for key, address in addresses.items() if key in deaths}
 
     def living(self) -> Iterator[Any]:
         """The storages that are alive on the device now."""
