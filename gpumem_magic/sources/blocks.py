@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.events import Action
+from gpumem_magic.sources.virtual import rounding
+from gpumem_magic.sources.virtual.pools import (
+    MIN_BLOCK,
+    MIN_LARGE_ALLOC,
+    ROUND_LARGE,
+    SMALL_SEGMENT,
+    SMALL_SIZE,
+)
+from gpumem_magic.sources.virtual.settings import INTERVALS
+from gpumem_magic.units import MIB
 
-# c10/cuda/CUDACachingAllocator.cpp, unchanged from torch 2.1 to 2.15
-MIN_BLOCK = 512
-SMALL_SIZE = 1 << 20
-SMALL_SEGMENT = 2 << 20
-LARGE_SEGMENT = 20 << 20
-MIN_LARGE_SEGMENT = 10 << 20
-SEGMENT_ROUNDING = 2 << 20
-_FIRST_INTERVAL = 20  # roundup_power2_divisions starts at 1 MiB and has 16 powers of two
+LARGE_SEGMENT = 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp, kLargeBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Rules:
     """
 
     max_split_size: int | None = None
-    divisions: tuple[int, ...] = ()
+    divisions: tuple[int, ...] = (0,) * INTERVALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +55,16 @@ class Segment:
 
 def round_size(requested: int, rules: Rules) -> int:
     """Bytes that the allocator looks for when `requested` bytes are asked for."""
-    if requested < MIN_BLOCK:
-        return MIN_BLOCK
-    divisions = _divisions(requested, rules)
-    if divisions > 1 and requested > MIN_BLOCK * divisions:
-        return _round_to_division(requested, divisions)
-    return -(-requested // MIN_BLOCK) * MIN_BLOCK
+    return rounding.round_size(requested, rules.divisions)
 
 
 def segment_size(rounded: int) -> int:
     """Bytes that the allocator asks the device for when no free block holds `rounded` bytes."""
     if rounded <= SMALL_SIZE:
         return SMALL_SEGMENT
-    if rounded < MIN_LARGE_SEGMENT:
+    if rounded < MIN_LARGE_ALLOC:
         return LARGE_SEGMENT
-    return -(-rounded // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
-
-
-def _divisions(requested: int, rules: Rules) -> int:
-    if not rules.divisions:
-        return 0
-    power = requested.bit_length() - 1 - _FIRST_INTERVAL
-    return rules.divisions[min(max(power, 0), len(rules.divisions) - 1)]
-
-
-def _round_to_division(requested: int, divisions: int) -> int:
-    floor = 1 << (requested.bit_length() - 1)
-    if requested == floor:
-        return requested
-    step = floor >> (divisions.bit_length() - 1)
-    return -(-requested // step) * step if step else floor << 1
+    return -(-rounded // ROUND_LARGE) * ROUND_LARGE
 
 
 class _FreeRanges:

@@ -34,7 +34,7 @@ from gpumem_magic.sources.history import (
 from gpumem_magic.sources.labels import OwnerWatch, Workspace, label_owners, label_workspaces
 from gpumem_magic.sources.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.regions import Regions, Span
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.trace.findings import Level, Trace
 from gpumem_magic.units import format_bytes
 
 MAX_ENTRIES = 2_000_000
@@ -123,6 +123,9 @@ class CudaSource:
             recordings = [self._assemble(ended, device) for device in self._used(ended)]
         self._watch = None
         return tuple(sorted(recordings, key=lambda r: len(r.events), reverse=True))
+
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Nothing: between two cells blocks may come and go unseen at the same addresses."""
 
     def close(self) -> None:
         """Give up a recording that was not stopped, and let go of the driver."""

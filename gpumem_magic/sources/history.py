@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gpumem_magic.events import Action, Events, Frame, LiveBlocks, Phase, Stack
 from gpumem_magic.sources.blocks import Block, BlockReplay, Rules, Segment
 from gpumem_magic.sources.regions import PACKAGE, Span, completed, encloses
+from gpumem_magic.sources.virtual.settings import INTERVALS
 
 Entry = Mapping[str, Any]
 """One entry of `torch.cuda.memory._snapshot()["device_traces"][device]`."""
@@ -57,11 +58,10 @@ def parse_rules(settings: Mapping[str, Any]) -> Rules:
     """The part of a snapshot's `allocator_settings` that decides block sizes; {} is the default."""
     limit = settings.get("max_split_size", -1)
     divisions = settings.get("roundup_power2_divisions", {})
-    if isinstance(divisions, Mapping):
-        divisions = [divisions[power] for power in sorted(divisions, key=int)]
+    known = [int(divisions[power]) for power in sorted(divisions, key=int)]
     # unlimited is -1 in snapshots, the largest size_t in some versions
     unlimited = limit < 0 or limit >= 1 << 62
-    return Rules(None if unlimited else int(limit), tuple(int(number) for number in divisions))
+    return Rules(None if unlimited else int(limit), (*known, *(0,) * (INTERVALS - len(known))))
 
 
 def live_blocks(segments: Iterable[Segment]) -> LiveBlocks:

@@ -154,7 +154,7 @@ def test_segments_of_one_device_with_their_blocks():
 def test_rules_from_settings():
     assert parse_rules({}) == Rules()
     settings = {"max_split_size": 64 * MIB, "roundup_power2_divisions": {"2": 8, "1": 4, "16": 1}}
-    assert parse_rules(settings) == Rules(64 * MIB, (4, 8, 1))
+    assert parse_rules(settings) == Rules(64 * MIB, (4, 8, 1, *(0,) * 13))
     assert parse_rules({"max_split_size": (1 << 64) - 1}).max_split_size is None
 
 
