@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 from torch.utils._device import _device_constructors
@@ -46,7 +44,7 @@ class Facade(TorchFunctionMode):
         if kwargs.get("pin_memory") is True and func in _device_constructors():
             made: torch.Tensor = func(*args, **{**kwargs, "pin_memory": False})
             return made.pin_memory()
-        outer, self._tracker.function = self._tracker.function, func
+        outer = self._tracker.function_called(func)
         try:
             return func(*args, **kwargs)
         finally:
@@ -63,18 +61,6 @@ class Facade(TorchFunctionMode):
         if device is not None and torch.device(device) == HOST:
             return {**kwargs, "device": HOST_ASKED_FOR}
         return kwargs
-
-    def also_in(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
-        """`run_backward` with this mode on: hooks and recomputed forward passes need it, but torch
-        reaches it from inside the handler of a mode, where that mode is off."""
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if not self.is_entered or self in overrides._get_current_function_mode_stack():
-                return run_backward(*args, **kwargs)
-            with self:
-                return run_backward(*args, **kwargs)
-
-        return run
 
     def _make(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """`torch.tensor(data, device="cuda")` and its like: made on the host, then moved."""

@@ -18,20 +18,20 @@ from gpumem_magic.sources.virtual.devices import DEVICE
 from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.kernels import Kernels
 from gpumem_magic.sources.virtual.patches import Patches
-from gpumem_magic.sources.virtual.random import DeviceRandom, device_generator, generator_class
+from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.reductions import Processors
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.tensor_methods import TensorMethods
+from gpumem_magic.sources.virtual.threads import Here, Threads
 from gpumem_magic.sources.virtual.tracker import Tracker
 
 
 class VirtualGPU:
     """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the
-    code
-    that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment by
-    default. Raises ValueError for settings that torch would refuse.
+    code that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment
+    by default. Raises ValueError for settings that torch would refuse.
     """
 
     def __init__(self, model: GPUModel, settings: Settings | None = None) -> None:
@@ -39,13 +39,15 @@ class VirtualGPU:
         driver = SimulatedDriver(model.total, context=model.context)
         self.allocator = CachingAllocator(driver, settings or Settings.from_environment())
         self.storages = Storages(self.allocator)
-        self._random = DeviceRandom(device_generator())
+        self._random = DeviceRandom()
         processors = Processors.of(model.multiprocessors, model.capability)
         self.scratch = ScratchMemory(self.storages, processors, model.capability)
         self.tracker = Tracker(self.storages, self.scratch, self._random)
         self._facade = Facade(self.tracker)
+        self._here = Here(self.tracker)
+        self._threads = Threads(self._here)
         self._patches = Patches()
-        self._kernels = Kernels(self.storages, self.tracker, model.capability)
+        self._kernels = Kernels(self.storages, self._here, model.capability)
         self._autocast = Autocast(self.storages)
         self.is_on = False
 
@@ -58,7 +60,7 @@ class VirtualGPU:
             _forget_answers()
             TensorMethods(self.storages).install(self._patches)
             CudaApi(self.model, self.storages, self.scratch, self._random).install(self._patches)
-            self._patches.set(torch, "Generator", generator_class())
+            self._patches.set(torch, "Generator", self._random.generator_class())
             self._patches.set(
                 torch._C,
                 "_group_tensors_by_device_and_dtype",
@@ -66,8 +68,9 @@ class VirtualGPU:
             )
             run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
             self._patches.set(
-                torch.autograd, "_engine_run_backward", self._facade.also_in(run_backward)
+                torch.autograd, "_engine_run_backward", self._threads.with_facade(run_backward)
             )
+            self._threads.install(self._patches)
             self._replace_compile()
             self._autocast.install(self._patches)
             self._kernels.install()
@@ -78,6 +81,7 @@ class VirtualGPU:
     def switch_off(self) -> None:
         """Restore torch as it was. Tensors that were on the card are host tensors from then on."""
         self.leave()
+        self._threads.end()
         self._kernels.remove()
         self._autocast.remove()
         self._patches.restore()
@@ -88,11 +92,13 @@ class VirtualGPU:
         """Track this thread's operators from here on."""
         self._facade.__enter__()  # type: ignore[no-untyped-call]
         self._facade.is_entered = True
+        self._here.tracker, self._here.facade = self.tracker, self._facade
         self.tracker.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
         """Stop tracking; modes that user code has left open above stay open."""
         self._facade.is_entered = False
+        self._here.facade = None
         _leave(self.tracker, _python_dispatch._get_current_dispatch_mode_stack(), _python_dispatch)
         _leave(self._facade, overrides._get_current_function_mode_stack(), overrides)
 

@@ -11,7 +11,7 @@ import torch
 
 from gpumem_magic.sources.virtual.attention import attend, choose_attention
 from gpumem_magic.sources.virtual.storages import Storages
-from gpumem_magic.sources.virtual.tracker import Tracker
+from gpumem_magic.sources.virtual.threads import Here
 
 _KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
 
@@ -20,9 +20,9 @@ class Kernels:
     """Replacements of whole operators while the virtual GPU is on; host tensors keep what they
     had."""
 
-    def __init__(self, storages: Storages, tracker: Tracker, capability: tuple[int, int]) -> None:
+    def __init__(self, storages: Storages, here: Here, capability: tuple[int, int]) -> None:
         self._storages = storages
-        self._tracker = tracker
+        self._here = here
         self._capability = capability
         self._library: Any = None
 
@@ -39,18 +39,18 @@ class Kernels:
         if self._library is not None:
             self._library._destroy()
             self._library = None
-            self._tracker.replacements.clear()
+            self._here.tracker.replacements.clear()
 
     def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
         composite = getattr(torch.ops.aten, name).default
 
         def choose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor in self._storages and not self._tracker.is_suspended:
+            if tensor in self._storages and not self._here.tracker.is_suspended:
                 return kernel(tensor, *args, **kwargs)
             return composite.decompose(tensor, *args, **kwargs)
 
         self._library.impl(name, choose, _KEY)
-        self._tracker.replacements[name] = choose
+        self._here.tracker.replacements[name] = choose
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
@@ -82,7 +82,7 @@ class Kernels:
             return out
         return attend(
             self._storages,
-            self._tracker,
+            self._here.tracker,
             choice,
             (query, key, value),
             attn_mask,

@@ -4,10 +4,13 @@ generator."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
+from gpumem_magic.sources.virtual.devices import DEVICE, checked, is_cuda
 
 _HostGenerator = torch._C.Generator
 
@@ -15,39 +18,61 @@ _HostGenerator = torch._C.Generator
 class _DeviceGenerator(_HostGenerator):
     """A host generator that answers as one of the device."""
 
+    makes: Callable[[], torch.Generator]
+
+    def clone_state(self) -> torch.Generator:
+        """Another generator of the device, in this one's state."""
+        clone = self.makes()
+        clone.set_state(self.get_state())
+        return clone
+
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return torch.device("cuda", 0)
-
-
-def device_generator() -> torch.Generator:
-    """A new generator of the device, seeded as CUDA's default generator is."""
-    generator = _DeviceGenerator()
-    generator.manual_seed(torch.initial_seed())
-    return generator
-
-
-def generator_class() -> type:
-    """A replacement of torch.Generator that also makes generators of the device."""
-
-    class Answers(type):
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, _HostGenerator)
-
-        def __call__(cls, device: Any = None) -> torch.Generator:
-            if device is not None and torch.device(device).type == "cuda":
-                return device_generator()
-            return _HostGenerator() if device is None else _HostGenerator(device)
-
-    return Answers("Generator", (), {"__doc__": _HostGenerator.__doc__})
+        return DEVICE
 
 
 class DeviceRandom:
-    """The default generator of the device. CPU kernels draw from the host's default generator, so
-    its state is exchanged for the device's while an operator with device results runs."""
+    """The generators of the device, the default one among them. CPU kernels draw from the host's
+    default generator, so its state is exchanged for the device's while an operator with device
+    results runs."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
+    def __init__(self) -> None:
+        self._made: weakref.WeakSet[_DeviceGenerator] = weakref.WeakSet()
+        self.generator = self.make()
+        self.generator.manual_seed(torch.initial_seed())
+
+    def make(self) -> torch.Generator:
+        """A new generator of the device."""
+        generator = _DeviceGenerator()
+        generator.makes = self.make
+        self._made.add(generator)
+        return generator
+
+    def generator_class(self) -> type:
+        """A replacement of torch.Generator that also makes generators of the device."""
+        make = self.make
+
+        class Answers(type):
+            def __instancecheck__(cls, instance: object) -> bool:
+                return isinstance(instance, _HostGenerator)
+
+            def __call__(cls, device: Any = None) -> torch.Generator:
+                if is_cuda(device) and checked(device):
+                    return make()
+                return _HostGenerator() if device is None else _HostGenerator(device)
+
+        return Answers("Generator", (), {"__doc__": _HostGenerator.__doc__})
+
+    def check(self, generator: Any, on_device: bool) -> None:
+        """Raise as CUDA does for a generator that is not where the numbers are drawn."""
+        if generator is None:
+            return
+        implementation = generator._cdata  # operators are given a wrapper of their own
+        if any(made._cdata == implementation for made in self._made) != on_device:
+            expected, found = ("cuda", "cpu") if on_device else ("cpu", "cuda")
+            raise RuntimeError(
+                f"Expected a '{expected}' device type for generator but found '{found}'"
+            )
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:

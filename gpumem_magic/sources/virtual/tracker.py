@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.virtual.accumulation import Accumulation
 from gpumem_magic.sources.virtual.devices import HOST
+from gpumem_magic.sources.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
@@ -26,7 +27,13 @@ class Tracker(TorchDispatchMode):
     replacements: composite operators that are others on CUDA, by name.
     """
 
-    def __init__(self, storages: Storages, scratch: ScratchMemory, random: DeviceRandom) -> None:
+    def __init__(
+        self,
+        storages: Storages,
+        scratch: ScratchMemory,
+        random: DeviceRandom,
+        accumulation: Accumulation | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
@@ -37,7 +44,7 @@ class Tracker(TorchDispatchMode):
         self._random = random
         self._traits: dict[Any, Traits] = {}
         self._made_inside: set[int] = set()
-        self._accumulation = Accumulation()
+        self._accumulation = accumulation or Accumulation()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -58,6 +65,19 @@ class Tracker(TorchDispatchMode):
     ) -> contextlib.AbstractContextManager[None]:
         """Within, random numbers are the device's; from `state` on, which then is not advanced."""
         return self._random.current() if state is None else self._random.repeated(state)
+
+    def sibling(self) -> Tracker:
+        """A tracker for another thread: same device, same knowledge of operators."""
+        other = Tracker(self.storages, self._scratch, self._random, self._accumulation)
+        other.replacements, other._traits = self.replacements, self._traits
+        return other
+
+    def function_called(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
+        """User code has called `function`; returns the one that it was called in, if any."""
+        outer, self.function = self.function, function
+        if outer is None and self._made_inside:  # by TorchScript, outside of any Python function
+            self._made_inside.clear()
+        return outer
 
     def function_returned(self, outer: Callable[..., Any] | None) -> None:
         """User code's call has returned to `outer`, the function that it was made in, if any."""
@@ -85,12 +105,14 @@ class Tracker(TorchDispatchMode):
             return torch.ops.aten.add_.Tensor(*args)
         to_gpu = on_device = self._on_device(traits, func, args, kwargs)
         if traits.takes_device and (device := kwargs.get("device")) is not None:
-            to_gpu = device.type == "cuda" or (on_device and device.index is None)
+            to_gpu = device.type == "cuda" or (on_device and device == HOST)
             kwargs["device"] = HOST if device.type in ("cuda", "cpu") else device
         if to_gpu or on_device:
             return self._run(func, traits, args, kwargs, to_gpu)
+        if traits.is_random:
+            self._random.check(kwargs.get("generator"), on_device=False)
         out = func(*args, **kwargs)
-        if self.function is not None and isinstance(out, torch.Tensor):
+        if isinstance(out, torch.Tensor):
             self._made_inside.add(storage_id(out))
         return out
 
@@ -107,7 +129,7 @@ class Tracker(TorchDispatchMode):
         for tensor in _tensors(args, kwargs):
             if storage_id(tensor) in addresses:
                 on_device = True
-            elif not traits.may_mix:
+            elif not traits.may_mix or (traits.copies and tensor is args[0] and self._made(tensor)):
                 hosts = [tensor] if hosts is None else [*hosts, tensor]
         if on_device and hosts:
             for tensor in hosts:
@@ -118,10 +140,13 @@ class Tracker(TorchDispatchMode):
     def _adopt(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor stands for one of the device: torch's own code made it, and could
         not know of the device, inside the function that is running now."""
-        if storage_id(tensor) not in self._made_inside:
+        if not self._made(tensor):
             return False
         self.storages.place(tensor)
         return True
+
+    def _made(self, tensor: torch.Tensor) -> bool:
+        return storage_id(tensor) in self._made_inside
 
     def _run(
         self,
@@ -135,10 +160,16 @@ class Tracker(TorchDispatchMode):
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
             return self._make(func, traits, args, kwargs, size)
         if traits.is_random and to_gpu:
+            self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
                 out = func(*args, **kwargs)
         else:
-            out = func(*args, **kwargs)
+            try:
+                out = func(*args, **kwargs)
+            except RuntimeError as error:
+                if not lacks_dtype(error, func, args):
+                    raise
+                out = run_wider(func, args, kwargs)
         if traits.returns_new and to_gpu:
             self._place(out if traits.on_device is None else traits.on_device(out))
         if traits.may_resize:
@@ -152,6 +183,8 @@ class Tracker(TorchDispatchMode):
         self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int
     ) -> Any:
         """A factory's result, its block first: the host spends nothing on what cannot fit."""
+        if traits.is_random:
+            self._random.check(kwargs.get("generator"), on_device=True)
         address = self.storages.malloc(size)
         try:
             with self._random.current() if traits.is_random else contextlib.nullcontext():

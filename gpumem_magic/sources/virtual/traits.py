@@ -30,6 +30,7 @@ class Traits:
 
     __slots__ = (
         "accumulates",
+        "copies",
         "is_composite",
         "is_random",
         "is_view",
@@ -52,6 +53,7 @@ class Traits:
             func.name(), "CompositeImplicitAutograd"
         )
         self.accumulates = func is torch.ops.aten.add.Tensor
+        self.copies = name == "copy_"
         self.on_device = _RESULTS_ON_DEVICE.get(name)
         self.may_mix = name in _HOST_OPERANDS_ALLOWED
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)

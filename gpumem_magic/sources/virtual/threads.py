@@ -1,0 +1,77 @@
+"""Threads that user code starts: torch's modes belong to one thread, the card to all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch import overrides
+
+from gpumem_magic.sources.virtual.facade import Facade
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.tracker import Tracker
+
+
+class Here(threading.local):
+    """The modes of the thread that asks: the façade, or None where it has none, and its tracker (in
+    a thread without one, that of the cell's thread)."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.facade: Facade | None = None
+
+
+class Threads:
+    """Gives each thread that is started from tracked code modes of its own, for as long as the
+    virtual GPU is on."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._trackers: list[Tracker] = []
+
+    def install(self, patches: Patches) -> None:
+        """Replace threading.Thread.start."""
+        start = threading.Thread.start
+
+        def start_on_device(thread: threading.Thread) -> None:
+            facade = self._here.facade
+            if facade is not None and facade.is_entered:
+                thread.run = self._tracked(thread.run)  # type: ignore[method-assign]
+            start(thread)
+
+        patches.set(threading.Thread, "start", start_on_device)
+
+    def end(self) -> None:
+        """Threads that still run use the host alone from here on."""
+        for tracker in self._trackers:
+            tracker.is_suspended = True
+        self._trackers.clear()
+
+    def _tracked(self, run: Callable[[], None]) -> Callable[[], None]:
+        tracker = self._here.tracker.sibling()
+        self._trackers.append(tracker)
+
+        def tracked() -> None:
+            facade = Facade(tracker)
+            facade.is_entered = True
+            self._here.tracker, self._here.facade = tracker, facade
+            with facade, tracker:
+                run()
+
+        return tracked
+
+    def with_facade(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` with the thread's façade on: hooks and recomputed forward passes need it, but
+        torch reaches it from inside the handler of a mode, where that mode is off."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            facade = self._here.facade
+            if facade is None or not facade.is_entered:
+                return function(*args, **kwargs)
+            if facade in overrides._get_current_function_mode_stack():
+                return function(*args, **kwargs)
+            with facade:
+                return function(*args, **kwargs)
+
+        return run
