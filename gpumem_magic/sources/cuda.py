@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.events import Cell, Device, Reading, Recording
+import numpy as np
+
+from gpumem_magic.events import Cell, Device, LiveBlocks, Reading, Recording
 from gpumem_magic.sources.device import (
     NOTHING,
     Counters,
@@ -64,6 +66,14 @@ class _Ended:
     spans: tuple[Span, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a trace found its surviving blocks to be, when the allocator stood at `changes`."""
+
+    changes: int
+    categories: Mapping[int, int]
+
+
 class CudaSource:
     """Measures cells on CUDA or ROCm devices. `index`: the one to show when a cell uses none."""
 
@@ -75,6 +85,7 @@ class CudaSource:
         self._watch: OwnerWatch | None = None
         self._marks: list[dict[int, int]] = []
         self._before = _Moment({}, {})
+        self._told: dict[int, _Told] = {}
         self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
         self._started = self._clock = 0.0
 
@@ -125,7 +136,12 @@ class CudaSource:
         return tuple(sorted(recordings, key=lambda r: len(r.events), reverse=True))
 
     def remember(self, recording: Recording, trace: Trace) -> None:
-        """Nothing: between two cells blocks may come and go unseen at the same addresses."""
+        """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
+        device = recording.device.index
+        if trace.survivors is None:
+            return
+        told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
+        self._told[device] = _Told(self._reader.counters(device).changes, dict(told))
 
     def close(self) -> None:
         """Give up a recording that was not stopped, and let go of the driver."""
@@ -167,7 +183,7 @@ class CudaSource:
         columns = build_columns(trace, capture.segments, rules, ended.started, ended.seconds)
         rows = self._rows(columns, device, before)
         columns = paint(columns, (_moved(span, rows) for span in ended.spans))
-        initial = live_blocks(capture.segments)
+        initial = self._with_categories(live_blocks(capture.segments), device, before)
         assert self._watch is not None
         seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
         labels = label_owners(seen, columns.events, initial)
@@ -196,6 +212,14 @@ class CudaSource:
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, before, after),
         )
+
+    def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:
+        """What the cell before this one told of the blocks, if no block has changed since."""
+        told = self._told.pop(device, None)
+        if told is None or told.changes != before.changes:
+            return blocks
+        known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
+        return replace(blocks, category=np.array(known, np.int8))
 
     def _rows(self, columns: Columns, device: int, before: Counters) -> list[int]:
         """The row of `columns` that each mark stands at."""

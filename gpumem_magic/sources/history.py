@@ -244,6 +244,6 @@ def _stack(raw: Iterable[Entry], frames: dict[int, Frame | None]) -> Stack:
 def _frame(entry: Entry) -> Frame | None:
     """A Python frame that the user may see; None for C++ frames and our own."""
     filename = entry["filename"]
-    if filename == "??" or filename.endswith(_CPP) or filename.startswith(PACKAGE):
+    if filename in ("", "??") or filename.endswith(_CPP) or filename.startswith(PACKAGE):
         return None
     return Frame(filename, entry["line"], entry["name"])

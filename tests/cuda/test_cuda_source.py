@@ -9,6 +9,7 @@ import pytest
 
 from gpumem_magic.events import Action, Category, Cell, Phase
 from gpumem_magic.sources.cuda import CudaSource
+from gpumem_magic.trace import build_trace
 from gpumem_magic.units import format_bytes
 
 torch = pytest.importorskip("torch")
@@ -271,6 +272,19 @@ def test_a_users_running_history_is_read_along_and_left_running(source):
     assert before.numel() == 3 * MIB
 
 
+def test_a_users_history_with_frames_of_cpp_shows_the_same_lines(source):
+    torch.cuda.memory._record_memory_history(stacks="all")
+    training = Training(*mlp(), torch.optim.Adam)
+    recording = measured(source, training.step)
+    assert_torch_agrees(recording)
+    assert (recording.events.stack >= 0).all()
+    frames = {frame for stack in recording.stacks for frame in stack}
+    assert {frame.filename[-3:] for frame in frames} == {".py"}
+    backward = recording.events.stack[recording.events.phase == Phase.BACKWARD]
+    for index in backward.tolist():
+        assert "step" in {frame.function for frame in recording.stacks[index]}
+
+
 def test_a_history_that_the_cell_begins_goes_on_after_it(source):
     def run():
         torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
@@ -500,6 +514,25 @@ def test_two_cells_after_each_other(source):
         recording = measured(source, run)
         assert_torch_agrees(recording)
         assert recording.after.allocated == recording.before.allocated + size * MIB
+
+
+def test_what_a_cell_left_is_known_in_the_next(source):
+    kept = []
+    recording = measured(source, lambda: kept.append(torch.empty(MIB, device="cuda")))
+    trace = build_trace(recording)
+    source.remember(recording, trace)
+    again = measured(source, lambda: None)
+    assert again.initial.category is not None
+    found = dict(zip(again.initial.address.tolist(), again.initial.category.tolist(), strict=True))
+    told = dict(
+        zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
+    )
+    assert kept[0].data_ptr() in told
+    assert found == told
+    # WHEN blocks come and go unseen, their addresses mean nothing any more
+    source.remember(again, build_trace(again))
+    torch.empty(MIB, device="cuda")
+    assert measured(source, lambda: None).initial.category is None
 
 
 def test_what_a_cell_releases(source):

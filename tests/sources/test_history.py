@@ -81,7 +81,7 @@ def test_equal_stacks_get_one_number():
 
 
 @pytest.mark.parametrize(
-    "filename", ["??", "/pytorch/aten/src/ATen/native/Linear.cpp", f"{PACKAGE}/x.py"]
+    "filename", ["", "??", "/pytorch/aten/src/ATen/native/Linear.cpp", f"{PACKAGE}/x.py"]
 )
 def test_frames_that_are_not_the_users_are_dropped(filename):
     hidden = {"filename": filename, "line": 1, "name": "f"}
