@@ -279,7 +279,7 @@ def test_a_users_history_with_frames_of_cpp_shows_the_same_lines(source):
     assert_torch_agrees(recording)
     assert (recording.events.stack >= 0).all()
     frames = {frame for stack in recording.stacks for frame in stack}
-    assert {frame.filename[-3:] for frame in frames} == {".py"}
+    assert not [frame for frame in frames if "::" in frame.function or not frame.filename]
     backward = recording.events.stack[recording.events.phase == Phase.BACKWARD]
     for index in backward.tolist():
         assert "step" in {frame.function for frame in recording.stacks[index]}
