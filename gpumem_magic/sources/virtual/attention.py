@@ -30,6 +30,9 @@ FLASH = Fused("flash", 1)
 EFFICIENT = Fused("efficient", 32)
 """kAlignLSE of the memory-efficient kernels (native/transformers/cuda/mem_eff_attention)."""
 
+_MASK_MULTIPLE = 8
+"""mem_eff_alignment of native/transformers/attention.cpp, in elements."""
+
 
 def choose_attention(
     query: torch.Tensor,
@@ -65,6 +68,24 @@ def choose_attention(
     return None
 
 
+def additive_mask(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A mask to add to the scores, also of one that tells where to look
+    (convert_boolean_attn_mask in native/transformers/attention.cpp)."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.where(mask, 0.0, mask.new_full((), -torch.inf, dtype=query.dtype))
+
+
+def _for_kernel(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The mask as memory-efficient attention reads it: rows in multiples of 8 elements, for every
+    batch and head (preprocess_mask in native/transformers/attention.cpp)."""
+    if mask.stride(-1) != 1 or any(stride % _MASK_MULTIPLE for stride in mask.stride()[:-1]):
+        columns = mask.shape[-1]
+        padded = torch.nn.functional.pad(mask, (0, _MASK_MULTIPLE - columns % _MASK_MULTIPLE))
+        mask = padded[..., :columns]
+    return mask.expand(*query.shape[:3], key.shape[2])
+
+
 def attend(
     storages: Storages,
     tracker: Tracker,
@@ -77,6 +98,8 @@ def attend(
     """Attention by a fused kernel. settings: dropout probability, causal."""
     device = _Device(storages, tracker, fused)
     tracker.operator = "scaled_dot_product_attention"
+    if mask is not None:
+        mask = _for_kernel(mask, *tensors[:2])
     out: torch.Tensor = _Attention.apply(device, settings, options, mask, *tensors)  # type: ignore[no-untyped-call]
     return out
 

@@ -22,6 +22,7 @@ class Facade(TorchFunctionMode):
     def __init__(self, tracker: Tracker) -> None:
         super().__init__()
         self._tracker = tracker
+        tracker.facade = self
         self._storages = tracker.storages
         self.is_entered = False
 

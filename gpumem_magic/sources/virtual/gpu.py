@@ -13,7 +13,7 @@ from torch.utils import _python_dispatch
 from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
 from gpumem_magic.sources.virtual.amp import Autocast
 from gpumem_magic.sources.virtual.catalog import GPUModel
-from gpumem_magic.sources.virtual.cuda_api import CudaApi
+from gpumem_magic.sources.virtual.cuda_api import CudaApi, not_covered
 from gpumem_magic.sources.virtual.devices import DEVICE
 from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.kernels import Kernels
@@ -133,6 +133,7 @@ class VirtualGPU:
             return model if model is not None else lambda function: function
 
         self._patches.set(torch, "compile", compile)
+        self._patches.set(torch.export, "export", not_covered("torch.export.export"))
         self._patches.set(torch.nn.Module, "compile", lambda module, **options: compile(module))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.virtual.attention import attend, choose_attention
+from gpumem_magic.sources.virtual.attention import additive_mask, attend, choose_attention
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 
@@ -73,6 +73,7 @@ class Kernels:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
+        attn_mask = additive_mask(attn_mask, query)
         choice = choose_attention(query, key, value, attn_mask, enable_gqa, self._capability)
         options = {"scale": scale, "enable_gqa": enable_gqa}
         if choice is None:

@@ -6,11 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
+from torch.overrides import handle_torch_function
 
 from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NO_HANDLER = torch._C._disabled_torch_function_impl
 _base: Any = torch._C.TensorBase
 _storage_base: Any = torch._C.StorageBase
 _storage_class: Any = torch.storage._StorageBase
@@ -65,9 +69,9 @@ class TensorMethods:
         patches.set(tensor, "is_cuda", property(lambda t: t in self._storages))
         patches.set(tensor, "is_cpu", property(self._is_cpu))
         patches.set(tensor, "get_device", self._method(self._get_device))
-        patches.set(tensor, "to", self._method(self._to))
-        patches.set(tensor, "cuda", self._method(self._cuda))
-        patches.set(tensor, "cpu", self._method(self._cpu))
+        patches.set(tensor, "to", self._transfer_method(self._to))
+        patches.set(tensor, "cuda", self._transfer_method(self._cuda))
+        patches.set(tensor, "cpu", self._transfer_method(self._cpu))
         patches.set(tensor, "numpy", self._method(self._numpy))
         patches.set(tensor, "type", self._method(self._type))
         patches.set(tensor, "pin_memory", self._method(self._pin_memory))
@@ -84,6 +88,23 @@ class TensorMethods:
 
         def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             return bound(tensor, *args, **kwargs)
+
+        return method
+
+    @staticmethod
+    def _transfer_method(bound: Any) -> Any:
+        """As `_method`, and subclasses of tensors have their say as with torch's own methods."""
+
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(tensor) in _PLAIN:
+                return bound(tensor, *args, **kwargs)
+            if is_lazy(tensor):  # type: ignore[no-untyped-call]
+                with torch._C.DisableTorchFunctionSubclass():
+                    return bound(tensor, *args, **kwargs)
+            handler = type(tensor).__torch_function__
+            if handler is _NO_HANDLER or not torch._C._is_torch_function_enabled():
+                return bound(tensor, *args, **kwargs)
+            return handle_torch_function(method, (tensor,), tensor, *args, **kwargs)
 
         return method
 
@@ -143,13 +164,15 @@ class TensorMethods:
     ) -> torch.Tensor:
         return self._to(tensor, HOST, memory_format=memory_format)
 
-    def _numpy(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
+        if force:
+            tensor = self._cpu(tensor.detach()).resolve_conj().resolve_neg()
         if tensor in self._storages:
             raise TypeError(
                 "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the "
                 "tensor to host memory first."
             )
-        return _base.numpy(tensor, *args, **kwargs)
+        return _base.numpy(tensor)
 
     def _type(self, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if dtype is None:

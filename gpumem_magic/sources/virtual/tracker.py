@@ -18,13 +18,16 @@ from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
 from gpumem_magic.sources.virtual.traits import Traits, factory_bytes, mixed_devices
 
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
 
 class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now.
     function: the one of torch's that user code has called, as far as the façade sees it.
-    replacements: composite operators that are others on CUDA, by name.
+    facade: the function mode that goes with it. replacements: composite operators that are others
+    on CUDA, by name.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Tracker(TorchDispatchMode):
         self.function: Callable[..., Any] | None = None
         self.replacements: dict[str, Callable[..., Any]] = {}
         self.is_suspended = False
+        self.facade: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self._scratch = scratch
         self._random = random
         self._traits: dict[Any, Traits] = {}
@@ -95,6 +99,8 @@ class Tracker(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.is_suspended:
             return func(*args, **kwargs)
+        if self.function is None:
+            return self._called_by_script(func, types, args, kwargs)
         traits = self._traits.get(func) or self._learn(func)
         if traits.is_composite:  # met in inference mode only: elsewhere autograd takes it apart
             with self:
@@ -107,7 +113,7 @@ class Tracker(TorchDispatchMode):
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
             kwargs["device"] = HOST if device.type in ("cuda", "cpu") else device
-        if to_gpu or on_device:
+        if to_gpu or on_device or traits.is_custom:
             return self._run(func, traits, args, kwargs, to_gpu)
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
@@ -115,6 +121,15 @@ class Tracker(TorchDispatchMode):
         if isinstance(out, torch.Tensor):
             self._made_inside.add(storage_id(out))
         return out
+
+    def _called_by_script(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """TorchScript calls operators outside of any function; what is asked of tensors here must
+        not be taken for the next function that user code calls."""
+        self.function = func
+        try:
+            return self.__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self.function = None
 
     def _learn(self, func: Any) -> Traits:
         traits = self._traits[func] = Traits(func, self._scratch)
@@ -132,20 +147,17 @@ class Tracker(TorchDispatchMode):
             elif not traits.may_mix or (traits.copies and tensor is args[0] and self._made(tensor)):
                 hosts = [tensor] if hosts is None else [*hosts, tensor]
         if on_device and hosts:
-            for tensor in hosts:
-                if tensor.dim() and not tensor.is_meta and not self._adopt(tensor):
-                    raise mixed_devices(traits, func, args, tensor)
+            stand_ins = [self._made(tensor) for tensor in hosts]  # first: dim() is a call as well
+            for tensor, is_stand_in in zip(hosts, stand_ins, strict=True):
+                if tensor.dim() and not tensor.is_meta:
+                    if not is_stand_in:
+                        raise mixed_devices(traits, func, args, tensor)
+                    self.storages.place(tensor)
         return on_device
 
-    def _adopt(self, tensor: torch.Tensor) -> bool:
+    def _made(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor stands for one of the device: torch's own code made it, and could
         not know of the device, inside the function that is running now."""
-        if not self._made(tensor):
-            return False
-        self.storages.place(tensor)
-        return True
-
-    def _made(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._made_inside
 
     def _run(
@@ -163,6 +175,9 @@ class Tracker(TorchDispatchMode):
             self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
                 out = func(*args, **kwargs)
+        elif traits.is_custom:
+            with self.facade, self:  # its kernel is user code
+                out = func.redispatch(_CPU, *args, **kwargs)
         else:
             try:
                 out = func(*args, **kwargs)

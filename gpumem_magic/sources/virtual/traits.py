@@ -17,6 +17,12 @@ _HOST_OPERANDS_ALLOWED = frozenset(
 )
 """Operators that take host tensors beside device tensors on a GPU too: copies, indices, lengths."""
 
+_TORCHS_OWN = frozenset(
+    "aten prim prims quantized mkldnn mkl onednn _quantized sparse torchvision profiler inductor "
+    "_caffe2 static_runtime".split()
+)
+"""Namespaces of operators written in C++: all others may have kernels in Python."""
+
 _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
     "native_dropout": lambda results: results[::-1],
     "_pack_padded_sequence": lambda results: results[0],
@@ -32,6 +38,7 @@ class Traits:
         "accumulates",
         "copies",
         "is_composite",
+        "is_custom",
         "is_random",
         "is_view",
         "may_mix",
@@ -53,6 +60,7 @@ class Traits:
             func.name(), "CompositeImplicitAutograd"
         )
         self.accumulates = func is torch.ops.aten.add.Tensor
+        self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
         self.copies = name == "copy_"
         self.on_device = _RESULTS_ON_DEVICE.get(name)
         self.may_mix = name in _HOST_OPERANDS_ALLOWED
