@@ -94,6 +94,10 @@ def _lines(comparison: Comparison) -> list[Markup]:
 
 def _row(difference: Difference, name: str) -> Markup:
     change = difference.change
-    colour = "" if not change else f"color:{GROWN if change > 0 else SHRUNK};"
-    text = element("span", format_change(change), style=f"{colour}font-weight:600")
+    # Only the arrow is coloured: no one green or orange can be read as text on white and on black.
+    grown = (change or 0) > 0
+    arrow = element(
+        "span", "\u25b2 " if grown else "\u25bc ", style=f"color:{GROWN if grown else SHRUNK}"
+    )
+    text = element("strong", arrow if change else "", format_change(change))
     return row(name, format_bytes(difference.first), format_bytes(difference.second), text)
