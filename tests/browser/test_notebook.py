@@ -13,7 +13,8 @@ pytestmark = pytest.mark.browser
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "1-first-measurement.ipynb"
 OUTPUT = ".jp-OutputArea-output"
 
-# The lowest contrast (WCAG) between a text of the reports and what is painted behind it.
+# The lowest contrast (WCAG 1.4.3) of the reports' words with what is painted behind them. Signs
+# without a letter or digit are left out: they repeat what the words say.
 CONTRAST = """() => {
   const rgb = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
   const light = c => c.slice(0, 3).map(v => v / 255)
@@ -27,7 +28,7 @@ CONTRAST = """() => {
     return [255, 255, 255];
   };
   const nodes = [...document.querySelectorAll('.jp-RenderedHTML *')].filter(n => n.offsetParent
-    && [...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim()));
+    && [...n.childNodes].some(c => c.nodeType === 3 && /[\\w]/.test(c.textContent)));
   return nodes.map(n => {
     const [a, b] = [light(rgb(getComputedStyle(n).color)), light(behind(n))].sort((x, y) => y - x);
     return [(a + 0.05) / (b + 0.05), n.textContent.trim().slice(0, 60)];
@@ -38,7 +39,7 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
     cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
-    measured = sum("".join(c["source"]).startswith("%%gpumem") for c in cells)
+    marks = [c["source"][0] for c in cells if c["source"][0].startswith("%%gpumem")]
     failing = sum("raises-exception" in c["metadata"].get("tags", []) for c in cells)
     with lab(theme) as (url, folder):
         shutil.copy(NOTEBOOK, folder)
@@ -53,25 +54,27 @@ def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
             "n => document.querySelectorAll('.jp-CodeCell').length == n", arg=len(cells)
         )
         page.get_by_text("| Idle").first.wait_for()
-        run_all(page)
+        try:
+            run_all(page)
+        finally:
+            keep(page, screenshots, theme.split()[-1].lower())
 
         # THEN each measured cell shows its report: a table, its caption and a picture
         images = page.locator(f"{OUTPUT} img[alt]")
-        assert images.count() == measured
-        assert page.locator(f"{OUTPUT} table:visible").count() >= measured
-        assert page.locator(f"{OUTPUT} caption:visible").count() >= measured
+        assert images.count() == sum("--no-plot" not in mark for mark in marks) > 0
+        assert page.locator(f"{OUTPUT} table:visible").count() >= len(marks)
+        assert page.locator(f"{OUTPUT} caption:visible").count() >= len(marks)
         assert all(n > 100 for n in images.evaluate_all("all => all.map(i => i.naturalWidth)"))
         assert all(images.evaluate_all("all => all.map(i => i.alt.length > 20)"))
 
-        # AND nothing failed or complained but the cells that are meant to
-        tracebacks = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
-        assert tracebacks.count() == failing
+        # AND nothing failed but the cells that are meant to
+        complaints = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+        assert sum("Traceback" in text for text in complaints.all_inner_texts()) == failing
         assert errors == []
 
         # AND every text stands out from what is behind it
         worst, text = page.evaluate(CONTRAST)
         assert worst >= 4.5, f"contrast {worst:.1f} of {text!r}"
-        keep(page, screenshots, theme.split()[-1].lower())
 
 
 def run_all(page) -> None:
@@ -80,7 +83,7 @@ def run_all(page) -> None:
     page.wait_for_function(
         """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
            .every(prompt => /\\d/.test(prompt.textContent))""",
-        timeout=180_000,
+        timeout=120_000,
     )
     page.get_by_text("| Idle").first.wait_for()
     page.wait_for_timeout(500)  # pictures are decoded after the kernel is idle
@@ -88,13 +91,11 @@ def run_all(page) -> None:
 
 def keep(page, folder: Path, theme: str) -> None:
     """Pictures of the whole notebook and of each report, for people to look at."""
+    height = page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
+    page.set_viewport_size({"width": 1280, "height": min(int(height) + 120, 16_000)})
+    page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTo(0, 0)")
+    page.wait_for_timeout(1000)
+    page.locator(".jp-NotebookPanel").screenshot(path=folder / f"notebook-{theme}.png")
     reports = page.locator(f"{OUTPUT}:has(caption)")
     for number in range(reports.count()):
         reports.nth(number).screenshot(path=folder / f"report-{number + 1}-{theme}.png")
-    height = page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.jp-WindowedPanel-outer')]"
-        ".map(e => e.scrollHeight))"
-    )
-    page.set_viewport_size({"width": 1280, "height": min(int(height) + 150, 16000)})
-    page.wait_for_timeout(500)
-    page.screenshot(path=folder / f"notebook-{theme}.png")
