@@ -23,7 +23,8 @@ _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool caching_allocator_alloc "
     "caching_allocator_delete change_current_allocator clock_rate current_blas_handle "
     "current_solver_handle device_memory_used get_stream_from_external graph graph_pool_handle "
-    "make_graphed_callables memory_usage power_draw temperature use_mem_pool utilization"
+    "list_gpu_processes make_graphed_callables memory_usage power_draw temperature use_mem_pool "
+    "utilization"
 ).split()
 
 _DeviceIndex = int | None
@@ -106,6 +107,10 @@ class CudaApi:
         patches.set(cuda, "_maybe_exchange_device", self._cuda_exchangeDevice)
         patches.set(cuda, "default_generators", (self._random.generator,))
         self._install_streams(patches)
+        patches.set(
+            cuda.graphs, "_cuda_isCurrentStreamCapturing", self._cuda_isCurrentStreamCapturing
+        )
+        patches.set(torch._C, "_get_accelerator", lambda check=None: torch.device("cuda"))
         patches.set(torch._C, "_scatter", lambda tensor, *layout: (tensor.to("cuda"),))
         for name in ("_gather", "_broadcast", "_broadcast_coalesced", "_broadcast_out"):
             patches.set(torch._C, name, not_covered(f"torch.cuda.comm.{name.strip('_')}"))
@@ -123,6 +128,8 @@ class CudaApi:
         for module in (cuda, cuda.streams):
             patches.set(module, "Stream", stream)
             patches.set(module, "Event", streams.Event)
+        patches.set(torch, "Stream", streams.of_any_device(torch.Stream, stream))
+        patches.set(torch, "Event", streams.of_any_device(torch.Event, streams.Event))
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes, as cudaMemGetInfo tells them."""

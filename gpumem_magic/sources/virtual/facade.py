@@ -13,6 +13,18 @@ from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, c
 from gpumem_magic.sources.virtual.tracker import Tracker
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
+_NOT_DENSE = frozenset(
+    {
+        torch.sparse_coo_tensor,
+        torch.sparse_compressed_tensor,
+        torch.sparse_csr_tensor,
+        torch.sparse_csc_tensor,
+        torch.sparse_bsr_tensor,
+        torch.sparse_bsc_tensor,
+        torch.nested.nested_tensor,
+        torch.nested.as_nested_tensor,
+    }
+)
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
 
 
@@ -58,6 +70,10 @@ class Facade(TorchFunctionMode):
             device = _device.CURRENT_DEVICE
         if is_cuda(device):
             checked(device)
+            if func in _NOT_DENSE:
+                raise NotImplementedError(
+                    f"torch.{func.__name__} on the GPU is not covered by the virtual GPU"
+                )
             return {**kwargs, "device": DEVICE}
         if device is not None and torch.device(device) == HOST:
             return {**kwargs, "device": HOST_ASKED_FOR}

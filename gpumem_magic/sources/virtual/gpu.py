@@ -24,6 +24,7 @@ from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.tensor_methods import TensorMethods
+from gpumem_magic.sources.virtual.tensor_types import TensorTypes
 from gpumem_magic.sources.virtual.threads import Here, Threads
 from gpumem_magic.sources.virtual.tracker import Tracker
 
@@ -59,6 +60,7 @@ class VirtualGPU:
         try:
             _forget_answers()
             TensorMethods(self.storages).install(self._patches)
+            TensorTypes(self.storages).install(self._patches)
             CudaApi(self.model, self.storages, self.scratch, self._random).install(self._patches)
             self._patches.set(torch, "Generator", self._random.generator_class())
             self._patches.set(
@@ -124,6 +126,7 @@ class VirtualGPU:
         return grouped
 
     def _replace_compile(self) -> None:
+        """What generates code for a device runs as it is written, or says that it cannot."""
         told: list[bool] = []
 
         def compile(model: Any = None, **options: Any) -> Any:

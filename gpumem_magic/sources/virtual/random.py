@@ -15,6 +15,12 @@ from gpumem_magic.sources.virtual.devices import DEVICE, checked, is_cuda
 _HostGenerator = torch._C.Generator
 
 
+def _identity(generator: Any) -> int:
+    """The same for a generator and for the wrapper of it that operators are given."""
+    identity: int = generator._cdata
+    return identity
+
+
 class _DeviceGenerator(_HostGenerator):
     """A host generator that answers as one of the device."""
 
@@ -63,12 +69,11 @@ class DeviceRandom:
 
         return Answers("Generator", (), {"__doc__": _HostGenerator.__doc__})
 
-    def check(self, generator: Any, on_device: bool) -> None:
+    def check(self, generator: torch.Generator | None, on_device: bool) -> None:
         """Raise as CUDA does for a generator that is not where the numbers are drawn."""
         if generator is None:
             return
-        implementation = generator._cdata  # operators are given a wrapper of their own
-        if any(made._cdata == implementation for made in self._made) != on_device:
+        if (_identity(generator) in map(_identity, self._made)) != on_device:
             expected, found = ("cuda", "cpu") if on_device else ("cpu", "cuda")
             raise RuntimeError(
                 f"Expected a '{expected}' device type for generator but found '{found}'"

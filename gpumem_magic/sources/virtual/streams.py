@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.devices import is_cuda
 from gpumem_magic.sources.virtual.storages import Storages
 
 _CUDA_DEVICE_TYPE = 1
@@ -116,3 +117,18 @@ class Event:
         if self._moment is None or end_event._moment is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event._moment - self._moment) * 1e3
+
+
+def of_any_device(original: Any, of_cuda: type, *others: type) -> type:
+    """torch.Stream or torch.Event, which also make and recognise those of CUDA."""
+
+    class AnyDevice(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, (original, of_cuda, *others))
+
+        def __call__(cls, device: Any = None, **options: Any) -> Any:
+            if is_cuda(device) or (device is None and not options.keys() & {"stream_id"}):
+                return of_cuda(**options)
+            return original(device, **options)
+
+    return AnyDevice(original.__name__, (), {"__doc__": original.__doc__})

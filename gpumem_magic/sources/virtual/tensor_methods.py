@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function
 from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages, storage_id
+from gpumem_magic.sources.virtual.tensor_types import dtype_on_device
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
@@ -98,7 +99,7 @@ class TensorMethods:
         def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if type(tensor) in _PLAIN:
                 return bound(tensor, *args, **kwargs)
-            if is_lazy(tensor):  # type: ignore[no-untyped-call]
+            if is_lazy(tensor):
                 with torch._C.DisableTorchFunctionSubclass():
                     return bound(tensor, *args, **kwargs)
             handler = type(tensor).__torch_function__
@@ -143,6 +144,10 @@ class TensorMethods:
         _, dtype, non_blocking, memory_format = torch._C._nn._parse_to(HOST, *args[:2], **rest)
         options = {"non_blocking": non_blocking, "memory_format": memory_format}
         dtype = dtype or tensor.dtype
+        if target.type == "cuda" and tensor.layout is not torch.strided:
+            raise NotImplementedError(
+                f"tensors of {tensor.layout} are not covered by the virtual GPU; use dense ones"
+            )
         if target == tensor.device:
             stayed: torch.Tensor = _base.to(tensor, dtype, copy=copy, **options)
             return stayed
@@ -180,8 +185,8 @@ class TensorMethods:
             if tensor in self._storages and not name.startswith("torch.cuda."):
                 return name.replace("torch.", "torch.cuda.", 1)
             return name
-        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
-            return self._cuda(tensor).type(dtype.replace(".cuda", "", 1), *args, **kwargs)
+        if (on_device := dtype_on_device(dtype)) is not None:
+            return self._to(tensor, DEVICE, on_device, *args, **kwargs)
         return _base.type(tensor, dtype, *args, **kwargs)
 
     def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

@@ -118,7 +118,7 @@ class Tracker(TorchDispatchMode):
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
         out = func(*args, **kwargs)
-        if isinstance(out, torch.Tensor):
+        if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))
         return out
 

@@ -17,6 +17,9 @@ _HOST_OPERANDS_ALLOWED = frozenset(
 )
 """Operators that take host tensors beside device tensors on a GPU too: copies, indices, lengths."""
 
+_NO_KERNEL = frozenset({"_unsafe_view", "prim::layout", "prim::device"})
+"""Operators that compute nothing, though their schema does not tell so."""
+
 _TORCHS_OWN = frozenset(
     "aten prim prims quantized mkldnn mkl onednn _quantized sparse torchvision profiler inductor "
     "_caffe2 static_runtime".split()
@@ -54,10 +57,13 @@ class Traits:
         schema, tags = func._schema, func.tags
         name: str = schema.name.removeprefix("aten::")
         self.name = name
-        self.is_view = func.is_view or torch.Tag.inplace_view in tags or name == "_unsafe_view"
+        self.is_view = func.is_view or torch.Tag.inplace_view in tags or name in _NO_KERNEL
         self.is_random = torch.Tag.nondeterministic_seeded in tags
-        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), "CompositeImplicitAutograd"
+        self.is_composite = (
+            func.namespace != "prim"
+            and torch._C._dispatch_has_kernel_for_dispatch_key(
+                func.name(), "CompositeImplicitAutograd"
+            )
         )
         self.accumulates = func is torch.ops.aten.add.Tensor
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
