@@ -19,7 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,9 +169,7 @@ def memlab(rounds: int) -> float | str:
 def per_cell(rounds: int) -> dict[str, float | str]:
     """Milliseconds of an empty cell, run by IPython itself."""
     shell = InteractiveShell.instance()
-    with ExitStack() as silence:
-        silence.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        silence.enter_context(contextlib.redirect_stderr(io.StringIO()))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         result: dict[str, float | str] = {"bare IPython": cell(shell, "pass", rounds)}
         shell.run_line_magic("load_ext", "gpumem_magic")
         shell.run_line_magic("gpumem", "--device T4")
@@ -242,6 +240,7 @@ def machine() -> dict[str, str]:
         "cpu": f"{cpu}, {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "packages": ", ".join(f"{name} {installed(name)}" for name in packages),
+        "workload": f"one training step of {count(training('cpu')):,} operators",
         "date": time.strftime("%Y-%m-%d"),
     }
 
@@ -270,7 +269,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    with nullcontext() if not options.json else contextlib.redirect_stderr(io.StringIO()):
+    said = io.StringIO()  # by the tools, about themselves
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         results = {
             "machine": machine(),
             "microseconds_per_operator_over_eager": per_operator(options.rounds),

@@ -27,7 +27,7 @@ def reports(notebook: nbformat.NotebookNode) -> list[str]:
         for cell in notebook.cells
         if cell.cell_type == "code" and cell.source.startswith("%%gpumem")
         for output in cell.outputs
-        if output.output_type == "display_data" and "text/html" in output.data
+        if output.output_type == "display_data" and output.data["text/plain"]
     ]
 
 

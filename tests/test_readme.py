@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_the_map_has_every_room_and_no_other():
     rooms |= {path.name for path in package.glob("*.py") if path.stem != "__init__"}
     table = README.split("| room of `gpumem_magic/` |")[1]
     assert set(re.findall(r"^\| `([\w./]+)` \|", table, re.MULTILINE)) == rooms - {"./"}
+
+
+def test_the_costs_are_those_that_were_measured():
+    results = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text())
+    section = README.split("## What it costs")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.*)` \| ([\d.]+) (µs|ms) \|", section, re.MULTILINE)
+    assert len(rows) >= 10
+    for name, told, _ in rows:
+        measured = next(part[name] for part in results.values() if name in part)
+        assert float(told) == round(measured, len(told.split(".")[1])), name
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z][a-z-]*)", README))))
