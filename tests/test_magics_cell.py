@@ -57,6 +57,15 @@ def test_a_traceback_has_the_line_and_source_that_the_user_sees(run, shell, sour
     assert reports(shell)[0].error == "ZeroDivisionError"
 
 
+@pytest.mark.parametrize("above", ["", "\n", "\n  \n"])
+def test_a_cell_may_be_indented_as_without_the_mark(run, above):
+    # WHEN code is copied out of a function, with its indentation
+    result, _ = run(f"%%gpumem\n{above}    x = 20\n    x + 1")
+    # THEN it runs, and another magic below the mark is still the first line
+    assert result.result == 21
+    assert run(f"%%gpumem\n{above}    %%time\n    x + 2")[0].result == 22
+
+
 def test_the_cell_is_found_by_the_file_name_of_its_frames(run, shell, source):
     run("%%gpumem\nimport sys\nname = sys._getframe().f_code.co_filename")
     assert source.cells[0].filename == shell.user_ns["name"]

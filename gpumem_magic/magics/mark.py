@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from gpumem_magic.events import Cell
@@ -32,11 +33,17 @@ def read_mark(lines: Sequence[str]) -> Request | None:
 
 
 def without_mark(lines: list[str]) -> list[str]:
-    """The cell without its mark: an empty line stays, unless another magic has to be first."""
+    """The cell without its mark: an empty line stays, unless another magic has to be first.
+
+    As in a cell without the mark, all lines may be indented as the first one is.
+    """
     below = lines[1:]
     while below and below[0].isspace():
         below = below[1:]
-    return below if below and below[0].startswith("%%") else ["\n", *lines[1:]]
+    code: list[str] = leading_indent(below)  # type: ignore[no-untyped-call]
+    if code and code[0].startswith("%%"):
+        return code
+    return ["\n", *lines[1 : len(lines) - len(below)], *code]
 
 
 @dataclass(frozen=True, slots=True)
