@@ -51,3 +51,13 @@ def test_an_error_in_user_code_is_shown_as_it_is(loaded, capsys):
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert "in f()" in shown
     assert "ZeroDivisionError" in shown
+
+
+def test_a_failing_operator_stands_in_the_traceback_as_on_a_real_gpu(loaded, capsys):
+    # GIVEN what Python shows where no mode is in the way
+    cell = "import torch\ntorch.zeros(2, device={!r}) + torch.zeros(3, device={!r})"
+    loaded.run_cell(cell.format("cpu", "cpu"))
+    plain = files_in(capsys.readouterr().out)
+    # THEN the error on the card comes from the same files
+    loaded.run_cell(cell.format("cuda", "cuda"))
+    assert files_in(capsys.readouterr().out) == plain

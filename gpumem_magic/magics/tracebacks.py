@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 _PACKAGE = str(Path(__file__).parents[1])
 _REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode
+_OPERATORS = ("torch", "_ops.py")
 
 
 class CleanTracebacks:
@@ -49,7 +50,11 @@ def without_ours(traceback: TracebackType) -> TracebackType:
         entry = entry.tb_next
     if not any(map(_is_ours, entries)):
         return traceback
-    kept = [e for i, e in enumerate(entries) if not _is_ours(e) and not _is_detour(entries, i)]
+    kept = [
+        entry
+        for i, entry in enumerate(entries)
+        if not (_is_ours(entry) or _is_detour(entries, i) or _is_our_call(entries, i))
+    ]
     cleaned: TracebackType | None = None
     for entry in reversed(kept):
         cleaned = TracebackType(cleaned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
@@ -64,3 +69,10 @@ def _is_detour(entries: list[TracebackType], index: int) -> bool:
     """A function that asked torch for a mode, which then called the same function once more."""
     names = [entry.tb_frame.f_code.co_name for entry in entries[index : index + 2]]
     return _REDIRECTION in names
+
+
+def _is_our_call(entries: list[TracebackType], index: int) -> bool:
+    """What torch needs of Python to run the operator that one of our modes passes on."""
+    code = entries[index].tb_frame.f_code
+    place = Path(code.co_filename).parts[-2:]
+    return index > 0 and _is_ours(entries[index - 1]) and place == _OPERATORS
