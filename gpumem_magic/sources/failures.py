@@ -23,8 +23,9 @@ _OUTSIDE = (
 def out_of_memory(error: BaseException | None) -> str | None:
     """The text of PyTorch's out-of-memory error, if `error` is one or was raised because of one."""
     for found in _chain(error):
-        if _TEXT.search(str(found)):
-            return str(found)
+        text = _text(found)
+        if _TEXT.search(text):
+            return text
     return None
 
 
@@ -32,7 +33,7 @@ def outside_allocator(error: BaseException | None) -> str | None:
     """A sentence, if a CUDA library ran out of memory without PyTorch's allocator."""
     for found in _chain(error):
         for text in _OUTSIDE:
-            if text in str(found):
+            if text in _text(found):
                 return (
                     f"Memory ran out outside PyTorch's allocator ({text}); how much was asked for "
                     "is not known."
@@ -86,5 +87,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's class and the first line of its text."""
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    """The error's class and the first line of its text, if it has any."""
+    text = _text(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the user's own class may fail at this
+        return ""

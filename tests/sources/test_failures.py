@@ -7,6 +7,7 @@ from gpumem_magic.sources.blocks import Rules
 from gpumem_magic.sources.failures import (
     device_of,
     find_failure,
+    one_line,
     out_of_memory,
     outside_allocator,
 )
@@ -78,3 +79,18 @@ def test_without_history_the_text_alone_tells():
     failure = find_failure(OLD, columns_of(), Rules())
     assert failure.requested == failure.segment == int(2.32 * (1 << 30))
     assert (failure.device_free, failure.reserved_free, failure.stack) == (None, None, -1)
+
+
+def test_an_error_in_one_line_has_no_colon_without_text():
+    assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert one_line(ValueError("first\nsecond")) == "ValueError: first"
+
+
+def test_an_error_that_cannot_be_shown_does_not_hinder():
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    assert one_line(MuteError()) == "MuteError"
+    assert out_of_memory(MuteError()) is None
+    assert outside_allocator(MuteError()) is None
