@@ -71,5 +71,9 @@ def _write(path: Path, forms: dict[str, Callable[[], str | bytes]]) -> None:
     try:
         part.write_bytes(data)
         part.replace(target)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not the name of `part`
     finally:
         part.unlink(missing_ok=True)

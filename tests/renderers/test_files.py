@@ -62,3 +62,10 @@ def test_a_link_stays_a_link(story, tmp_path):
     story.save(tmp_path / "link.txt")
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text().startswith("train")
+
+
+def test_a_path_that_cannot_be_written_is_named_as_it_was_given(story, tmp_path):
+    path = tmp_path / "missing" / "r.json"
+    with pytest.raises(FileNotFoundError) as raised:
+        story.save(path)
+    assert raised.value.filename == str(path)
