@@ -24,6 +24,13 @@ _LOWER_PRECISION = frozenset(
 )
 """AT_FORALL_LOWER_PRECISION_FP of ATen/autocast_mode.h, and CUDA's own additions to it."""
 
+_RECURRENT = frozenset(
+    f"aten::{layer}.{overload}"
+    for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    for overload in ("input", "data")
+)
+"""On CUDA these are cuDNN's layer, which autocast/RNN.cpp casts to the lower precision."""
+
 _PROMOTE = frozenset(
     "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot "
     "scatter_add".split()
@@ -98,7 +105,8 @@ class Autocast:
             for name in torch._C._dispatch_get_all_op_names():
                 if not name.startswith("aten::"):
                     continue
-                on_host, on_cuda = has_kernel(name, _KEY), has_kernel(name, "AutocastCUDA")
+                on_host = has_kernel(name, _KEY)
+                on_cuda = has_kernel(name, "AutocastCUDA") or name in _RECURRENT
                 if on_host or on_cuda:
                     kernel = self._kernel(name.removeprefix("aten::"), on_host, on_cuda)
                     self._library.impl(name.removeprefix("aten::"), kernel, _KEY)
@@ -142,7 +150,7 @@ class Autocast:
 
     def _converted(self, run: Callable[..., Any], packet: str, *args: Any, **kwargs: Any) -> Any:
         dtype = torch.float32
-        if packet in _LOWER_PRECISION:
+        if packet in _LOWER_PRECISION or f"aten::{packet}.input" in _RECURRENT:
             dtype = torch.get_autocast_dtype("cuda")
         elif packet in _PROMOTE:
             dtype = self._widest((*args, *kwargs.values()))

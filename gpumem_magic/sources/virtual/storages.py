@@ -22,6 +22,17 @@ ON_DEVICE_WITHOUT_BLOCK = 0
 """The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
 
 
+def pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, on the host, which from here on counts as page-locked memory."""
+    tensor.untyped_storage()._gpumem_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether `pinned` has had the tensor's storage."""
+    return hasattr(tensor.untyped_storage(), "_gpumem_pinned")
+
+
 class _Death(weakref.ref):  # type: ignore[type-arg]
     """A weak reference to a storage that remembers which one it was."""
 

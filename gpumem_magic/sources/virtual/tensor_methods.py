@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function
 
 from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.sources.virtual.patches import Patches
-from gpumem_magic.sources.virtual.storages import Storages, storage_id
+from gpumem_magic.sources.virtual.storages import Storages, is_pinned, pinned, storage_id
 from gpumem_magic.sources.virtual.tensor_types import dtype_on_device
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -194,12 +194,10 @@ class TensorMethods:
             raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
         if self._is_pinned(tensor):
             return tensor
-        pinned = tensor.clone()
-        pinned.untyped_storage()._gpumem_pinned = True  # type: ignore[attr-defined]
-        return pinned
+        return pinned(tensor.clone())
 
     def _is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
-        return hasattr(tensor.untyped_storage(), "_gpumem_pinned")
+        return is_pinned(tensor)
 
     def _record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         if address := self._storages.locate(tensor):

@@ -15,7 +15,7 @@ from gpumem_magic.sources.virtual.devices import HOST
 from gpumem_magic.sources.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
-from gpumem_magic.sources.virtual.storages import Storages, storage_id
+from gpumem_magic.sources.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.sources.virtual.traits import Traits, factory_bytes, mixed_devices
 
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -117,6 +117,8 @@ class Tracker(TorchDispatchMode):
             return self._run(func, traits, args, kwargs, to_gpu)
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
+        if kwargs.get("pin_memory"):
+            return pinned(func(*args, **{**kwargs, "pin_memory": False}))
         out = func(*args, **kwargs)
         if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))
