@@ -6,6 +6,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCH_CUDA ?= torch==2.11.0
 STUB ?= ../shared/cuda_stub
+TRACES ?= ../shared/allocator_traces
 PYTEST_ARGS ?=
 
 # The notebook stacks beside the newest, and the tests that depend on the stack.
@@ -22,7 +23,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo: .venv-demo/ready ## run notebook 1 on the virtual GPU and print its report
-	.venv-demo/bin/python notebooks/demo.py build/demo
+	@.venv-demo/bin/python notebooks/demo.py build/demo
 
 test: lint stacks pytest ## ruff, mypy, and all tests that need no GPU, on three notebook stacks
 
@@ -52,7 +53,13 @@ test-cuda:
 endif
 
 bench: .venv-bench/ready ## the benchmarks, as tables
-	@for file in benchmarks/*.py; do .venv-bench/bin/python $$file || exit 1; done
+	.venv-bench/bin/python benchmarks/overhead.py
+	.venv-bench/bin/python benchmarks/analysis.py
+ifneq ($(wildcard $(TRACES)),)
+	GPUMEM_SHARED=$(dir $(TRACES)) .venv-bench/bin/python benchmarks/replay.py
+else
+	@echo "replay.py: skipped: no recorded allocator traces at $(TRACES)"
+endif
 
 picture: .venv-test/ready ## draw the README's picture anew, from a real run
 	.venv-test/bin/python docs/picture.py docs/report.png
@@ -63,12 +70,13 @@ clean: ## remove everything that was made here
 # $(call venv,PYTORCH,EXTRA,PINS): a virtual environment of its own, made anew when setup.cfg or the
 # Makefile changes. `ready` is written last, so that a broken installation is not taken for a good one.
 define venv
-	rm -rf $(@D)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
-	$(PYTHON) -m venv $(@D)
-	$(1)
-	$(@D)/bin/python -m pip install -q -e '.[$(2)]' $(3)
-	touch $@
+	@echo "Setting up $(@D): a minute or two"
+	@rm -rf $(@D)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
+	@$(PYTHON) -m venv $(@D)
+	@$(1)
+	@$(@D)/bin/python -m pip install -q -e '.[$(2)]' $(3)
+	@touch $@
 endef
 
 # PyTorch without the 5 GB of CUDA libraries that its default build brings to Linux: the CPU build from

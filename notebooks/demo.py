@@ -15,7 +15,12 @@ def run(folder: Path) -> nbformat.NotebookNode:
     """The notebook with its outputs; files that it writes go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--log-level=40"],  # errors only: this is a terminal to be read
+    ).execute()
     nbformat.write(notebook, folder / NOTEBOOK.name)
     return notebook
 
@@ -35,8 +40,9 @@ def main() -> None:
     """Run, print, and say where everything is."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo")
     print(f"Running {NOTEBOOK.name} on a virtual GPU ...\n", flush=True)
-    print("\n\n".join(reports(run(folder))))
-    print("\nEverything above, with pictures and explanations:")
+    for text in reports(run(folder)):
+        print(f"{'─' * 80}\n{text}\n")
+    print("Everything above, with pictures and explanations:")
     print(f"  the executed notebook   {folder / NOTEBOOK.name}")
     for page in sorted(folder.glob("*.html")):
         print(f"  the report as a page    {page}")
