@@ -14,8 +14,9 @@ from gpumem_magic.trace.findings import Level
 
 MIB = 1 << 20
 
-# What torch itself changes as it goes.
+# What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {
+    "manual_seed",
     *("_initialized", "_queued_calls", "_tls", "_cached_device_count", "default_generators"),
     *("_warned_tensor_types", "_seen_cuda_tensor", "_lazy_seed_tracker", "_original_pid"),
 }
