@@ -18,6 +18,7 @@ from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.sources.virtual.traits import Traits, factory_bytes, mixed_devices
 
+_function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
@@ -102,6 +103,12 @@ class Tracker(TorchDispatchMode):
         if self.function is None:
             return self._called_by_script(func, types, args, kwargs)
         traits = self._traits.get(func) or self._learn(func)
+        if not _function_mode_is_on() or traits.is_custom:
+            return self._see(func, traits, args, kwargs)
+        with torch._C.DisableTorchFunction():  # in backward, where only user code needs the façade
+            return self._see(func, traits, args, kwargs)
+
+    def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if traits.is_composite:  # met in inference mode only: elsewhere autograd takes it apart
             with self:
                 return self.replacements.get(traits.name, func.decompose)(*args, **kwargs)
@@ -144,7 +151,11 @@ class Tracker(TorchDispatchMode):
         addresses = self.storages.addresses
         on_device, hosts = False, None
         for tensor in _tensors(args, kwargs):
-            if storage_id(tensor) in addresses:
+            try:
+                here = storage_id(tensor) in addresses
+            except (NotImplementedError, RuntimeError):  # sparse and the like
+                continue
+            if here:
                 on_device = True
             elif not traits.may_mix or (traits.copies and tensor is args[0] and self._made(tensor)):
                 hosts = [tensor] if hosts is None else [*hosts, tensor]
@@ -232,13 +243,11 @@ class Tracker(TorchDispatchMode):
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors with a storage among the arguments, those in lists included."""
+    """The tensors among the arguments, those in lists included."""
     found = []
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):
             found += [item for item in value if isinstance(item, torch.Tensor)]
-    if any(tensor.layout is not torch.strided for tensor in found):
-        return [tensor for tensor in found if torch._C._has_storage(tensor)]
     return found
