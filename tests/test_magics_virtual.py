@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from IPython.utils.capture import capture_output
 
+from gpumem_magic.sources import device_names
+
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
 
@@ -118,3 +120,17 @@ def test_changing_the_card_tells_where_the_tensors_are(run, shell):
     assert "host memory" in shown.stderr
     _, shown = run("%%gpumem --device 24GiB\ny = torch.ones(9, device='cuda')")
     assert last(shell).device.total == 24 << 30
+
+
+def test_the_virtual_card_is_no_device_of_this_machine(run, shell):
+    if torch.cuda._device_count_nvml() > 0:
+        pytest.skip("this machine has a real one")
+    # GIVEN a tensor on the virtual card
+    run("x = torch.ones(1 << 20, device='cuda')")
+    # WHEN a real device is asked for, which would otherwise take its place
+    assert not run("%%gpumem --device cuda:0\nran = True")[0].success
+    assert not run("%gpumem --device cuda")[0].success
+    # THEN nothing has run, the tensor is where it was, and no name of a real device is offered
+    assert "ran" not in shell.user_ns
+    assert run("x.is_cuda")[0].result
+    assert not [name for name in device_names() if name.startswith("cuda")]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any, Protocol
 
 from gpumem_magic.events import Cell, Device, Recording
@@ -111,8 +112,14 @@ def cuda_devices() -> int:
     """How many real CUDA or ROCm devices there are, also while a virtual one is on."""
     import torch
 
-    count = getattr(torch._C, "_cuda_getDeviceCount", None)  # absent from CPU builds
-    return count() if count else 0
+    if not torch.backends.cuda.is_built():
+        return 0
+    count = torch._C._cuda_getDeviceCount
+    if isinstance(count, BuiltinFunctionType):
+        return int(count())
+    # The virtual device answers in its place. The driver's library tells, -1 where there is none.
+    ask = torch.cuda._device_count_amdsmi if torch.version.hip else torch.cuda._device_count_nvml
+    return max(0, ask())
 
 
 def other_accelerator() -> str | None:
