@@ -131,7 +131,7 @@ def test_the_device_can_be_chosen_and_the_old_one_is_closed(loaded, source):
 
 
 def test_the_device_stays_while_a_cell_is_measured(loaded, source):
-    result, _ = run(loaded, "%%gpumem\n%gpumem --device T4")
+    result, _ = run(loaded, "%%gpumem\n%gpumem --device L4")
     assert isinstance(result.error_in_exec, UsageError)
     assert source.calls == ["enter", "start", "stop", "leave"]
     assert loaded.magics_manager.registry["GpuMemMagics"].settings.device == "auto"

@@ -134,3 +134,17 @@ def test_the_virtual_card_is_no_device_of_this_machine(run, shell):
     assert "ran" not in shell.user_ns
     assert run("x.is_cuda")[0].result
     assert not [name for name in device_names() if name.startswith("cuda")]
+
+
+def test_another_name_of_the_same_card_leaves_its_tensors_there(run, shell):
+    # GIVEN a tensor on the T4 that stands in
+    run("%gpumem --device auto")
+    run("x = torch.ones(1 << 20, device='cuda')")
+    # WHEN that card is asked for by name, then another one
+    result, shown = run("%%gpumem --device t4\nx.is_cuda")
+    # THEN the tensor stays for the one, and moves for the other, which is said
+    assert result.result
+    assert "host memory" not in shown.stderr
+    result, shown = run("%%gpumem --device A100-40GB\nx.is_cuda")
+    assert not result.result
+    assert "host memory" in shown.stderr

@@ -17,7 +17,14 @@ from gpumem_magic.magics.progress import Progress
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.measure import finish
 from gpumem_magic.report import Report
-from gpumem_magic.sources import ACTIVE, Active, Source, choose_source, other_accelerator
+from gpumem_magic.sources import (
+    ACTIVE,
+    Active,
+    Source,
+    choose_source,
+    other_accelerator,
+    resolve_device,
+)
 from gpumem_magic.sources.callsite import CellFiles
 from gpumem_magic.sources.namespaces import names_of
 
@@ -46,7 +53,13 @@ class Monitor:
         self.settings.on_device(self.choose)
 
     def choose(self, name: str) -> None:
-        """Go over to another device. Raises UsageError while code is being measured."""
+        """Go over to another device. Raises UsageError while code is being measured.
+
+        Another name of the same device changes nothing: what is on a virtual card stays there.
+        """
+        if resolve_device(name) == resolve_device(self._name):
+            self._name = name
+            return
         if self.measuring:
             raise UsageError("%gpumem: change the device in a cell that is not being measured")
         inside, before = self._inside, self._name

@@ -66,17 +66,31 @@ def choose_source(name: str = "auto") -> Source | None:
     another accelerator (MPS, XPU) is, as code there would silently move from it. off: None.
     Raises ValueError for a wrong name, ModuleNotFoundError without torch.
     """
-    check_device(name)
-    if name == "off" or (name == "auto" and other_accelerator()):
+    name = resolve_device(name)
+    if name == "off":
         return None
-    if _is_cuda(name) or (name == "auto" and cuda_devices()):
+    if _is_cuda(name):
         from gpumem_magic.sources.cuda import CudaSource
 
         return CudaSource(int(name[5:]) if ":" in name else None)
     from gpumem_magic.sources.virtual.catalog import lookup
     from gpumem_magic.sources.virtual.source import VirtualSource
 
-    return VirtualSource(lookup(DEFAULT_MODEL if name == "auto" else name))
+    return VirtualSource(lookup(name))
+
+
+def resolve_device(name: str) -> str:
+    """What `name` comes to here: auto as another name, a card by its own key. Raises as above."""
+    check_device(name)
+    if name == "auto":
+        if other_accelerator():
+            return "off"
+        return "cuda" if cuda_devices() else DEFAULT_MODEL
+    if name == "off" or _is_cuda(name):
+        return name
+    from gpumem_magic.sources.virtual.catalog import lookup
+
+    return lookup(name).key
 
 
 def check_device(name: str) -> None:
