@@ -242,3 +242,10 @@ def test_without_torch_it_loads_and_says_so(shell, monkeypatch):
     result, shown = run(shell, "%%gpumem\n5")
     assert result.result == 5
     assert "install torch" in shown.stderr
+
+
+def test_a_loaded_report_is_counted(loaded, tmp_path):
+    run(loaded, "%%gpumem -q\n1")
+    gpumem(loaded, f"--save {tmp_path}/r.json")
+    _, text = gpumem(loaded, f"--load {tmp_path}/r.json")
+    assert text.startswith("loaded 1 report from")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 
 import pytest
@@ -229,7 +230,9 @@ def test_a_wrong_option_is_named_and_nothing_runs(run, shell, source, line, name
 
 
 def test_help_documents_every_option(run, shell):
-    text = shell.find_cell_magic("gpumem").__doc__
+    text = inspect.getdoc(shell.find_cell_magic("gpumem"))
+    assert "\n%%gpumem [options]" in text
+    assert "\n  --name NAME" in text  # below the forms, indented
     for flag in ("--name", "--device", "--quiet", "-o", "--save", "--no-plot", "--compare"):
         assert flag in text
     result, _ = run("%%gpumem?")

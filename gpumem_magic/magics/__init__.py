@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -52,7 +53,7 @@ class GpuMemMagics(Magics):
         return None
 
 
-GpuMemMagics.gpumem.__doc__ = f"{GpuMemMagics.gpumem.__doc__}\n{describe()}"
+GpuMemMagics.gpumem.__doc__ = f"{cleandoc(GpuMemMagics.gpumem.__doc__ or '')}\n\n{describe()}"
 
 
 def load(shell: InteractiveShell) -> None:

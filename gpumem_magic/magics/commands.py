@@ -24,12 +24,11 @@ def act(monitor: Monitor, action: Action) -> None:
 def status(monitor: Monitor) -> str:
     """One screen: the device, its memory now, what is measured, and what to type next."""
     every = "every cell" if monitor.settings.every_cell else "cells marked with %%gpumem"
-    cells = len(monitor.history)
     return "\n".join(
         [
             *_device_lines(monitor),
             f"measures    {every}",
-            f"history     {cells} {'report' if cells == 1 else 'reports'}",
+            f"history     {_reports(len(monitor.history))}",
             "",
             "%%gpumem             on top of a cell: where its memory goes, line by line",
             "%gpumem STATEMENT    the same for one statement",
@@ -53,6 +52,10 @@ def _device_lines(monitor: Monitor) -> list[str]:
         f"reserved    {format_bytes(level.reserved)}",
         f"free        {format_bytes(free)}",
     ]
+
+
+def _reports(number: int) -> str:
+    return "1 report" if number == 1 else f"{number} reports"
 
 
 def _on(monitor: Monitor) -> None:
@@ -91,7 +94,7 @@ def _save(monitor: Monitor, path: str) -> None:
 def _load(monitor: Monitor, path: str) -> None:
     before = len(monitor.history)
     monitor.history.load(Path(path).expanduser())
-    tell(f"loaded {len(monitor.history) - before} reports from {path}")
+    tell(f"loaded {_reports(len(monitor.history) - before)} from {path}")
 
 
 def _reset(monitor: Monitor) -> None:
