@@ -73,6 +73,8 @@ class VirtualGPU:
                 torch.autograd, "_engine_run_backward", self._threads.with_facade(run_backward)
             )
             self._threads.install(self._patches)
+            # no cuDNN here: recurrent layers would hand their weights to it
+            self._patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
             self._replace_compile()
             self._autocast.install(self._patches)
             self._kernels.install()
