@@ -1,8 +1,9 @@
-"""Tells when autograd would add two gradients in place: under a dispatch mode it never does."""
+"""Tells when torch's own code would add in place: under a dispatch mode it never does."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,25 +16,34 @@ _Holds = tuple[int, int, int]
 
 
 class Accumulation:
-    """Autograd reuses the first of two gradients when it alone holds it (can_accumulate_inplace in
-    torch/csrc/autograd/input_buffer.cpp), but not where a dispatch mode watches.
+    """Two sums that torch makes in place where nobody else holds the first summand, but not where a
+    dispatch mode watches: that of two gradients (can_accumulate_inplace in
+    torch/csrc/autograd/input_buffer.cpp), and the bias of a linear layer whose input is not
+    contiguous (linear in native/Linear.cpp).
 
-    How many holds a tensor has when autograd alone has it, and the tracker looks at it, depends on
-    the versions of Python and torch; it is measured once.
+    How many holds a tensor has when torch's code alone has it, and the tracker looks at it, depends
+    on the versions of Python and torch; it is measured once.
     """
 
     def __init__(self) -> None:
-        self._alone = _measure()
+        self._gradient = _measure(_add_gradients)
+        self._product = _measure(_add_bias)
 
     def is_in_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether `aten.add(*args)` is autograd's own sum of two gradients, to be made in place."""
-        if torch._C._current_graph_task_id() == -1 or kwargs or torch.is_grad_enabled():
+        """Whether `aten.add(*args)` is such a sum, to be made in place."""
+        if kwargs or not isinstance(args[1], torch.Tensor):
             return False
-        if not isinstance(args[1], torch.Tensor):
+        first, second = args
+        if first.dtype is not second.dtype:
             return False
-        if args[0].shape != args[1].shape or args[0].dtype is not args[1].dtype:
+        if torch._C._current_graph_task_id() == -1:
+            alone, same = self._product, first.shape[-1:] == second.shape
+        elif torch.is_grad_enabled():
             return False
-        return all(has <= alone for has, alone in zip(_holds(args), self._alone, strict=True))
+        else:
+            alone, same = self._gradient, first.shape == second.shape
+        del first  # one hold less
+        return same and all(has <= most for has, most in zip(_holds(args), alone, strict=True))
 
 
 def _holds(args: tuple[Any, ...]) -> _Holds:
@@ -72,12 +82,23 @@ class _Witness(TorchDispatchMode):
         self.seen.append(_holds(args))
 
 
-def _measure() -> _Holds:
+def _measure(add: Callable[[_Witness], None]) -> _Holds:
     witness = _Witness()
     with torch.enable_grad():
-        scaled = torch.ones(2, requires_grad=True) * 1.0
-        parts = torch.cat([scaled.exp(), scaled.sin()]).sum()
-        del scaled
+        add(witness)
+    return witness.seen[-1] if witness.seen else (0, 0, 0)
+
+
+def _add_gradients(witness: _Witness) -> None:
+    scaled = torch.ones(2, requires_grad=True) * 1.0
+    parts = torch.cat([scaled.exp(), scaled.sin()]).sum()
+    del scaled
     with witness:
         parts.backward()
-    return witness.seen[-1] if witness.seen else (0, 0, 0)
+
+
+def _add_bias(witness: _Witness) -> None:
+    weight, bias = torch.ones(2, 2, requires_grad=True), torch.ones(2, requires_grad=True)
+    inputs = torch.ones(2, 3, 2).transpose(0, 1)
+    with witness:
+        torch.nn.functional.linear(inputs, weight, bias)
