@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from IPython.utils.capture import capture_output
 
@@ -148,3 +150,12 @@ def test_another_name_of_the_same_card_leaves_its_tensors_there(run, shell):
     result, shown = run("%%gpumem --device A100-40GB\nx.is_cuda")
     assert not result.result
     assert "host memory" in shown.stderr
+
+
+def test_a_list_that_grows_in_a_loop_is_one_row_with_all_of_it(run, shell):
+    run(
+        "%%gpumem\nkept = []\nfor i in range(300):\n"
+        "    kept.append(torch.ones(1 << 10, device='cuda'))"
+    )
+    text = last(shell).text()
+    assert re.search(r"1\.17 MiB +kept\[0\.\.299\] +300 x float32\[1024\]", text)

@@ -17,6 +17,7 @@ from gpumem_magic.units import format_bytes, format_change
 _LINES = 15  # shown at once; the others open on demand
 _FOLDED = 60  # more would weigh on the notebook's file; JSON has all
 _BLOCKS = 12
+_MORE_BLOCKS = 100
 _CODE = (
     "padding:0;background:transparent;font-size:0.95em;"
     "font-family:ui-monospace, Menlo, Consolas, monospace"
@@ -247,8 +248,10 @@ def _largest(report: Report) -> Markup:
     inner = table("Largest at the peak", _BLOCK_HEAD, [_block(group) for group in shown])
     if not hidden:
         return inner
-    more = element("summary", f"{len(hidden)} smaller")
-    rest = table("Others at the peak", _BLOCK_HEAD, [_block(group) for group in hidden])
+    cut = f"; after {_MORE_BLOCKS} of them: see report.blocks" if len(hidden) > _MORE_BLOCKS else ""
+    more = element("summary", f"{len(hidden)} smaller{cut}")
+    others = [_block(group) for group in hidden[:_MORE_BLOCKS]]
+    rest = table("Others at the peak", _BLOCK_HEAD, others)
     return join(inner, element("details", more, rest))
 
 

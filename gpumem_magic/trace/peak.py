@@ -14,7 +14,7 @@ from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.owners import CATEGORIES, Owners
 
-_BLOCKS_SHOWN = 50
+_BLOCKS_KEPT = 1000  # a list that grows in a loop is seen whole, and saved in some 100 KB
 
 
 def find_peak(recording: Recording, levels: Levels) -> Level:
@@ -55,7 +55,7 @@ def find_blocks(
 ) -> tuple[Block, ...]:
     """The largest blocks alive right after `event`; the older first among equals."""
     alive = lives.alive(event)
-    largest = alive[np.argsort(-lives.size[alive], kind="stable")][:_BLOCKS_SHOWN]
+    largest = alive[np.argsort(-lives.size[alive], kind="stable")][:_BLOCKS_KEPT]
     return tuple(
         _block(int(block), recording.labels, lives, owners, kind, attribution) for block in largest
     )

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gpumem_magic.events import Category
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.html import report_html
 from gpumem_magic.renderers.page import page
-from gpumem_magic.trace.findings import Line
+from gpumem_magic.trace.findings import Block, Line
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -102,6 +103,16 @@ def test_every_line_is_there_the_small_ones_folded(reports):
     assert "line_25()" in folded
     assert "line_26()" not in folded
     assert "25 more lines that moved less" in text
+
+
+def test_many_blocks_are_cut_where_it_is_said(reports):
+    names = [f"{a}{b}" for a in "abcdefghijklmno" for b in "abcdefghij"]
+    blocks = tuple(Block(name, 9000, None, None, Category.INPUT, 1) for name in names)
+    text = report_html(replace(reports["story"](), blocks=blocks), plot=False)
+    assert "138 smaller; after 100 of them: see report.blocks" in text
+    assert f">{names[111]}<" in text
+    assert f">{names[112]}<" not in text
+    assert "after 100" not in report_html(replace(reports["story"](), blocks=blocks[:112]))
 
 
 def test_the_figure_is_an_image_with_words_for_those_who_do_not_see_it(story):
