@@ -10,7 +10,7 @@ from torch import overrides
 
 from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.patches import Patches
-from gpumem_magic.sources.virtual.tracker import Tracker
+from gpumem_magic.sources.virtual.tracker import BACKWARD, Tracker
 
 
 class Here(threading.local):
@@ -61,17 +61,21 @@ class Threads:
 
         return tracked
 
-    def with_facade(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with the thread's façade on: hooks and recomputed forward passes need it, but
+    def with_facade(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """`backward` with the thread's façade on: hooks and recomputed forward passes need it, but
         torch reaches it from inside the handler of a mode, where that mode is off."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            facade = self._here.facade
+            facade, tracker = self._here.facade, self._here.tracker
             if facade is None or not facade.is_entered:
-                return function(*args, **kwargs)
-            if facade in overrides._get_current_function_mode_stack():
-                return function(*args, **kwargs)
-            with facade:
-                return function(*args, **kwargs)
+                return backward(*args, **kwargs)
+            outer, tracker.function = tracker.function, BACKWARD
+            try:
+                if facade in overrides._get_current_function_mode_stack():
+                    return backward(*args, **kwargs)
+                with facade:
+                    return backward(*args, **kwargs)
+            finally:
+                tracker.function = outer
 
         return run

@@ -22,6 +22,10 @@ _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enab
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
+def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
+    """Stands for the function that is running while autograd calls operators and user code."""
+
+
 class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
@@ -80,14 +84,14 @@ class Tracker(TorchDispatchMode):
     def function_called(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """User code has called `function`; returns the one that it was called in, if any."""
         outer, self.function = self.function, function
-        if outer is None and self._made_inside:  # by TorchScript, outside of any Python function
+        if self._made_inside and (outer is None or outer is BACKWARD):  # TorchScript, or autograd
             self._made_inside.clear()
         return outer
 
     def function_returned(self, outer: Callable[..., Any] | None) -> None:
         """User code's call has returned to `outer`, the function that it was made in, if any."""
         self.function = outer
-        if outer is None and self._made_inside:
+        if self._made_inside and (outer is None or outer is BACKWARD):
             self._made_inside.clear()
 
     def __torch_dispatch__(
