@@ -101,7 +101,7 @@ def loaded(kernel):
         "from torch.overrides import _get_current_function_mode_stack as functions\n"
         "print(modes(), functions(), [t.name for t in threading.enumerate() if 'gpumem' in t.name])"
     )
-    assert left.texts("stream") == ["[] [] []\n"]
+    assert "".join(left.texts("stream")) == "[] [] []\n"
 
 
 def test_the_report_stands_below_the_cells_own_output(loaded):
