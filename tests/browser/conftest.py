@@ -23,9 +23,12 @@ QUIET = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium, started once; a skip with the reason where it cannot be had."""
+    """Chromium; a skip with the reason where it cannot be had.
+
+    No longer than a module: playwright's event loop runs in this thread until the end.
+    """
     sync_api = pytest.importorskip("playwright.sync_api")
     pytest.importorskip("jupyterlab")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
