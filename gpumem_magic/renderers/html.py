@@ -167,7 +167,7 @@ def _figure(report: Report) -> Markup:
 
 def _by_line(report: Report) -> Markup:
     if not report.lines:
-        return _small("No line of the cell allocated or freed memory on this device.")
+        return _small(wording.no_lines(report))
     ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
     largest, others = ranked[:_LINES], ranked[_LINES:]
     many = table("By line", _HEAD, _lines(report, largest))

@@ -100,7 +100,7 @@ def _reconciliation(report: Report) -> list[str]:
 
 def _by_line(report: Report) -> list[str]:
     if not report.lines:
-        return ["No line of the cell allocated or freed memory on this device."]
+        return wrap(wording.no_lines(report), "  ")
     largest = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))[:_LINES]
     rows = [_columns("By line", ("allocated", "freed", "net", "peak", "share"), "runs  net each")]
     for line in report.lines:

@@ -235,3 +235,10 @@ def held_at_failure(report: Report, oom: OutOfMemory) -> tuple[str, Mapping[Cate
     if oom.held:
         return "allocated at that moment", oom.held
     return "allocated at the peak", report.at_peak
+
+
+def no_lines(report: Report) -> str:
+    """Why the table by line is empty."""
+    if "lines" in report.unknown:
+        return f"By line: unknown, because {report.unknown['lines']}."
+    return "No line of the cell allocated or freed memory on this device."

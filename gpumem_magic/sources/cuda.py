@@ -177,7 +177,7 @@ class CudaSource:
     def _assemble(self, ended: _Ended, device: int) -> Recording:
         before = ended.before.counters.get(device, NOTHING)
         after = ended.after.counters[device]
-        capture = ended.captures.get(device, _missing(before, after))
+        capture = ended.captures.get(device) or _missing(before, after)
         rules = parse_rules(capture.settings)
         trace = () if capture.dropped else capture.trace
         columns = build_columns(trace, capture.segments, rules, ended.started, ended.seconds)
@@ -208,7 +208,7 @@ class CudaSource:
             failure=find_failure(message or "", columns, rules) if failed else None,
             retries=_grown(before.retries, after.retries),
             error=None if ended.error is None else one_line(ended.error),
-            complete=not capture.dropped,
+            complete=capture.dropped == 0,
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, before, after),
         )
@@ -237,7 +237,7 @@ class CudaSource:
                 "cell, so lines and categories are missing; the totals are PyTorch's counters"
                 f"{_own_peak(before, after)}."
             )
-        elif columns.misses or columns.allocated != after.allocated:
+        elif capture.dropped == 0 and (columns.misses or columns.allocated != after.allocated):
             notes.append(
                 "Some blocks could not be followed to their exact size; the totals are PyTorch's "
                 "counters, the lines may differ from them."
@@ -249,8 +249,13 @@ class CudaSource:
 
 
 def _missing(before: Counters, after: Counters) -> Capture:
-    """Nothing was recorded: as many events were lost as the counters tell."""
-    return Capture((), (), {}, max(0, after.changes - before.changes))
+    """Nothing was recorded: as many events were lost as the counters tell, if these tell of any."""
+    lost = max(0, after.changes - before.changes)
+    uncounted = not lost and (after.allocated, after.reserved) != (
+        before.allocated,
+        before.reserved,
+    )
+    return Capture((), (), {}, None if uncounted else lost)
 
 
 def _moved(span: Span, rows: list[int]) -> Span:

@@ -23,12 +23,13 @@ RESET = (
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What the history of one device held. dropped: allocations and frees that it lost."""
+    """What the history of one device held. dropped: allocations and frees that it lost;
+    None: nobody counted them."""
 
     trace: Sequence[Entry]
     segments: tuple[Segment, ...]
     settings: Mapping[str, Any]
-    dropped: int
+    dropped: int | None
 
 
 class HistoryRecorder:
@@ -106,6 +107,7 @@ class HistoryRecorder:
                 self._enable()
             self._watch_user()
         except (RuntimeError, TypeError, AttributeError) as error:
+            self._traces.clear()
             self._note_failure("keeps no history here", error)
 
     def _look_at_start(self) -> None:

@@ -15,8 +15,10 @@ _BUILT_FROM_EVENTS = ("lines", "blocks", "at_peak", "at_end", "timeline")
 
 def name_losses(recording: Recording) -> Mapping[str, str]:
     """All that is unknown where events are missing."""
-    lost = "some" if recording.dropped is None else f"{recording.dropped:,}"
-    reason = f"{lost} events were lost: the cell made more than the recording holds"
+    reason = "PyTorch recorded none of the cell's events"
+    if recording.dropped:
+        lost = f"{recording.dropped:,} events were lost"
+        reason = f"{lost}: the cell made more than the recording holds"
     return dict.fromkeys((*_NEED_EVENTS, *_BUILT_FROM_EVENTS), reason)
 
 

@@ -79,3 +79,9 @@ def test_parts_sum_to_what_the_device_shows(story):
     assert sum(part.size for part in parts) == story.after.device_used
     used = replace(story.after, device_used=story.after.device_used + GIB)
     assert sum(p.size for p in wording.device_parts(replace(story, after=used))) == used.device_used
+
+
+def test_an_empty_table_of_lines_says_whether_nothing_happened_or_nothing_is_known(story):
+    assert "allocated or freed" in wording.no_lines(replace(story, lines=()))
+    unknown = replace(story, lines=(), unknown={"lines": "nobody looked"})
+    assert wording.no_lines(unknown) == "By line: unknown, because nobody looked."

@@ -251,6 +251,23 @@ def test_an_allocator_without_history_leaves_the_counters(allocator, monkeypatch
     assert "cudaMallocAsync does not yet support recordHistory" in recording.notes[0]
 
 
+def test_where_nobody_counts_events_their_number_is_not_known(allocator, monkeypatch):
+    # GIVEN an allocator that keeps no history and counts bytes only, as cudaMallocAsync does
+    def refuse(*args, **kwargs):
+        raise RuntimeError("cudaMallocAsync does not yet support recordHistory")
+
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", refuse)
+
+    def run():
+        allocator.alloc(0, MIB)
+        allocator.changes[0] = 0
+
+    (recording,) = measured(run)
+    # THEN that nothing was recorded does not mean that nothing happened
+    assert (recording.complete, recording.dropped) == (False, None)
+    assert recording.after.allocated == MIB
+
+
 def test_an_allocator_that_shows_nothing_leaves_the_counters(allocator, monkeypatch):
     def refuse():
         raise RuntimeError("this allocator does not support snapshot")

@@ -112,3 +112,9 @@ def test_a_cell_without_events(script):
     assert trace.peak.allocated == 512
     assert trace.lines == ()
     assert len(trace.timeline.time) == 1
+
+
+def test_a_recording_without_events_says_that_there_were_none(script):
+    trace = build_trace(script().recording(complete=False, dropped=None))
+    assert trace.peak.allocated is None
+    assert trace.unknown["lines"] == "PyTorch recorded none of the cell's events"
