@@ -107,7 +107,6 @@ class HistoryRecorder:
                 self._enable()
             self._watch_user()
         except (RuntimeError, TypeError, AttributeError) as error:
-            self._traces.clear()
             self._note_failure("keeps no history here", error)
 
     def _look_at_start(self) -> None:

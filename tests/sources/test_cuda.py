@@ -252,11 +252,11 @@ def test_an_allocator_without_history_leaves_the_counters(allocator, monkeypatch
 
 
 def test_where_nobody_counts_events_their_number_is_not_known(allocator, monkeypatch):
-    # GIVEN an allocator that keeps no history and counts bytes only, as cudaMallocAsync does
-    def refuse(*args, **kwargs):
-        raise RuntimeError("cudaMallocAsync does not yet support recordHistory")
+    # GIVEN an allocator that shows nothing and counts bytes only, as cudaMallocAsync does
+    def refuse():
+        raise RuntimeError("this allocator does not support snapshot")
 
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", refuse)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", refuse)
 
     def run():
         allocator.alloc(0, MIB)
