@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -56,6 +56,15 @@ class AcceleratorApi:
 
     def _accelerator_emptyCache(self) -> None:  # noqa: N802
         self._cuda._cuda_emptyCache()
+
+    def _accelerator_emptyHostCache(self) -> None:  # noqa: N802
+        """Pinned memory is not cached."""
+
+    def _accelerator_getDeviceCapability(self, index: int) -> NoReturn:  # noqa: N802
+        raise NotImplementedError(
+            "torch.accelerator.get_device_capability is not covered by the virtual GPU; "
+            "torch.cuda.get_device_capability is"
+        )
 
     def _accelerator_getDeviceStats(self, index: int) -> dict[str, Any]:  # noqa: N802
         return self._cuda._cuda_memoryStats(index)

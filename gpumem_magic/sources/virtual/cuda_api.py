@@ -18,6 +18,7 @@ from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.uncovered import absent, not_covered
 
 _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool caching_allocator_alloc "
@@ -110,6 +111,7 @@ class CudaApi:
         patches.set(
             cuda.graphs, "_cuda_isCurrentStreamCapturing", self._cuda_isCurrentStreamCapturing
         )
+        patches.set(torch._C, "__getattr__", absent)
         patches.set(torch._C, "_get_accelerator", lambda check=None: torch.device("cuda"))
         patches.set(torch._C, "_scatter", lambda tensor, *layout: (tensor.to("cuda"),))
         for name in ("_gather", "_broadcast", "_broadcast_coalesced", "_broadcast_out"):
@@ -277,15 +279,3 @@ class CudaApi:
 
     def _cuda_isCurrentStreamCapturing(self) -> bool:  # noqa: N802
         return False
-
-
-def not_covered(name: str, original: Any = None) -> Any:
-    """A stand-in for `name` that says so when it is called; still a class where `original` is one,
-    as libraries name these classes in annotations and `isinstance`."""
-
-    def call(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"{name} is not covered by the virtual GPU")
-
-    if isinstance(original, type):
-        return type(original.__name__, (original,), {"__new__": call, "__doc__": original.__doc__})
-    return call

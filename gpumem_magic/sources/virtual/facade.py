@@ -25,6 +25,7 @@ _NOT_DENSE = frozenset(
         torch.nested.as_nested_tensor,
     }
 )
+_RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
 
 
@@ -52,6 +53,8 @@ class Facade(TorchFunctionMode):
             return self._make_like(func, args, kwargs)
         if func is torch.device and args and isinstance(args[0], int):
             return torch.device("cuda", args[0])
+        if func in _RECURRENT and len(args) > 3:
+            self._check_recurrent(args)
         if "device" in kwargs or _device.CURRENT_DEVICE is not None:
             kwargs = self._placed(func, kwargs)
         if kwargs.get("pin_memory") is True and func in _device_constructors():
@@ -78,6 +81,22 @@ class Facade(TorchFunctionMode):
         if device is not None and torch.device(device) == HOST:
             return {**kwargs, "device": HOST_ASKED_FOR}
         return kwargs
+
+    def _check_recurrent(self, args: tuple[Any, ...]) -> None:
+        """Raise what check_attributes in native/RNN.cpp does for a mixture of devices.
+
+        args: input, hidden states, weights; of a packed sequence the batch sizes come second.
+        """
+        states, weights = args[2:4] if isinstance(args[3], (list, tuple)) else args[1:3]
+        states = states if isinstance(states, (list, tuple)) else [states]
+        device = args[0].device
+        for kind, tensors in (("hidden", states), ("parameter", weights)):
+            for tensor in tensors:
+                if tensor.device != device:
+                    raise RuntimeError(
+                        f"Input and {kind} tensors are not at the same device, found input tensor "
+                        f"at {device} and {kind} tensor at {tensor.device}"
+                    )
 
     def _make(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """`torch.tensor(data, device="cuda")` and its like: made on the host, then moved."""

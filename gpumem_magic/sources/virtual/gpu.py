@@ -13,7 +13,7 @@ from torch.utils import _python_dispatch
 from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
 from gpumem_magic.sources.virtual.amp import Autocast
 from gpumem_magic.sources.virtual.catalog import GPUModel
-from gpumem_magic.sources.virtual.cuda_api import CudaApi, not_covered
+from gpumem_magic.sources.virtual.cuda_api import CudaApi
 from gpumem_magic.sources.virtual.devices import DEVICE
 from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.kernels import Kernels
@@ -27,6 +27,7 @@ from gpumem_magic.sources.virtual.tensor_methods import TensorMethods
 from gpumem_magic.sources.virtual.tensor_types import TensorTypes
 from gpumem_magic.sources.virtual.threads import Here, Threads
 from gpumem_magic.sources.virtual.tracker import Tracker
+from gpumem_magic.sources.virtual.uncovered import not_covered
 
 
 class VirtualGPU:

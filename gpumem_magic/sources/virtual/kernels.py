@@ -55,6 +55,8 @@ class Kernels:
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
         native/Dropout.cpp)."""
+        if train and p == 1 and tensor.numel():
+            return tensor * tensor.new_zeros(())
         if not (train and 0 < p < 1 and tensor.numel()):
             decomposed: torch.Tensor = torch.ops.aten.dropout.default.decompose(tensor, p, train)
             return decomposed
@@ -73,6 +75,12 @@ class Kernels:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
+        if key not in self._storages or value not in self._storages:
+            raise RuntimeError(
+                "Expected query, key, and value to have the same device type, but got "
+                f"query.device: {query.device} key.device: {key.device} and value.device: "
+                f"{value.device} instead."
+            )
         attn_mask = additive_mask(attn_mask, query)
         choice = choose_attention(query, key, value, attn_mask, enable_gqa, self._capability)
         options = {"scale": scale, "enable_gqa": enable_gqa}

@@ -154,7 +154,10 @@ class Tracker(TorchDispatchMode):
         """Whether a device tensor is among the arguments. Raises as CUDA does for a mixture."""
         addresses = self.storages.addresses
         on_device, hosts = False, None
-        for tensor in _tensors(args, kwargs):
+        operands = _tensors(args, kwargs)
+        if traits.indexes:
+            operands = self._without_host_indices(operands, args[0], args[1])
+        for tensor in operands:
             try:
                 here = storage_id(tensor) in addresses
             except (NotImplementedError, RuntimeError):  # sparse and the like
@@ -171,6 +174,21 @@ class Tracker(TorchDispatchMode):
                         raise mixed_devices(traits, func, args, tensor)
                     self.storages.place(tensor)
         return on_device
+
+    def _without_host_indices(
+        self, operands: list[torch.Tensor], indexed: torch.Tensor, indices: Any
+    ) -> list[torch.Tensor]:
+        """Indices may be on the host; raises as torch does where they alone are on the device."""
+        given = [index for index in indices if index is not None]
+        if indexed not in self.storages and not self._made(indexed):
+            if any(index in self.storages for index in given):
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor "
+                    "(cpu)"
+                )
+            return operands
+        hosts = {id(index) for index in given if index not in self.storages}
+        return [tensor for tensor in operands if id(tensor) not in hosts]
 
     def _made(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor stands for one of the device: torch's own code made it, and could

@@ -10,12 +10,14 @@ import torch
 from gpumem_magic.sources.virtual.scratch import Scratch, ScratchMemory
 
 _HOST_OPERANDS_ALLOWED = frozenset(
-    "copy_ _to_copy set_ _pin_memory index index_put index_put_ _index_put_impl_ _ctc_loss "
-    "_ctc_loss_backward _cudnn_ctc_loss _pack_padded_sequence _pack_padded_sequence_backward "
-    "_pad_packed_sequence tensor_split lstm gru rnn_tanh rnn_relu mkldnn_rnn_layer "
-    "mkldnn_rnn_layer_backward".split()
+    "copy_ _to_copy set_ _pin_memory _ctc_loss _ctc_loss_backward _cudnn_ctc_loss "
+    "_pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence "
+    "tensor_split".split()
 )
-"""Operators that take host tensors beside device tensors on a GPU too: copies, indices, lengths."""
+"""Operators that take host tensors beside device tensors on a GPU too: copies, lengths."""
+
+_INDEXING = frozenset("index index_put index_put_ _index_put_impl_".split())
+"""Operators whose second argument, a list of indices, may be on the host."""
 
 _NO_KERNEL = frozenset({"_unsafe_view", "prim::layout", "prim::device"})
 """Operators that compute nothing, though their schema does not tell so."""
@@ -26,7 +28,17 @@ _TORCHS_OWN = frozenset(
 )
 """Namespaces of operators written in C++: all others may have kernels in Python."""
 
+
+def _without_slack(loss: torch.Tensor) -> torch.Tensor:
+    """The CPU's kernel leaves a reduced loss in memory for one value per element."""
+    if loss.dim() == 0:
+        loss.untyped_storage().resize_(loss.element_size())
+    return loss
+
+
 _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
+    "binary_cross_entropy": _without_slack,
+    "soft_margin_loss": _without_slack,
     "native_dropout": lambda results: results[::-1],
     "_pack_padded_sequence": lambda results: results[0],
 }
@@ -40,6 +52,7 @@ class Traits:
     __slots__ = (
         "accumulates",
         "copies",
+        "indexes",
         "is_composite",
         "is_custom",
         "is_random",
@@ -68,6 +81,7 @@ class Traits:
         self.accumulates = func is torch.ops.aten.add.Tensor
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
         self.copies = name == "copy_"
+        self.indexes = name in _INDEXING
         self.on_device = _RESULTS_ON_DEVICE.get(name)
         self.may_mix = name in _HOST_OPERANDS_ALLOWED
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)
