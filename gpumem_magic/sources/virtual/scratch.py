@@ -3,6 +3,7 @@ once."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -21,8 +22,20 @@ _REDUCTIONS = frozenset(
     "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
     "std var std_mean var_mean".split()
 )
+_ORDERS = frozenset("amax amin max min".split())
+"""They keep values as they are; other reductions combine them in float32 at least."""
+
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
-_LOSSES = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"})
+_LOSSES = {
+    "mse_loss": 1,
+    "smooth_l1_loss": 1,
+    "huber_loss": 1,
+    "soft_margin_loss": 1,
+    "binary_cross_entropy": 1,
+    "binary_cross_entropy_with_logits": 2,
+}
+"""Tensors as large as the input that these losses write before they are reduced (native/Loss.cpp,
+native/cuda/Loss.cu)."""
 
 CUBLAS_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 """Bytes: ":4096:2:16:8", the default of at::cuda::getChosenWorkspaceSize below capability 9.0."""
@@ -72,10 +85,11 @@ class ScratchMemory:
         if operator in _CUBLAS:
             return lambda args, kwargs: self._hold("cuBLAS workspace", self._cublas_size)
         if operator in _REDUCTIONS:
-            welford = operator in _WELFORD
-            return lambda args, kwargs: self._reduce(args[0], _dims(args, kwargs), welford)
+            return functools.partial(self._reduction, operator)
         if operator in _LOSSES:
-            return self._loss
+            return functools.partial(self._loss, _LOSSES[operator])
+        if operator == "sort":
+            return lambda args, kwargs: self._take(args[0].numel() * 8)
         if operator == "convolution_backward":
             return self._convolution_backward
         return None
@@ -109,8 +123,14 @@ class ScratchMemory:
         ):  # isInputCompliesAddmmCudaLt in native/cuda/Blas.cpp
             self._hold("cuBLASLt workspace", self._cublaslt_size)
 
-    def _reduce(self, tensor: torch.Tensor, dims: Any, welford: bool) -> None:
-        accumulator = 1 if tensor.dtype is torch.bool else max(4, tensor.dtype.itemsize)
+    def _reduction(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._reduce(args[0], _dims(args, kwargs), operator)
+
+    def _reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
+        welford = operator in _WELFORD
+        accumulator = tensor.dtype.itemsize
+        if operator not in _ORDERS and tensor.dtype is not torch.bool:
+            accumulator = max(4, accumulator)
         self._take(
             *reduction_buffers(
                 tensor.shape,
@@ -126,14 +146,14 @@ class ScratchMemory:
     def _convolution_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The bias's gradient is a sum of its own."""
         if args[-1][2]:
-            self._reduce(args[0], [0, *range(2, args[0].dim())], welford=False)
+            self._reduce(args[0], [0, *range(2, args[0].dim())], "sum")
 
-    def _loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """These losses write one value per element first and reduce that."""
+    def _loss(self, tensors: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """One value per element first, which then is reduced."""
         names = [a for a in args[2:] if isinstance(a, int)]
-        reduction = names[0] if names else kwargs.get("reduction", 1)
+        reduction = names[-1] if names else kwargs.get("reduction", 1)
         if reduction:
-            self._take(args[0].numel() * args[0].dtype.itemsize)
+            self._take(*[args[0].numel() * args[0].dtype.itemsize] * tensors)
 
 
 def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:

@@ -1,0 +1,64 @@
+"""Sums that torch makes in place stay in place under the tracker."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+
+def test_the_second_of_two_gradients_is_added_to_the_first(blocks):
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    y = x * 1.0
+    loss = (y.exp() + y.sin()).sum()
+    del y
+    blocks()
+    loss.backward()
+    # exp's gradient, the cosine, sine's gradient, that of x by way of the product: none for the sum
+    assert blocks().count(4000) == 4
+    assert torch.allclose(x.grad, x.exp() + x.cos())
+
+
+def test_a_gradient_that_is_held_elsewhere_is_left_alone(gpu):
+    seen = []
+    x = torch.ones(8, device="cuda", requires_grad=True)
+    y = x * 1.0
+    y.exp().register_hook(seen.append)
+    a, b = y.exp(), y.sin()
+    a.register_hook(seen.append)
+    (a + b).sum().backward()
+    assert all(torch.equal(gradient, torch.ones(8, device="cuda")) for gradient in seen)
+    assert torch.allclose(x.grad, x.exp() + x.cos())
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_the_bias_of_a_layer_is_added_in_place(blocks, mode):
+    layer = nn.Linear(32, 64).cuda()
+    x = torch.randn(4, 8, 32, device="cuda").transpose(0, 1)
+    layer(x)
+    blocks()
+    with mode():
+        y = layer(x)
+    assert blocks().count(4 * 8 * 64 * 4) == 1
+    expected = x.reshape(-1, 32) @ layer.weight.t() + layer.bias
+    assert torch.allclose(y.reshape(-1, 64), expected, atol=1e-6)
+
+
+def test_sums_that_user_code_writes_are_new_tensors(gpu):
+    x, weight, bias = (torch.ones(*shape, device="cuda") for shape in ((4, 3), (3, 2), (2,)))
+    product = x @ weight
+    total = product + bias
+    assert (product.tolist(), total.tolist()) == ([[3, 3]] * 4, [[4, 4]] * 4)
+    assert ((x @ weight) + bias).tolist() == [[4, 4]] * 4
+    assert torch.add(x @ weight, bias, alpha=2).tolist() == [[5, 5]] * 4
+
+
+def test_gradients_of_layers_with_strided_inputs_are_right(gpu):
+    layer = nn.Linear(3, 2).cuda()
+    x = torch.randn(4, 5, 3, device="cuda").transpose(0, 1)
+    layer(x).square().sum().backward()
+    found = layer.weight.grad.clone(), layer.bias.grad.clone()
+    layer.zero_grad()
+    (x.reshape(-1, 3) @ layer.weight.t() + layer.bias).square().sum().backward()
+    assert torch.allclose(found[0], layer.weight.grad, atol=1e-4)
+    assert torch.allclose(found[1], layer.bias.grad, atol=1e-4)

@@ -1,0 +1,131 @@
+"""Operators that are others on CUDA, whoever calls them; those of the host stay what they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def test_dropout_keeps_a_mask_of_one_byte_an_element(blocks):
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    blocks()
+    y = functional.dropout(x, 0.25)
+    assert blocks() == [1000, 4000]  # CUDA asks for the mask first
+    assert set(y.tolist()) == {0.0, torch.tensor(4 / 3).item()}
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+@pytest.mark.parametrize(
+    "options", [{"p": 0.0}, {"training": False}, {"p": 1.0}], ids=["p=0", "eval", "p=1"]
+)
+def test_dropout_that_needs_no_mask(blocks, options):
+    x = torch.ones(1000, device="cuda")
+    blocks()
+    y = functional.dropout(x, **options)
+    assert 1000 not in blocks()
+    assert y.sum().item() == (0 if options.get("p") == 1.0 else 1000)
+
+
+def test_every_caller_of_dropout_is_seen(blocks):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.5, batch_first=True).cuda()
+    x = torch.ones(4, 5, 16, device="cuda")
+    blocks()
+    layer(x)
+    masks = [size for size in blocks() if size in (4 * 5 * 16, 4 * 5 * 32)]
+    assert sorted(masks) == [320, 320, 640]
+
+
+def tensors(*shape, dtype=torch.float32):
+    return [torch.randn(*shape).to("cuda", dtype).requires_grad_() for _ in range(3)]
+
+
+def plain(q, k, v, mask=None, scale=None):
+    """Attention by its formula, in float64 on the host."""
+    q, k, v = (t.detach().cpu().double() for t in (q, k, v))
+    scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    if mask is not None:
+        mask = mask.detach().cpu()
+        is_bool = mask.dtype is torch.bool
+        scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask
+    return scores.softmax(-1).nan_to_num() @ v
+
+
+MASKS = {
+    "none": None,
+    "boolean": torch.ones(6, 6, dtype=torch.bool).tril(),
+    "boolean, 4 dimensions": torch.arange(6) < torch.tensor([4, 6]).view(2, 1, 1, 1),
+    "rows without any": torch.tensor([True, True, False, True, True, True])[:, None].expand(6, 6),
+    "float": torch.linspace(-1, 1, 36).reshape(6, 6),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("backend", [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+def test_values_of_attention_are_those_of_the_formula(gpu, mask, backend):
+    q, k, v = tensors(2, 4, 6, 8)
+    with sdpa_kernel(backend):
+        out = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=None if mask is None else mask.cuda()
+        )
+    assert torch.allclose(out.cpu().double(), plain(q, k, v, mask), atol=1e-5)
+
+
+def test_gradients_of_attention_are_those_of_the_host(gpu):
+    mask = torch.randn(2, 1, 6, 6)
+    results = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        inputs = [torch.randn(2, 4, 6, 8).to(device).requires_grad_() for _ in range(3)]
+        inputs.append(mask.clone().to(device).requires_grad_())
+        out = functional.scaled_dot_product_attention(*inputs)
+        out.square().sum().backward()
+        results.append([out, *(tensor.grad for tensor in inputs)])
+    for host, device in zip(*results, strict=True):
+        assert torch.allclose(host, device.cpu(), atol=1e-5)
+
+
+def test_fused_attention_saves_no_scores(allocated):
+    q, k, v = tensors(2, 4, 256, 32)
+    before = allocated()
+    out = functional.scaled_dot_product_attention(q, k, v)
+    # the output, and one float32 per row for backward, rows in multiples of 32
+    assert allocated() - before == out.numel() * 4 + 2 * 4 * 256 * 4
+    out.sum().backward()
+    del out
+    assert allocated() == 2 * before
+
+
+def test_without_gradients_the_rows_sums_are_not_kept(allocated):
+    q, k, v = tensors(2, 4, 256, 32)
+    before = allocated()
+    with torch.no_grad():
+        out = functional.scaled_dot_product_attention(q, k, v)
+    assert allocated() - before == out.numel() * 4
+
+
+def test_dropout_in_attention_is_the_same_in_backward(gpu):
+    q, k, v = tensors(1, 1, 64, 16)
+    torch.manual_seed(3)
+    functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).sum().backward()
+    torch.manual_seed(3)
+    with sdpa_kernel(SDPBackend.MATH):
+        (expected,) = torch.autograd.grad(
+            functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).sum(), v
+        )
+    assert torch.allclose(v.grad, expected, atol=1e-5)
+
+
+def test_host_tensors_have_the_hosts_kernels(gpu, blocks):
+    q = torch.randn(1, 1, 4, 8)
+    torch.manual_seed(1)
+    inside = functional.dropout(q), functional.scaled_dot_product_attention(q, q, q)
+    assert blocks() == []
+    gpu.__exit__()
+    torch.manual_seed(1)
+    outside = functional.dropout(q), functional.scaled_dot_product_attention(q, q, q)
+    gpu.__enter__()
+    assert all(map(torch.equal, inside, outside))
