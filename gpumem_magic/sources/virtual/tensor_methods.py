@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function
 from gpumem_magic.sources.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages, is_pinned, pinned, storage_id
-from gpumem_magic.sources.virtual.tensor_types import dtype_on_device
+from gpumem_magic.sources.virtual.tensor_types import dtype_on_device, dtype_on_host
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
@@ -187,6 +187,8 @@ class TensorMethods:
             return name
         if (on_device := dtype_on_device(dtype)) is not None:
             return self._to(tensor, DEVICE, on_device, *args, **kwargs)
+        if (on_host := dtype_on_host(dtype)) is not None:
+            return self._to(tensor, HOST, on_host, *args, **kwargs)
         return _base.type(tensor, dtype, *args, **kwargs)
 
     def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

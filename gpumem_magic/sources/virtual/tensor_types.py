@@ -22,7 +22,7 @@ _DTYPES = {
     "LongTensor": torch.int64,
     "ShortTensor": torch.int16,
 }
-_PREFIX = "torch.cuda."
+_ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
 
 
 class TensorTypes:
@@ -69,8 +69,17 @@ class TensorTypes:
 
 def dtype_on_device(kind: Any) -> torch.dtype | None:
     """The element type that torch.cuda.FloatTensor, or its name, stands for; None for others."""
+    return _dtype(kind, _ON_DEVICE)
+
+
+def dtype_on_host(kind: Any) -> torch.dtype | None:
+    """The element type that torch.FloatTensor, or its name, stands for; None for others."""
+    return _dtype(kind, _ON_HOST)
+
+
+def _dtype(kind: Any, place: str) -> torch.dtype | None:
     if isinstance(kind, type):
         kind = f"{kind.__module__}.{kind.__name__}"
-    if not isinstance(kind, str) or not kind.startswith(_PREFIX):
+    if not isinstance(kind, str) or not kind.startswith(place):
         return None
-    return _DTYPES.get(kind.removeprefix(_PREFIX))
+    return _DTYPES.get(kind.removeprefix(place))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import overrides
 
 from gpumem_magic.sources.virtual.facade import Facade
@@ -69,6 +70,8 @@ class Threads:
             facade, tracker = self._here.facade, self._here.tracker
             if facade is None or not facade.is_entered:
                 return backward(*args, **kwargs)
+            if not tracker.is_suspended:
+                args = (args[0], _gradients_where(*args[:2]), *args[2:])
             outer, tracker.function = tracker.function, BACKWARD
             try:
                 if facade in overrides._get_current_function_mode_stack():
@@ -79,3 +82,20 @@ class Threads:
                 tracker.function = outer
 
         return run
+
+
+def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients that backward starts with, on the devices of their outputs: numbers are moved,
+    others raise as in validate_outputs of autograd/engine.cpp."""
+    placed = list(gradients)
+    for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
+        if not (isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor)):
+            continue
+        if gradient.device != output.device:
+            if gradient.dim():
+                raise RuntimeError(
+                    f"invalid gradient at index {i} - expected device {output.device} but got "
+                    f"{gradient.device}"
+                )
+            placed[i] = gradient.to(output.device)
+    return tuple(placed)
