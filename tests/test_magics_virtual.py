@@ -159,3 +159,10 @@ def test_a_list_that_grows_in_a_loop_is_one_row_with_all_of_it(run, shell):
     )
     text = last(shell).text()
     assert re.search(r"1\.17 MiB +kept\[0\.\.299\] +300 x float32\[1024\]", text)
+
+
+def test_a_statement_that_is_no_python_changes_no_device(run, shell, capsys):
+    result = shell.run_cell("%gpumem --device A100-40GB 24GiB")
+    capsys.readouterr()
+    assert isinstance(result.error_in_exec or result.error_before_exec, SyntaxError)
+    assert shell.run_cell("import torch; torch.cuda.get_device_name()").result == "Tesla T4"

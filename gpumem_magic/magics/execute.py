@@ -20,6 +20,7 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     shell = monitor.shell
     text = "\n" * (above + _leading_blank(code)) + _python(shell, code)
     filename = shell.compile.cache(text, shell.execution_count, raw_code=raw)
+    shell.compile.ast_parse(text, filename)  # what is no Python changes no device
     running = shell.displayhook.exec_result
     cell = Cell(raw, filename, running.execution_count if running else None)
     if monitor.measuring:

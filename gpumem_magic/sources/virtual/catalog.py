@@ -136,7 +136,7 @@ def _only(name: str, found: list[GPUModel]) -> GPUModel:
         raise ValueError(f"{name!r} is more than one card: write {choices}")
     keys = {_plain(model.key): model.key for model in MODELS}
     close = get_close_matches(_plain(name), keys, n=1, cutoff=0.4)
-    hint = f"; did you mean {keys[close[0]]}?" if close else ""
+    hint = f"; did you mean {keys[close[0]]}?" if close else "."
     known = ", ".join(model.key for model in MODELS)
     raise ValueError(f"unknown card {name!r}{hint} Known: {known}, or a size such as 24GiB")
 
