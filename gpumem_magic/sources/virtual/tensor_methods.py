@@ -78,6 +78,7 @@ class TensorMethods:
         patches.set(tensor, "pin_memory", self._method(self._pin_memory))
         patches.set(tensor, "is_pinned", self._method(self._is_pinned))
         patches.set(tensor, "record_stream", self._method(self._record_stream))
+        patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "to", self._method(self._storage_to))
@@ -231,3 +232,17 @@ class TensorMethods:
     def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         self._storages.place(torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage))
         return storage
+
+
+def _parse_to_with(parse_to: Any) -> Any:
+    """What nn.Module.to asks about its arguments: C++ knows neither the card's number nor which
+    tensors are on it."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        target = args[0] if args else kwargs.get("tensor")
+        if isinstance(target, int):
+            args = (checked(target), *args[1:])
+        parsed = parse_to(*args, **kwargs)
+        return (target.device, *parsed[1:]) if isinstance(target, torch.Tensor) else parsed
+
+    return parse
