@@ -49,7 +49,7 @@ class VirtualGPU:
         self._here = Here(self.tracker)
         self._threads = Threads(self._here)
         self._patches = Patches()
-        self._kernels = Kernels(self.storages, self._here, model.capability)
+        self._kernels = Kernels(self.storages, self._here, model)
         self._autocast = Autocast(self.storages)
         self.is_on = False
 
@@ -73,6 +73,8 @@ class VirtualGPU:
             self._patches.set(
                 torch.autograd, "_engine_run_backward", self._threads.with_facade(run_backward)
             )
+            node = torch.autograd.function.BackwardCFunction
+            self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)
             # no cuDNN here: recurrent layers would hand their weights to it
             self._patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)

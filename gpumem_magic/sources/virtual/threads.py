@@ -83,6 +83,15 @@ class Threads:
 
         return run
 
+    def with_zeros_on_device(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """The backward of a user's autograd function, given device tensors alone."""
+
+        def run(node: Any, *gradients: Any) -> Any:
+            self._here.tracker.adopt(gradients)
+            return apply(node, *gradients)
+
+        return run
+
 
 def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
     """The gradients that backward starts with, on the devices of their outputs: numbers are moved,

@@ -81,6 +81,15 @@ class Tracker(TorchDispatchMode):
         other.replacements, other._traits = self.replacements, self._traits
         return other
 
+    def adopt(self, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        """Autograd makes zeros for outputs of a user's function that nobody used; on the device, as
+        far as it goes, where the other gradients are."""
+        given = [gradient for gradient in gradients if gradient is not None]
+        if any(gradient in self.storages for gradient in given):
+            for gradient in given:
+                if self._made(gradient):
+                    self.storages.place(gradient)
+
     def function_called(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """User code has called `function`; returns the one that it was called in, if any."""
         outer, self.function = self.function, function
