@@ -55,6 +55,8 @@ endif
 bench: .venv-bench/ready ## the benchmarks, as tables
 	.venv-bench/bin/python benchmarks/overhead.py
 	.venv-bench/bin/python benchmarks/analysis.py
+	GPUMEM_STUB=$(abspath $(wildcard build/stub)) GPUMEM_STUB_PYTHON=$(abspath $(wildcard .venv-cuda/bin/python)) \
+	  .venv-bench/bin/python benchmarks/agreement.py
 ifneq ($(wildcard $(TRACES)),)
 	GPUMEM_SHARED=$(dir $(TRACES)) .venv-bench/bin/python benchmarks/replay.py
 else
