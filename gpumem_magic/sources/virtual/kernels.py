@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.virtual.attention import additive_mask, attend, choose_attention
+from gpumem_magic.sources.virtual.attention import (
+    additive_mask,
+    attend,
+    choose_attention,
+    mask_for_kernel,
+)
+from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 
@@ -20,10 +26,10 @@ class Kernels:
     """Replacements of whole operators while the virtual GPU is on; host tensors keep what they
     had."""
 
-    def __init__(self, storages: Storages, here: Here, capability: tuple[int, int]) -> None:
+    def __init__(self, storages: Storages, here: Here, card: GPUModel) -> None:
         self._storages = storages
         self._here = here
-        self._capability = capability
+        self._card = card
         self._library: Any = None
 
     def install(self) -> None:
@@ -82,17 +88,19 @@ class Kernels:
                 f"{value.device} instead."
             )
         attn_mask = additive_mask(attn_mask, query)
-        choice = choose_attention(query, key, value, attn_mask, enable_gqa, self._capability)
+        choice = choose_attention(query, key, value, attn_mask, is_causal, self._card.capability)
         options = {"scale": scale, "enable_gqa": enable_gqa}
         if choice is None:
             out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal, None, **options
             )[0]
             return out
+        attn_mask = mask_for_kernel(attn_mask, choice, query, key)
         return attend(
             self._storages,
             self._here.tracker,
             choice,
+            self._card,
             (query, key, value),
             attn_mask,
             (dropout_p, is_causal),

@@ -90,6 +90,10 @@ class ScratchMemory:
             return functools.partial(self._loss, _LOSSES[operator])
         if operator == "sort":
             return lambda args, kwargs: self._take(args[0].numel() * 8)
+        if operator == "_softmax_backward_data":
+            return self._softmax_backward
+        if operator == "_safe_softmax":
+            return lambda args, kwargs: self._take(args[0].numel())
         if operator == "convolution_backward":
             return self._convolution_backward
         return None
@@ -147,6 +151,10 @@ class ScratchMemory:
         """The bias's gradient is a sum of its own."""
         if args[-1][2]:
             self._reduce(args[0], [0, *range(2, args[0].dim())], "sum")
+
+    def _softmax_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""
+        self._take(args[0].numel() * args[0].dtype.itemsize)
 
     def _loss(self, tensors: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """One value per element first, which then is reduced."""
