@@ -43,7 +43,22 @@ class Accumulation:
         else:
             alone, same = self._gradient, first.shape == second.shape
         del first  # one hold less
-        return same and all(has <= most for has, most in zip(_holds(args), alone, strict=True))
+        if not same or any(has > most for has, most in zip(_holds(args), alone, strict=True)):
+            return False
+        return _is_dense(args[0])
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share memory and none is left out (is_non_overlapping_and_dense): a
+    gradient of a sum, which is one number for all elements, is not."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _holds(args: tuple[Any, ...]) -> _Holds:

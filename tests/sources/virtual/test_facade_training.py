@@ -184,8 +184,8 @@ SCHEDULERS = {
     "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1 / (1 + epoch)),
     "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9),
     "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.001, 0.1),
-    "LinearLR": lambda o: lr_scheduler.LinearLR(o),
-    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o),
+    "LinearLR": lr_scheduler.LinearLR,
+    "PolynomialLR": lr_scheduler.PolynomialLR,
     "SequentialLR": lambda o: lr_scheduler.SequentialLR(
         o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.5)], [2]
     ),
