@@ -79,7 +79,10 @@ MODULES = {
         lambda: Twice(nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True)),
         sequence,
     ),
-    "transformer": (lambda: Twice(nn.Transformer(16, 4, 1, 1, 32, 0.0, batch_first=True)), sequence),
+    "transformer": (
+        lambda: Twice(nn.Transformer(16, 4, 1, 1, 32, 0.0, batch_first=True)),
+        sequence,
+    ),
     "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(16, 4)), sequence),
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(16, 4)), sequence),
     "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(16, 16)), sequence),
