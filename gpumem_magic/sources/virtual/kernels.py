@@ -63,7 +63,9 @@ class Kernels:
         native/Dropout.cpp)."""
         if train and p == 1 and tensor.numel():
             return tensor * tensor.new_zeros(())
-        if not (train and 0 < p < 1 and tensor.numel()):
+        if not train or p == 0 or not tensor.numel():
+            return tensor
+        if not 0 < p < 1:  # torch's own words for a wrong probability
             decomposed: torch.Tensor = torch.ops.aten.dropout.default.decompose(tensor, p, train)
             return decomposed
         dropped: torch.Tensor = torch.ops.aten.native_dropout(tensor, p, True)[0]

@@ -129,3 +129,14 @@ def test_host_tensors_have_the_hosts_kernels(gpu, blocks):
     outside = functional.dropout(q), functional.scaled_dot_product_attention(q, q, q)
     gpu.__enter__()
     assert all(map(torch.equal, inside, outside))
+
+
+@pytest.mark.parametrize(("p", "train"), [(0.5, False), (0.0, True)])
+def test_dropout_that_drops_nothing_takes_nothing(gpu, p, train):
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    y = torch.nn.functional.dropout(x, p, training=train)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+    assert y.is_cuda
+    y.sum().backward()
+    assert torch.equal(x.grad.cpu(), torch.ones(1000))
