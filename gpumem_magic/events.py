@@ -180,7 +180,7 @@ class Recording:
     cells: other cells of the notebook by the filename of their frames. dropped: events lost to a
     full
     ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
-    user.
+    user. predicted: by a dry run, and `output` is what it printed.
     """
 
     device: Device
@@ -201,3 +201,4 @@ class Recording:
     predicted: bool = False
     notes: tuple[str, ...] = ()
     dropped: int | None = 0
+    output: str = ""

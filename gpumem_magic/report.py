@@ -20,6 +20,7 @@ class Report:
 
     A number that is not known is None and `unknown` says why ("peak.device_used": "...").
     context: bytes the CUDA context takes; others: bytes of other processes; both after the cell.
+    output: what a predicted cell printed in its dry run.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Report:
     error: str | None
     unknown: Mapping[str, str]
     notes: tuple[str, ...]
+    output: str = ""
 
     def text(self) -> str:
         """The report for a terminal of 80 columns."""
@@ -132,6 +134,7 @@ def build_report(recording: Recording, trace: Trace, name: str) -> Report:
         error=recording.error,
         unknown=unknown,
         notes=recording.notes,
+        output=recording.output,
     )
 
 
