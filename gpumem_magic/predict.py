@@ -1,0 +1,157 @@
+"""The pipeline for a cell that is not run: card -> dry run -> Recording -> Trace -> Report."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
+    from gpumem_magic.events import Cell
+    from gpumem_magic.report import Report
+
+MOST_RUNS = 12
+"""Dry runs that `fit` makes at most."""
+
+_FILENAME = "<predicted cell>"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest whole number for the variable `name` with which a cell fits the card.
+
+    value: that number; 0 where even 1 runs out of memory. report: the cell predicted with it (None
+    for 0), next_report: with the next number, out of memory. runs: dry runs made. exact: whether
+    both were really run and differ so; otherwise `value` is the largest that was seen to fit, and
+    next_report is the smallest that was seen not to, or None. notes: sentences for the user.
+    """
+
+    name: str
+    value: int
+    report: Report | None
+    next_report: Report | None
+    runs: int
+    exact: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def predict(
+    source: str,
+    namespace: dict[str, Any] | None = None,
+    gpu: str | None = None,
+    *,
+    optimizer_steps: int | None = None,
+    name: str = "",
+) -> Report:
+    """Where the memory of a cell would go on a card, told by a dry run: nothing is computed.
+
+    source: the cell's text, in a notebook with its `!cmd` and `%magic` too. namespace: where its
+    names live (default: the caller's globals); it is left exactly as it is. gpu: a card ("T4",
+    "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; default: the card in use, a T4 where there
+    is none. optimizer_steps: end every loop after so many steps of its optimizers.
+
+    The report is one of `%%gpumem`, with `predicted` set. An error of the cell is in its `error`,
+    out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card.
+    """
+    if namespace is None:
+        namespace = sys._getframe(1).f_globals
+    cell, code, cells = _read(source)
+    return predict_cell(
+        cell, code, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps, name=name
+    )
+
+
+def fit(
+    source: str,
+    name: str,
+    namespace: dict[str, Any] | None = None,
+    gpu: str | None = None,
+    *,
+    optimizer_steps: int | None = None,
+) -> Fit:
+    """The largest whole number for the variable `name` with which the cell fits the card.
+
+    name: a variable that the cell assigns (`name = ...`, whose value is then replaced) or that
+    lives in the namespace. The others are those of `predict`. At most 12 dry runs are made.
+
+    Raises as `predict`, and ValueError where `name` is unknown, no whole number, or without
+    effect on the cell's memory, and where the cell fails otherwise than by running out of memory.
+    """
+    if namespace is None:
+        namespace = sys._getframe(1).f_globals
+    cell, code, cells = _read(source)
+    return fit_cell(cell, code, name, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps)
+
+
+def predict_cell(
+    cell: Cell,
+    code: str,
+    namespace: dict[str, Any],
+    gpu: str | None,
+    *,
+    cells: Mapping[str, Cell] | None = None,
+    optimizer_steps: int | None = None,
+    values: Mapping[str, int] | None = None,
+    name: str = "",
+) -> Report:
+    """`predict` for a cell that is known as typed (`cell`) and as Python code.
+
+    cells: the other cells of the notebook by the file name of their frames. values: variables to
+    set, in place of what the cell, or else the namespace, gives them.
+    """
+    from gpumem_magic.report import build_report
+    from gpumem_magic.sources.callsite import unfold_all
+    from gpumem_magic.sources.cards import card_for, source_in_use
+    from gpumem_magic.sources.virtual.dryrun import dry_run
+    from gpumem_magic.trace import build_trace
+
+    _check_syntax(code, cell.filename)
+    with source_in_use() as origin:
+        recording, *_ = dry_run(
+            cell,
+            code,
+            namespace,
+            card_for(gpu, origin),
+            cells=cells,
+            origin=origin,
+            optimizer_steps=optimizer_steps,
+            values=values,
+        )
+    recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells or {}))
+    return build_report(recording, build_trace(recording), name)
+
+
+def fit_cell(
+    cell: Cell,
+    code: str,
+    name: str,
+    namespace: dict[str, Any],
+    gpu: str | None,
+    *,
+    cells: Mapping[str, Cell] | None = None,
+    optimizer_steps: int | None = None,
+) -> Fit:
+    """`fit` for a cell that is known as typed (`cell`) and as Python code."""
+    raise NotImplementedError
+
+
+def _read(source: str) -> tuple[Cell, str, Mapping[str, Cell]]:
+    """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
+    from gpumem_magic.events import Cell
+    from gpumem_magic.sources.callsite import CellFiles
+
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None:
+        return Cell(source, _FILENAME), source, {}
+    files = CellFiles(shell)
+    code = shell.transform_cell(source)
+    cell = replace(files.cell(source, code, 0), filename=_FILENAME, number=None)
+    return cell, code, files.cells()
+
+
+def _check_syntax(code: str, filename: str) -> None:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    compile(code, filename, "exec", flags=flags, dont_inherit=True)
