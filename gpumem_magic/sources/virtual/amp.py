@@ -12,6 +12,7 @@ import torch
 
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.traits import composite_kernel
 
 _KEY = "AutocastCPU"  # the key that C++ sees for device tensors, which are host tensors to it
 
@@ -117,7 +118,7 @@ class Autocast:
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(
             f"aten::{name}", "CompositeImplicitAutograd"
         )
-        unlisted = operator.decompose if composite else _without_autocast(operator)
+        unlisted = composite_kernel(operator) if composite else _without_autocast(operator)
         listed_on_host = _original(operator) if on_host else None
         on_device = self._cast(operator, name, packet) if on_cuda else unlisted
 

@@ -16,8 +16,10 @@ from gpumem_magic.sources.virtual.attention import (
     mask_for_kernel,
 )
 from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.recurrent import Recurrent
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
+from gpumem_magic.sources.virtual.traits import composite_kernel
 
 _KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
 
@@ -39,6 +41,8 @@ class Kernels:
             warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
+            for name, layer in Recurrent(self._storages, self._here).operators().items():
+                self._impl(name, layer)
 
     def remove(self) -> None:
         """Take them out again."""
@@ -48,15 +52,17 @@ class Kernels:
             self._here.tracker.replacements.clear()
 
     def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
-        composite = getattr(torch.ops.aten, name).default
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        composite = composite_kernel(operator)
 
         def choose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if tensor in self._storages and not self._here.tracker.is_suspended:
                 return kernel(tensor, *args, **kwargs)
-            return composite.decompose(tensor, *args, **kwargs)
+            return composite(tensor, *args, **kwargs)
 
         self._library.impl(name, choose, _KEY)
-        self._here.tracker.replacements[name] = choose
+        self._here.tracker.replacements[operator] = choose
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
@@ -66,8 +72,8 @@ class Kernels:
         if not train or p == 0 or not tensor.numel():
             return tensor
         if not 0 < p < 1:  # torch's own words for a wrong probability
-            decomposed: torch.Tensor = torch.ops.aten.dropout.default.decompose(tensor, p, train)
-            return decomposed
+            plain: torch.Tensor = composite_kernel(torch.ops.aten.dropout.default)(tensor, p, train)
+            return plain
         dropped: torch.Tensor = torch.ops.aten.native_dropout(tensor, p, True)[0]
         return dropped
 

@@ -16,10 +16,24 @@ from gpumem_magic.sources.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages, pinned, storage_id
-from gpumem_magic.sources.virtual.traits import Traits, factory_bytes, mixed_devices
+from gpumem_magic.sources.virtual.traits import (
+    Traits,
+    composite_kernel,
+    factory_bytes,
+    mixed_devices,
+)
 
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Does what an operator does, given it and its arguments."""
+
+
+def run_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let torch run the operator's kernel."""
+    return func(*args, **kwargs)
 
 
 def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
@@ -32,7 +46,7 @@ class Tracker(TorchDispatchMode):
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now.
     function: the one of torch's that user code has called, as far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
-    on CUDA, by name.
+    on CUDA.
     """
 
     def __init__(
@@ -41,12 +55,13 @@ class Tracker(TorchDispatchMode):
         scratch: ScratchMemory,
         random: DeviceRandom,
         accumulation: Accumulation | None = None,
+        compute: Compute = run_kernel,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
         self.function: Callable[..., Any] | None = None
-        self.replacements: dict[str, Callable[..., Any]] = {}
+        self.replacements: dict[Any, Callable[..., Any]] = {}
         self.is_suspended = False
         self.facade: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self._scratch = scratch
@@ -54,6 +69,7 @@ class Tracker(TorchDispatchMode):
         self._traits: dict[Any, Traits] = {}
         self._made_inside: set[int] = set()
         self._accumulation = accumulation or Accumulation()
+        self._compute = compute
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -77,7 +93,9 @@ class Tracker(TorchDispatchMode):
 
     def sibling(self) -> Tracker:
         """A tracker for another thread: same device, same knowledge of operators."""
-        other = Tracker(self.storages, self._scratch, self._random, self._accumulation)
+        other = Tracker(
+            self.storages, self._scratch, self._random, self._accumulation, self._compute
+        )
         other.replacements, other._traits = self.replacements, self._traits
         return other
 
@@ -124,11 +142,11 @@ class Tracker(TorchDispatchMode):
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if traits.is_composite:  # met in inference mode only: elsewhere autograd takes it apart
             with self:
-                return self.replacements.get(traits.name, func.decompose)(*args, **kwargs)
+                return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
         if traits.is_view:
             return func(*args, **kwargs)
         if traits.accumulates and self._accumulation.is_in_place(args, kwargs):
-            return torch.ops.aten.add_.Tensor(*args)
+            return self._compute(torch.ops.aten.add_.Tensor, args, kwargs)
         to_gpu = on_device = self._on_device(traits, func, args, kwargs)
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
@@ -138,8 +156,8 @@ class Tracker(TorchDispatchMode):
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
         if kwargs.get("pin_memory"):
-            return pinned(func(*args, **{**kwargs, "pin_memory": False}))
-        out = func(*args, **kwargs)
+            return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
+        out = self._compute(func, args, kwargs)
         if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))
         return out
@@ -218,13 +236,13 @@ class Tracker(TorchDispatchMode):
         if traits.is_random and to_gpu:
             self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
-                out = func(*args, **kwargs)
+                out = self._compute(func, args, kwargs)
         elif traits.is_custom:
             with self.facade, self:  # its kernel is user code
                 out = func.redispatch(_CPU, *args, **kwargs)
         else:
             try:
-                out = func(*args, **kwargs)
+                out = self._compute(func, args, kwargs)
             except RuntimeError as error:
                 if not lacks_dtype(error, func, args):
                     raise
@@ -247,7 +265,7 @@ class Tracker(TorchDispatchMode):
         address = self.storages.malloc(size)
         try:
             with self._random.current() if traits.is_random else contextlib.nullcontext():
-                out = func(*args, **kwargs)
+                out = self._compute(func, args, kwargs)
         except BaseException:
             self.storages.release(address)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,12 @@ class Traits:
         self.returns_new = any(result.alias_info is None for result in schema.returns)
         self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
         self.scratch: Scratch | None = scratch.of(name)
+
+
+def composite_kernel(operator: Any) -> Callable[..., Any]:
+    """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
+    written for tracing, and draws other numbers."""
+    return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

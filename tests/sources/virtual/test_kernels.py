@@ -26,8 +26,9 @@ def test_dropout_that_needs_no_mask(blocks, options):
     x = torch.ones(1000, device="cuda")
     blocks()
     y = functional.dropout(x, **options)
-    assert 1000 not in blocks()
-    assert y.sum().item() == (0 if options.get("p") == 1.0 else 1000)
+    everything = options.get("p") == 1.0
+    assert blocks() == ([4, 4000, -4] if everything else [])
+    assert y.sum().item() == (0 if everything else 1000)
 
 
 def test_every_caller_of_dropout_is_seen(blocks):
