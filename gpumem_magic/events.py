@@ -180,7 +180,9 @@ class Recording:
     cells: other cells of the notebook by the filename of their frames. dropped: events lost to a
     full
     ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
-    user. predicted: by a dry run, and `output` is what it printed.
+    user. predicted: by a dry run, and `output` is what it printed. error_line: the line of the cell
+    that `error` left it from. flow_guessed: values that a dry run does not know decided which way
+    the cell went.
     """
 
     device: Device
@@ -202,3 +204,5 @@ class Recording:
     notes: tuple[str, ...] = ()
     dropped: int | None = 0
     output: str = ""
+    error_line: int | None = None
+    flow_guessed: bool = False

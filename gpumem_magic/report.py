@@ -20,7 +20,8 @@ class Report:
 
     A number that is not known is None and `unknown` says why ("peak.device_used": "...").
     context: bytes the CUDA context takes; others: bytes of other processes; both after the cell.
-    output: what a predicted cell printed in its dry run.
+    output: what a predicted cell printed in its dry run. error_line: the line of the cell that
+    raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Report:
     unknown: Mapping[str, str]
     notes: tuple[str, ...]
     output: str = ""
+    error_line: int | None = None
+    flow_guessed: bool = False
 
     def text(self) -> str:
         """The report for a terminal of 80 columns."""
@@ -135,6 +138,8 @@ def build_report(recording: Recording, trace: Trace, name: str) -> Report:
         unknown=unknown,
         notes=recording.notes,
         output=recording.output,
+        error_line=recording.error_line,
+        flow_guessed=recording.flow_guessed,
     )
 
 

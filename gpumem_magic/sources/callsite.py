@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import linecache
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpumem_magic.events import Cell, Frame, Phase, Stack
 
 _NUMBERED: Final = re.compile(r"<ipython-input-(\d+)-")
-_CELL_MAGIC: Final = re.compile(r"%%(?!gpumem\b)\w")
+_OURS: Final = ("%%gpumem", "%%gpucheck")
+_CELL_MAGIC: Final = re.compile(r"%%(?!(?:gpumem|gpucheck)\b)\w")
 _MAGIC_BODIES: Final = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit>"})
 """What `%%time` and `%%timeit` call their code (IPython/core/magics/execution.py)."""
 
@@ -88,6 +90,13 @@ def unfold_all(
     return tuple(unfold(stack, cell, cells) for stack in stacks)
 
 
+def error_line(error: BaseException | None, cell: Cell, cells: Mapping[str, Cell]) -> int | None:
+    """The cell's line that `error` came from; None where none of its frames is the cell's."""
+    walked = traceback.walk_tb(error.__traceback__ if error else None)
+    stack = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walked]
+    return line_of(unfold(tuple(reversed(stack)), cell, cells), cell.filename)
+
+
 def _moved(frame: Frame, cell: Cell, lines: int) -> Frame:
     return Frame(cell.filename, frame.line + lines, frame.function)
 
@@ -100,7 +109,7 @@ def _body(source: str) -> tuple[int, int, str] | None:
             rest = lines[number:]
             blank = next((i for i, later in enumerate(rest) if later.strip()), 0)
             return number, number + 1 + blank, "\n".join(rest).strip()
-        if text.strip() and not text.startswith("%%gpumem"):
+        if text.strip() and not text.startswith(_OURS):
             return None
     return None
 

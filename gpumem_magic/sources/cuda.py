@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpumem_magic.events import Cell, Device, LiveBlocks, Reading, Recording
+from gpumem_magic.sources.callsite import error_line
 from gpumem_magic.sources.device import (
     NOTHING,
     Counters,
@@ -208,6 +209,7 @@ class CudaSource:
             failure=find_failure(message or "", columns, rules) if failed else None,
             retries=_grown(before.retries, after.retries),
             error=None if ended.error is None else one_line(ended.error),
+            error_line=error_line(ended.error, ended.cell, ended.cells),
             complete=capture.dropped == 0,
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, before, after),

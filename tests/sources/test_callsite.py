@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpumem_magic.events import Cell, Frame, Phase
-from gpumem_magic.sources.callsite import CellFiles, call_of, line_of, phase_of, unfold
+from gpumem_magic.sources.callsite import (
+    CellFiles,
+    call_of,
+    error_line,
+    line_of,
+    phase_of,
+    unfold,
+)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch._dynamo")  # the first optimizer would import it, which changes torch
@@ -219,3 +226,25 @@ def test_a_cell_outside_history_has_no_number(shell):
     assert by_source["hidden = 1"].number is None
     assert by_source["shown = 2"].number == 1
     assert all(cell.filename == name for name, cell in files.cells().items())
+
+
+def test_an_error_left_the_cell_from_the_line_that_called():
+    # GIVEN a cell that calls a function of another cell, below a magic and without one
+    other = compile("def fail():\n    raise ValueError", "<other>", "exec")
+    names = {}
+    exec(other, names)
+    cell = Cell("x = 1\n\nfail()\n", "<this>")
+    timed = Cell("%%gpucheck --gpu T4\n%%time\nx = 1\nfail()\n", "<this>")
+    for code, ran, line in (
+        (compile("x = 1\n\nfail()\n", "<this>", "exec"), cell, 3),
+        (compile("x = 1\nfail()\n", "<timed exec>", "exec"), timed, 4),
+    ):
+        outer = compile("\nexec(code, names)", "<this>", "exec") if ran is timed else code
+        try:
+            exec(outer, {**names, "code": code, "names": names})
+        except ValueError as raised:
+            error = raised
+        # THEN the line is the cell's own
+        assert error_line(error, ran, {}) == line
+    assert error_line(error, Cell("", "<elsewhere>"), {}) is None
+    assert error_line(None, cell, {}) is None

@@ -19,6 +19,7 @@ from gpumem_magic.events import (
     Reading,
     Recording,
 )
+from gpumem_magic.sources.callsite import error_line
 from gpumem_magic.sources.failures import one_line, out_of_memory
 from gpumem_magic.sources.labels import OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
@@ -45,8 +46,8 @@ class _Begun:
 class VirtualSource:
     """Measures cells on one virtual GPU, which answers for torch from the start until `close`."""
 
-    def __init__(self, model: GPUModel) -> None:
-        self.gpu = VirtualGPU(model)
+    def __init__(self, model: GPUModel, gpu: VirtualGPU | None = None) -> None:
+        self.gpu = gpu or VirtualGPU(model)
         self._begun: _Begun | None = None
         self._told: dict[int, tuple[object, int]] = {}
         self._regions = Regions(self._position, self._look)
@@ -114,6 +115,7 @@ class VirtualSource:
             failure=begun.log.failure(message) if message else None,
             retries=self._retries() - begun.retries,
             error=None if error is None else one_line(error),
+            error_line=error_line(error, cell, cells),
             notes=() if begun.watch.failure is None else (begun.watch.failure,),
         )
         return (recording,)
