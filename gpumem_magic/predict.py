@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
@@ -35,6 +36,34 @@ class Fit:
     runs: int
     exact: bool = True
     notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """What was found, for a terminal of 80 columns."""
+        from gpumem_magic.renderers.largest import largest_text
+
+        return largest_text([self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, and the reports that prove it, with a format number."""
+        from gpumem_magic.renderers.largest import largest_to_dict
+
+        return largest_to_dict([self])
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what was found and the reports, as `Report.save` does."""
+        from gpumem_magic.renderers.files import save_largest
+
+        save_largest([self], path)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        from gpumem_magic.renderers.largest import largest_html
+
+        return {"text/plain": self.text(), "text/html": largest_html([self])}
 
 
 def predict(

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from gpumem_magic.renderers import wording
+from gpumem_magic.renderers import verdict, wording
 from gpumem_magic.report import Report
 
 _LEVELS = tuple(
@@ -19,6 +19,7 @@ COLUMNS = (
     *("name", "cell", "device", "virtual", "predicted", "started", "seconds"),
     *(f"{moment}_{size}" for moment, size in _LEVELS),
     *("kept", "context", "others", "retries", "oom_requested", "peak_line", "peak_source", "error"),
+    *("error_line", "fits", "flow_guessed", "output"),
 )
 
 
@@ -41,7 +42,8 @@ def _row(report: Report) -> tuple[object, ...]:
         *(getattr(getattr(report, moment), size) for moment, size in _LEVELS),
         *(wording.kept(report), report.context, report.others, report.retries),
         *(report.oom.requested if report.oom else None, number or None),
-        *(wording.source_of(report, number), report.error),
+        *(wording.source_of(report, number), report.error, report.error_line),
+        *(verdict.fits(report) if report.predicted else None, report.flow_guessed, report.output),
     )
 
 

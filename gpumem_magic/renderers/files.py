@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from gpumem_magic.renderers.cards import cards_html, cards_text
 from gpumem_magic.renderers.csv import to_csv
 from gpumem_magic.renderers.json import dumps, dumps_all
+from gpumem_magic.renderers.largest import Found, facts, largest_html, largest_text, reports_of
+from gpumem_magic.renderers.markup import EMPTY, Markup
 from gpumem_magic.renderers.page import page
 from gpumem_magic.renderers.text import report_text
 from gpumem_magic.report import Report
@@ -32,13 +36,37 @@ def save_report(report: Report, path: str | os.PathLike[str]) -> None:
 
 def save_reports(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
     """Write many; .png and .svg are a picture of their peaks. Raises ValueError as above."""
+    _save(reports, path)
+
+
+def save_cards(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
+    """Write one cell on many cards: the table, then each report. Raises ValueError as above."""
+    _save(reports, path, cards_text(reports), Markup(cards_html(reports)))
+
+
+def save_largest(found: Sequence[Found], path: str | os.PathLike[str]) -> None:
+    """Write what was found, then the reports that prove it. Raises ValueError as above."""
+    reports = [report for one in found for report in reports_of(one)]
+    above = Markup(largest_html(found))
+    _save(reports, path, largest_text(found), above, {"fits": [facts(one) for one in found]})
+
+
+def _save(
+    reports: Sequence[Report],
+    path: str | os.PathLike[str],
+    text: str = "",
+    above: Markup = EMPTY,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON."""
+    whole = [text] if text else []
     _write(
         Path(path),
         {
-            ".json": lambda: dumps_all(reports),
+            ".json": lambda: dumps_all(reports, more),
             ".csv": lambda: to_csv(reports),
-            ".html": lambda: page(reports),
-            ".txt": lambda: "\n\n\n".join(map(report_text, reports)) + "\n",
+            ".html": lambda: page(reports, above=above),
+            ".txt": lambda: "\n\n\n".join([*whole, *map(report_text, reports)]) + "\n",
             ".png": lambda: _overview(reports, ".png"),
             ".svg": lambda: _overview(reports, ".svg"),
         },

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpumem_magic.events import Category
-from gpumem_magic.renderers import wording
+from gpumem_magic.renderers import pieces, predicted, wording
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
 from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
@@ -18,11 +18,6 @@ _LINES = 15  # shown at once; the others open on demand
 _FOLDED = 60  # more would weigh on the notebook's file; JSON has all
 _BLOCKS = 12
 _MORE_BLOCKS = 100
-_CODE = (
-    "padding:0;background:transparent;font-size:0.95em;"
-    "font-family:ui-monospace, Menlo, Consolas, monospace"
-)
-_TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
 
 
 def report_html(report: Report, plot: bool = True) -> str:
@@ -36,7 +31,8 @@ def report_html(report: Report, plot: bool = True) -> str:
         _by_line(report),
         _by_kind(report),
         _largest(report),
-        *(_small(note) for note in (*wording.reasons(report), *report.notes)),
+        *(pieces.small(note) for note in (*wording.reasons(report), *report.notes)),
+        predicted.output(report),
         style=ROOT,
     )
 
@@ -47,28 +43,21 @@ def _head(report: Report) -> Markup:
     share = wording.format_share(used, report.device.total)
     near = f"{share} of {total} in use" if share else f"card of {total}"
     name = element("div", element("strong", wording.title(report)), style="font-size:1.1em")
-    facts = (wording.device_phrase(report), wording.format_seconds(report.seconds))
+    facts = (wording.device_phrase(report), wording.duration(report))
     below = " · ".join((*facts, wording.retries_phrase(report)) if report.retries else facts)
     numbers = (
-        _number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
-        _number(*wording.kept_phrase(report).rsplit(" ", 1)),
+        pieces.number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
+        pieces.number(*wording.kept_phrase(report).rsplit(" ", 1)),
     )
-    error = f"the cell raised {report.error[:300]}" if report.error and not report.oom else ""
+    raised = bool(report.error) and not report.oom and not report.predicted
+    error = f"the cell raised {(report.error or '')[:300]}" if raised else ""
     return join(
         name,
         element("div", below, style="opacity:0.75"),
+        predicted.headline(report) if report.predicted else EMPTY,
         element("div", *numbers, style="display:flex;flex-wrap:wrap;gap:0 32px;margin:6px 0 0 0"),
         element("div", error) if error else EMPTY,
     )
-
-
-def _number(size: str, what: str) -> Markup:
-    big = element("strong", size, style="font-size:1.6em;font-weight:600")
-    return element("div", big, " ", element("span", what, style="opacity:0.75"))
-
-
-def _small(text: str) -> Markup:
-    return element("div", text, style="opacity:0.75;font-size:0.92em;margin:6px 8px 0 8px")
 
 
 def _failure(report: Report, oom: OutOfMemory) -> Markup:
@@ -78,37 +67,12 @@ def _failure(report: Report, oom: OutOfMemory) -> Markup:
     return element(
         "div",
         element("strong", wording.oom_headline(oom)),
-        element("div", _code(source)) if source else EMPTY,
+        element("div", pieces.code(source)) if source else EMPTY,
         *(element("div", fact) for fact in wording.oom_facts(oom)),
         element("div", f"{moment}: {', '.join(parts) or 'unknown'}"),
-        _stack(held),
-        style=f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);"
-        "padding:6px 12px;margin:10px 0 0 0",
+        pieces.stack(held),
+        style=predicted.frame(),
     )
-
-
-def _code(source: str) -> Markup:
-    return element("code", source, dir="ltr", style=_CODE)
-
-
-def _bar(parts: list[tuple[str, int, str]], whole: int, width: int, height: int = 10) -> Markup:
-    """Parts (label, bytes, colour) side by side at the scale of `whole`, in at least `width` px."""
-    pieces = [
-        element(
-            "div",
-            title=f"{label} {format_bytes(size)}",
-            style=f"width:{min(100 * size / whole, 100):.2f}%;height:{height}px;"
-            f"background:{colour}",
-        )
-        for label, size, colour in parts
-        if size > 0
-    ]
-    return element("div", *pieces, style=f"{_TRACK};height:{height}px;min-width:{width}px")
-
-
-def _stack(sizes: Mapping[Category, int]) -> Markup:
-    parts = [(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(sizes)]
-    return _bar(parts, sum(sizes.values()) or 1, 120)
 
 
 def _levels(report: Report) -> Markup:
@@ -116,7 +80,7 @@ def _levels(report: Report) -> Markup:
     parts = wording.device_parts(report)
     sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
     colours = {"allocated": ALLOCATED, "cached by PyTorch": CACHED, "outside PyTorch": OUTSIDE}
-    legend = join(*(join(_swatch(colour), f"{what}  ") for what, colour in colours.items()))
+    legend = join(*(join(pieces.swatch(colour), f"{what}  ") for what, colour in colours.items()))
     return join(
         table(
             "On the card",
@@ -124,7 +88,7 @@ def _levels(report: Report) -> Markup:
             rows,
         ),
         element("div", legend, style="opacity:0.85;font-size:0.92em;margin:4px 8px 0 8px"),
-        _small(f"After the cell: {sums}; {wording.device_total(report)}."),
+        pieces.small(f"After the cell: {sums}; {wording.device_total(report)}."),
     )
 
 
@@ -143,12 +107,7 @@ def _level_bar(level: Level, used: int | None, total: int) -> Markup:
         ("cached by PyTorch", reserved - allocated, CACHED),
         ("outside PyTorch", (used or 0) - reserved, OUTSIDE),
     ]
-    return EMPTY if used is None else _bar(parts, total or 1, 260)
-
-
-def _swatch(colour: str) -> Markup:
-    style = f"display:inline-block;width:10px;height:10px;border-radius:2px;background:{colour}"
-    return join(element("span", style=style), " ")
+    return EMPTY if used is None else pieces.bar(parts, total or 1, 260)
 
 
 def _figure(report: Report) -> Markup:
@@ -167,7 +126,7 @@ def _figure(report: Report) -> Markup:
 
 def _by_line(report: Report) -> Markup:
     if not report.lines:
-        return _small(wording.no_lines(report))
+        return pieces.small(wording.no_lines(report))
     ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
     largest, others = ranked[:_LINES], ranked[_LINES:]
     many = table("By line", _HEAD, _lines(report, largest))
@@ -176,7 +135,7 @@ def _by_line(report: Report) -> Markup:
     more = element("summary", f"{len(others)} more lines that moved less")
     rest = table("Other lines", _HEAD, _lines(report, others[:_FOLDED]))
     cut = len(others) - _FOLDED
-    last = _small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
+    last = pieces.small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
     return join(many, element("details", more, rest, last))
 
 
@@ -192,18 +151,12 @@ def _line(report: Report, line: Line) -> Iterator[Markup]:
     at_peak = line.peak is not None and line.peak == report.peak.allocated
     number = element("span", f"{line.number or '-'}  ", style="opacity:0.7")
     text = wording.line_text(line)
-    source = element("strong", _source(text)) if at_peak else _source(text)
+    source = element("strong", pieces.source(text)) if at_peak else pieces.source(text)
     yield row(join(number, source, _peak_bar(report, line)), *_numbers(report, line))
     for call in line.calls:
         place = element("span", f"{wording.call_place(call)}  ", style="opacity:0.85")
-        name = join(place, _source(call.source.strip()), _peak_bar(report, call))
+        name = join(place, pieces.source(call.source.strip()), _peak_bar(report, call))
         yield row(name, *_numbers(report, call), indent=1, faint=True)
-
-
-def _source(text: str) -> Markup:
-    if len(text) <= 90:
-        return _code(text)
-    return element("span", _code(text[:89] + "…"), title=text[:1000])
 
 
 def _numbers(report: Report, line: Line | Call) -> tuple[str, ...]:
@@ -221,7 +174,7 @@ def _peak_bar(report: Report, line: Line | Call) -> Markup:
     peak, top = line.peak, report.peak.allocated
     if peak is None or not top:
         return EMPTY
-    return _bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
+    return pieces.bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
 
 
 def _by_kind(report: Report) -> Markup:
@@ -232,9 +185,9 @@ def _by_kind(report: Report) -> Markup:
     rows = []
     for kind in kinds:
         peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
-        bar = _bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
+        bar = pieces.bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
         share = wording.format_share(peak, total)
-        name = join(_swatch(COLOURS[kind]), kind.value)
+        name = join(pieces.swatch(COLOURS[kind]), kind.value)
         rows.append(row(name, format_bytes(end), format_bytes(peak), share, bar))
     head = ("kind", "at the end", "at the peak", "", "")
     return table("By kind", head, rows)
@@ -260,5 +213,5 @@ _BLOCK_HEAD = ("name", "size", "tensor", "made in")
 
 def _block(group: Alike) -> Markup:
     first = group.blocks[0]
-    name = join(_swatch(COLOURS[first.category]), _source(group.name))
+    name = join(pieces.swatch(COLOURS[first.category]), pieces.source(group.name))
     return row(name, group.size_text, group.tensor, wording.line_label(first.line))

@@ -44,10 +44,14 @@ def dumps(report: Report) -> str:
     return json.dumps(to_dict(report), allow_nan=False)
 
 
-def dumps_all(reports: Sequence[Report]) -> str:
-    """Many reports as JSON."""
-    many = [to_dict(report) for report in reports]
-    return json.dumps({"format": FORMAT, "reports": many}, allow_nan=False)
+def all_to_dict(reports: Sequence[Report]) -> dict[str, Any]:
+    """Many reports as plain values, with their format number."""
+    return {"format": FORMAT, "reports": [to_dict(report) for report in reports]}
+
+
+def dumps_all(reports: Sequence[Report], more: Mapping[str, Any] | None = None) -> str:
+    """Many reports as JSON; `more`: plain values that stand beside them."""
+    return json.dumps({**all_to_dict(reports), **(more or {})}, allow_nan=False)
 
 
 def loads(text: str) -> tuple[Report, ...]:

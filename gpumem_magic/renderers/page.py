@@ -27,9 +27,14 @@ footer { opacity: .7; font-size: 13px; }
 """
 
 
-def page(reports: Sequence[Report], title: str = "GPU memory") -> str:
-    """A whole HTML document of `reports`, each with its figure and the source of its cell."""
-    body = join(*(_article(report) for report in reports)) or element("p", "Nothing was measured.")
+def page(reports: Sequence[Report], title: str = "GPU memory", above: Markup = EMPTY) -> str:
+    """A whole HTML document of `reports`, each with its figure and the source of its cell.
+
+    above: what stands on top of them.
+    """
+    body = join(
+        element("article", above) if above else EMPTY, *(_article(report) for report in reports)
+    ) or element("p", "Nothing was measured.")
     foot = element("footer", "Made by gpumem_magic.")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

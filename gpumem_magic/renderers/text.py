@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumem_magic.events import Category
-from gpumem_magic.renderers import wording
+from gpumem_magic.renderers import verdict, wording
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, bar, fit, fit_middle, left, right, wrap
 from gpumem_magic.report import Report
@@ -20,7 +20,9 @@ _BLOCKS = 10
 def summary_line(report: Report) -> str:
     """The report in one line: "peak 1.20 GiB · +512.00 MiB kept · 0.8 s"."""
     facts = [f"peak {format_bytes(report.peak.allocated)}", wording.kept_phrase(report)]
-    facts.append(wording.format_seconds(report.seconds))
+    facts.append(wording.duration(report))
+    if report.predicted:
+        facts.insert(0, verdict.word(report))
     if report.oom:
         facts.insert(0, wording.oom_headline(report.oom))
     elif report.error:
@@ -37,7 +39,8 @@ def report_text(report: Report) -> str:
         _by_line(report),
         _by_kind(report),
         _largest(report),
-        [row for note in report.notes for row in wrap(f"note: {wording.visible(note)}", "      ")],
+        notes_rows(report.notes),
+        [f"{verdict.output_phrase(report)}: in report.output"] if report.output else [],
     ]
     rows = "\n\n".join("\n".join(section) for section in sections if section)
     return "\n".join(row.rstrip() for row in rows.split("\n"))
@@ -45,15 +48,34 @@ def report_text(report: Report) -> str:
 
 def _head(report: Report) -> list[str]:
     device = f"{wording.device_phrase(report)} ({format_bytes(report.device.total)})"
-    facts = [wording.title(report), device, wording.format_seconds(report.seconds)]
+    facts = [wording.title(report), device, wording.duration(report)]
     rows = [fit(" · ".join(facts), WIDTH)]
+    if report.predicted:
+        rows += headline_rows(report)
     numbers = f"peak {format_bytes(report.peak.allocated)} · {wording.kept_phrase(report)}"
     if report.retries:
         numbers += f" · {wording.retries_phrase(report)}"
     rows.append(numbers)
-    if report.error and not report.oom:
+    if report.error and not report.oom and not report.predicted:
         rows += wrap(f"the cell raised {wording.visible(report.error)[:300]}", "  ")
     return rows
+
+
+def headline_rows(report: Report) -> list[str]:
+    """Whether a predicted cell fits, and what one must know to believe it."""
+    rows = wrap(verdict.verdict(report), "  ")
+    if verdict.fits(report) is None:
+        source = wording.source_of(report, report.error_line)
+        rows += [fit(f"  {source}", WIDTH)] if source else []
+        rows += wrap(f"  Not out of memory: {verdict.by_how_much(report)}", "    ")
+    if report.flow_guessed:
+        rows += wrap(f"  {verdict.GUESSED}", "    ")
+    return rows
+
+
+def notes_rows(notes: Sequence[str]) -> list[str]:
+    """Notes below the numbers."""
+    return [row for note in notes for row in wrap(f"note: {wording.visible(note)}", "      ")]
 
 
 def _failure(report: Report, oom: OutOfMemory) -> list[str]:

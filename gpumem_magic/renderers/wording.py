@@ -58,6 +58,12 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60:02d} s"
 
 
+def duration(report: Report) -> str:
+    """How long the cell took, or its dry run."""
+    spent = format_seconds(report.seconds)
+    return f"dry run of {spent}" if report.predicted else spent
+
+
 def format_share(part: int | None, whole: int | None) -> str:
     """`part` of `whole` in percent, empty where either is not known; never "0 %" of something."""
     if part is None or not whole:
