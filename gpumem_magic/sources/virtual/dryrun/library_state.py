@@ -1,0 +1,101 @@
+"""What libraries other than torch keep for the whole process: numpy's and matplotlib's, if they
+are loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Restore = Callable[[], object]
+
+
+def _nothing() -> None:
+    """There is nothing to put back."""
+
+
+def _keep_numpy() -> Restore:
+    """The global generator and how numbers are printed and errors told."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "get_printoptions"):
+        return _nothing
+    state = numpy.random.get_state(legacy=False)
+    printing, errors = numpy.get_printoptions(), numpy.geterr()
+    called = numpy.geterrcall()
+
+    def restore() -> None:
+        numpy.random.set_state(state)
+        numpy.set_printoptions(**printing)
+        numpy.seterr(**errors)
+        numpy.seterrcall(called)
+
+    return restore
+
+
+def _keep_figures() -> Restore:
+    """Open figures are out of reach within, and those made within are never shown."""
+    before = _managers()
+    held = dict(before) if before is not None else {}
+    if before is not None:
+        before.clear()
+    rc: Any = getattr(sys.modules.get("matplotlib"), "rcParams", None)
+    settings = dict(rc) if rc is not None else None
+    show = _inline_show()
+    drawn = {} if show is None else {**vars(show), "_to_draw": list(show._to_draw)}
+    original = show and show._to_draw
+
+    def restore() -> None:
+        managers = _managers()
+        if managers is not None:
+            for manager in managers.values():
+                with contextlib.suppress(Exception):
+                    manager.destroy()
+            managers.clear()
+            managers.update(held)
+        if settings is not None and dict(rc) != settings:
+            dict.clear(rc)
+            dict.update(rc, settings)
+        inline = _inline_show()
+        if inline is not None:
+            inline._to_draw = [] if original is None else original
+            inline._to_draw[:] = drawn.get("_to_draw", [])
+            inline._draw_called = drawn.get("_draw_called", False)
+
+    return restore
+
+
+def _managers() -> Any:
+    """pyplot's open figures, by number."""
+    return getattr(getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None), "figs", None)
+
+
+def _inline_show() -> Any:
+    """Of the notebooks' backend: holds what it draws at the end of the cell."""
+    return getattr(sys.modules.get("matplotlib_inline.backend_inline"), "show", None)
+
+
+def _keep_widgets() -> Restore:
+    """Widgets and comms made within are forgotten; no frontend knows of them."""
+    registries = [r for r in _registries() if isinstance(r, dict)]
+    before = [(registry, dict(registry)) for registry in registries]
+
+    def restore() -> None:
+        for registry, content in before:
+            for key in registry.keys() - content.keys():
+                del registry[key]
+
+    return restore
+
+
+def _registries() -> list[Any]:
+    widget: Any = sys.modules.get("ipywidgets.widgets.widget")
+    manager = getattr(getattr(sys.modules.get("comm"), "get_comm_manager", None), "__call__", None)
+    return [
+        getattr(widget, "_instances", None),
+        vars(getattr(widget, "Widget", object)).get("widgets"),
+        getattr(manager() if manager else None, "comms", None),
+    ]
+
+
+LIBRARY_KEEPERS: tuple[Callable[[], Restore], ...] = (_keep_numpy, _keep_figures, _keep_widgets)
