@@ -30,7 +30,10 @@ _RECURRENT = frozenset(
     for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu")
     for overload in ("input", "data")
 )
-"""On CUDA these are cuDNN's layer, which autocast/RNN.cpp casts to the lower precision."""
+"""On CUDA these are cuDNN's layer, for which recurrent.py casts."""
+
+_REPLACED = _RECURRENT | {"aten::scaled_dot_product_attention"}
+"""Composite operators that are not to be taken apart: they have a kernel of the device's."""
 
 _PROMOTE = frozenset(
     "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot "
@@ -88,6 +91,12 @@ class Autocast:
         patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
         patches.set(torch, "is_autocast_enabled", is_autocast_enabled)
         patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
+        self.resume()
+
+    def resume(self) -> None:
+        """Put the kernels in where autocast is on already."""
+        if self._enabled("cuda"):
+            self._register()
 
     def remove(self) -> None:
         """Take the kernels out again; autocast for the host stays as the user has set it."""
@@ -118,7 +127,8 @@ class Autocast:
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(
             f"aten::{name}", "CompositeImplicitAutograd"
         )
-        unlisted = composite_kernel(operator) if composite else _without_autocast(operator)
+        is_apart = composite and f"aten::{name}" not in _REPLACED
+        unlisted = composite_kernel(operator) if is_apart else _without_autocast(operator)
         listed_on_host = _original(operator) if on_host else None
         on_device = self._cast(operator, name, packet) if on_cuda else unlisted
 
@@ -134,6 +144,8 @@ class Autocast:
     def _cast(self, operator: Any, name: str, packet: str) -> Callable[..., Any]:
         """The operator as CUDA's autocast runs it."""
         run = _without_autocast(operator)
+        if f"aten::{name}" in _RECURRENT:
+            return run
         names = [argument.name for argument in operator._schema.arguments]
         if name in _NORM_WITH_DTYPE:
             overload = getattr(torch.ops.aten.norm, _NORM_WITH_DTYPE[name])
@@ -151,7 +163,7 @@ class Autocast:
 
     def _converted(self, run: Callable[..., Any], packet: str, *args: Any, **kwargs: Any) -> Any:
         dtype = torch.float32
-        if packet in _LOWER_PRECISION or f"aten::{packet}.input" in _RECURRENT:
+        if packet in _LOWER_PRECISION:
             dtype = torch.get_autocast_dtype("cuda")
         elif packet in _PROMOTE:
             dtype = self._widest((*args, *kwargs.values()))

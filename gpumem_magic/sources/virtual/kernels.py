@@ -16,6 +16,7 @@ from gpumem_magic.sources.virtual.attention import (
     mask_for_kernel,
 )
 from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent import Recurrent
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
@@ -32,7 +33,12 @@ class Kernels:
         self._storages = storages
         self._here = here
         self._card = card
+        self._recurrent = Recurrent(storages, here, card)
         self._library: Any = None
+
+    def patch(self, patches: Patches) -> None:
+        """Replace what modules ask for before they call an operator."""
+        self._recurrent.install(patches)
 
     def install(self) -> None:
         """Register them with torch."""
@@ -41,7 +47,7 @@ class Kernels:
             warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
-            for name, layer in Recurrent(self._storages, self._here).operators().items():
+            for name, layer in self._recurrent.operators().items():
                 self._impl(name, layer)
 
     def remove(self) -> None:

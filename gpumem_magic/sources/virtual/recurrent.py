@@ -1,178 +1,147 @@
-"""Recurrent layers as cuDNN runs them: one kernel for all layers, one reserve for backward.
+"""Recurrent layers as cuDNN runs them: weights in one buffer, one kernel for all layers, one
+reserve for backward.
 
 The values are computed by torch's own CPU code, out of sight of the tracker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.recurrent_kernel import Call, Layers
+from gpumem_magic.sources.virtual.recurrent_weights import GATES, Layout
+from gpumem_magic.sources.virtual.reductions import Processors
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 from gpumem_magic.sources.virtual.traits import composite_kernel
 
-_KEPT = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
-"""Values per step and unit that backward needs: the gates, and the states that they lead to. cuDNN
-does not publish the size of its reserve; these are what its formulas for training cannot do
-without."""
+_TYPES = (torch.float16, torch.float32, torch.float64)
+"""What cuDNN takes on every card (cudnn_is_acceptable in native/cudnn); bfloat16 from compute
+capability 8.0 on (supportsBFloat16RNNWithCuDNN in cuda/detail/CUDAHooks.cpp)."""
 
-_STATES = 2
-"""Values per step and unit in the workspace; not published either."""
+_GENERATOR = 48
+"""Bytes of the state of one of cuRAND's default generators; cuDNN's dropout keeps one for each
+thread that can be resident. A model: cudnnDropoutGetStatesSize is not documented."""
 
 
 class Recurrent:
-    """The layers' operators, for tensors of the device."""
+    """The layers' operators, for tensors of the device. Like torch, it keeps one state of random
+    numbers for dropout between layers, from its first use on."""
 
-    def __init__(self, storages: Storages, here: Here) -> None:
+    def __init__(self, storages: Storages, here: Here, card: GPUModel) -> None:
         self._storages = storages
         self._here = here
+        self._capability = card.capability
+        processors = Processors.of(card.multiprocessors, card.capability)
+        self._states = _GENERATOR * processors.count * processors.threads
+        self._dropout: torch.Tensor | None = None
+
+    def install(self, patches: Patches) -> None:
+        """Let modules hand their weights over, as they do to cuDNN."""
+        modes = {layer.upper(): mode for mode, layer in enumerate(GATES)}
+        patches.set(torch.backends.cudnn, "is_acceptable", self._is_acceptable)
+        patches.set(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__)
+        patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
+        patches.set(torch, "_cudnn_rnn_flatten_weight", self._flatten)
 
     def operators(self) -> dict[str, Callable[..., Any]]:
         """What to register, by the operator's name and overload."""
         return {
             f"{layer}.{overload}": self._layer(layer, overload)
-            for layer in _KEPT
+            for layer in GATES
             for overload in ("input", "data")
         }
+
+    def _is_acceptable(self, tensor: torch.Tensor) -> bool:
+        """torch.backends.cudnn.is_acceptable: whether a module may flatten its weights."""
+        is_on: bool = torch._C._get_cudnn_enabled()
+        return is_on and tensor.dtype in _TYPES and tensor in self._storages
+
+    def _is_supported(self, tensor: torch.Tensor) -> bool:
+        """use_cudnn in native/RNN.cpp."""
+        known = tensor.dtype in _TYPES or (
+            tensor.dtype is torch.bfloat16 and self._capability >= (8, 0)
+        )
+        return known and tensor.numel() > 0 and bool(torch._C._get_cudnn_enabled())
+
+    def _flatten(
+        self,
+        weights: Sequence[torch.Tensor],
+        each: int,
+        inputs: int,
+        mode: int,
+        hidden: int,
+        projected: int,
+        layers: int,
+        batch_first: bool,
+        bidirectional: bool,
+    ) -> torch.Tensor:
+        """torch._cudnn_rnn_flatten_weight: a buffer of all weights, which from here on are parts of
+        it (copy_weights_to_flat_buf_views in cudnn/RNN.cpp)."""
+        gates = list(GATES.values())[mode]
+        layout = Layout(gates, inputs, hidden, projected, layers, 1 + bidirectional)
+        buffer = weights[0].new_zeros(layout.numel)
+        places = layout.views(buffer, each)
+        for weight, place in zip(weights, places, strict=True):
+            place.copy_(weight)
+        for weight, place in zip(weights, places, strict=True):
+            weight.data = place
+        return buffer
 
     def _layer(self, layer: str, overload: str) -> Callable[..., Any]:
         operator = getattr(getattr(torch.ops.aten, layer), overload)
         first = 1 if overload == "input" else 2  # the states' position; lengths come before them
 
         def run(*args: Any) -> Any:
-            states = args[first]
-            states = list(states) if layer == "lstm" else [states]
-            for tensor in (*states, *args[first + 1]):
+            states = list(args[first]) if layer == "lstm" else [args[first]]
+            weights = args[first + 1]
+            for tensor in (*states, *weights):
                 if tensor not in self._storages:
                     raise _elsewhere(tensor)
-            call = _Call(self._storages, self._here, operator, args, first, len(states))
-            out = _Layers.apply(call, args[0], *states, *args[first + 1])  # type: ignore[no-untyped-call]
-            return tuple(out)
+            if not self._is_supported(args[0]):
+                return composite_kernel(operator)(*args)
+            call = Call(self._storages, self._here.tracker, operator, args, first)
+            tensors = [args[0], *states, *weights]
+            if call.is_random:
+                call.keep(self._random_states(tensors[0]))
+            if torch.is_autocast_enabled("cuda"):
+                tensors = _cast(call.layout, call.each, len(states), tensors)
+            return tuple(Layers.apply(call, *tensors))  # type: ignore[no-untyped-call]
 
         return run
 
+    def _random_states(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The device's only one (get_dropout_state in cudnn/RNN.cpp): a seed is drawn first."""
+        if self._dropout is None:
+            with self._here.tracker.suspended():
+                states = torch.empty(self._states, dtype=torch.uint8)
+            self._storages.release(self._storages.malloc(8))
+            self._storages.place(states)
+            self._dropout = states
+        return self._dropout
+
+
+def _cast(
+    layout: Layout, each: int, states: int, tensors: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Autocast's copies, of float16 whatever type is asked for: weights go into a new buffer
+    (_cudnn_rnn_cast_reflatten in cudnn/AutocastRNN.cpp)."""
+    others, weights = tensors[: 1 + states], tensors[1 + states :]
+    if weights[0].dtype is torch.float32:
+        places = layout.views(weights[0].new_zeros(layout.numel, dtype=torch.float16), each)
+        weights = [place.copy_(w) for place, w in zip(places, weights, strict=True)]
+    halves = [t.to(torch.float16) for t in reversed(others)]  # C++ looks at the last one first
+    return [*reversed(halves), *weights]
+
 
 def _elsewhere(tensor: torch.Tensor) -> RuntimeError:
-    """What _cudnn_impl's checks in native/RNN.cpp raise."""
+    """What check_attributes in native/RNN.h raises."""
     return RuntimeError(
         "Input and parameter tensors are not at the same device, found input tensor at cuda:0 and "
         f"parameter tensor at {tensor.device}"
     )
-
-
-class _Call:
-    """One call of a layer's operator, handed to autograd as one value."""
-
-    def __init__(
-        self,
-        storages: Storages,
-        here: Here,
-        operator: Any,
-        args: tuple[Any, ...],
-        first: int,
-        states: int,
-    ) -> None:
-        self.storages = storages
-        self.tracker = here.tracker
-        self.trains: bool = args[first + 5]
-        self._dropout: float = args[first + 4]
-        self._operator = operator
-        self._before = args[1:first]
-        self._after = args[first + 2 :]
-        self.states = states
-        self.layers: int = args[first + 3] * (2 if args[first + 6] else 1)
-
-    def compute(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The operator's results for these input, states and weights; in float32 where they are of
-        less, as the CPU has no fast kernel for it."""
-        dtype = tensors[0].dtype
-        if dtype.itemsize < torch.float32.itemsize:
-            computed = self.compute([tensor.float() for tensor in tensors])
-            return tuple(result.to(dtype) for result in computed)
-        states = tensors[1 : 1 + self.states]
-        hx = states if self.states > 1 else states[0]
-        weights = tensors[1 + self.states :]
-        out: tuple[torch.Tensor, ...] = composite_kernel(self._operator)(
-            tensors[0], *self._before, hx, weights, *self._after
-        )
-        return out
-
-    @property
-    def is_random(self) -> bool:
-        """Whether numbers are drawn: dropout between the layers."""
-        return self.trains and self._dropout > 0
-
-    def sizes(self, tensors: Any) -> tuple[int, int]:
-        """Bytes of the reserve and of the workspace."""
-        data, state = tensors[0], tensors[self.states]
-        steps = data.numel() // data.shape[-1]
-        unit = steps * state.shape[-1] * self.layers * data.dtype.itemsize
-        name = self._operator._schema.name.removeprefix("aten::")
-        return unit * _KEPT[name], unit * _STATES
-
-    def copies(self, *tensors: torch.Tensor) -> list[int]:
-        """Bytes of those that cuDNN, for which steps come first, must have contiguous."""
-        first = self._after[-1] is True and self._before == ()  # batch_first
-        moved = [t.transpose(0, 1) if first else t for t in tensors]
-        return [t.numel() * t.dtype.itemsize for t in moved if not t.is_contiguous()]
-
-    def hold(self, sizes: list[int]) -> list[int]:
-        """The addresses of new blocks; `free` gives them back."""
-        return [self.storages.malloc(size) for size in sizes]
-
-    def free(self, addresses: list[int]) -> None:
-        """Give blocks back."""
-        for address in reversed(addresses):
-            self.storages.release(address)
-
-
-class _Layers(torch.autograd.Function):
-    """Saves the input, the states, the output and the reserve (_cudnn_rnn in cudnn/RNN.cpp)."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.call = call
-        with call.tracker.suspended(), call.tracker.random_of_device():
-            ctx.random = torch.default_generator.get_state() if call.is_random else None
-            computed = [t.clone() for t in call.compute(list(tensors))]
-            reserve_size, workspace = call.sizes(tensors)
-            reserve = torch.empty(0, dtype=torch.uint8)
-            copies = call.hold(call.copies(tensors[0]))
-        for result in computed:
-            call.storages.place(result)
-        scratch = call.hold([workspace])
-        if call.trains and any(ctx.needs_input_grad):
-            call.storages.place(reserve, call.storages.malloc(reserve_size))
-        call.free([*copies, *scratch])
-        ctx.save_for_backward(*tensors, computed[0], reserve)
-        return tuple(computed)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        call: _Call = ctx.call
-        if not call.trains:
-            raise RuntimeError("cudnn RNN backward can only be called in training mode")
-        *tensors, _, _ = ctx.saved_tensors
-        with call.tracker.suspended(), torch.enable_grad():
-            inputs = [t.detach().requires_grad_() for t in tensors]
-            with call.tracker.random_of_device(ctx.random):
-                values = call.compute(inputs)
-            found = torch.autograd.grad(values, inputs, gradients)
-            others = 1 + call.states
-            results = [*(g.clone() for g in found[:others]), *_in_one_block(found[others:])]
-            scratch = call.hold(call.copies(tensors[0], gradients[0]))
-        for result in results:
-            call.storages.place(result)
-        scratch += call.hold([call.sizes(tensors)[1]])
-        call.free(scratch)
-        return None, *results
-
-
-def _in_one_block(gradients: Any) -> list[torch.Tensor]:
-    """The weights' gradients, which are parts of one buffer."""
-    buffer = torch.cat([gradient.flatten() for gradient in gradients])
-    parts = buffer.split([gradient.numel() for gradient in gradients])
-    return [part.view_as(g) for part, g in zip(parts, gradients, strict=True)]
