@@ -164,8 +164,7 @@ class CachingAllocator:
         if self._risen:
             self._risen = False
             self._statistics.note_peaks()
-        size = block.size
-        self._statistics.give_back(block.pool.counts, size)
+        self._statistics.give_back(block.pool.counts, size := block.size)
         if size >= self._segments.max_split_size:
             self._statistics.oversize_allocations.change(-1)
         if self._on_event is not None:
@@ -220,8 +219,12 @@ class CachingAllocator:
 
     def snapshot(self) -> list[Segment]:
         """All segments by address, each with its blocks; what nobody mapped is left out."""
-        active = [*self._live.values(), *self._waiting.blocks()]
-        return take_snapshot((self._small, self._large), active)
+        return take_snapshot(self.blocks())
+
+    def blocks(self) -> list[Block]:
+        """All blocks but those without memory behind them, in any order."""
+        handed_out = (*self._live.values(), *self._waiting.blocks())
+        return [*handed_out, *self._small.free_blocks(), *self._large.free_blocks()]
 
     @classmethod
     def from_snapshot(
@@ -229,10 +232,10 @@ class CachingAllocator:
     ) -> CachingAllocator:
         """An allocator that holds `segments` already; the driver must count them as used."""
         allocator = cls(driver, settings)
+        pools = {"small": allocator._small, "large": allocator._large}
         for segment in segments:
-            pool = allocator._small if segment.pool == "small" else allocator._large
-            for block in rebuild(segment, pool, allocator._statistics):
-                allocator._live[block.address] = block
+            blocks = rebuild(segment, pools[segment.pool], allocator._statistics)
+            allocator._live.update((block.address, block) for block in blocks)
         allocator._risen = True
         return allocator
 
@@ -247,10 +250,8 @@ class CachingAllocator:
             inactive = (-block.size, -1) if was_split else (0, 0)
         if block.range is None:
             self._statistics.split(pool.counts, *inactive)
-        size = block.size
-        address = block.address
-        block.state = ALLOCATED
-        block.requested = requested
+        size, address = block.size, block.address
+        block.state, block.requested = ALLOCATED, requested
         self._live[address] = block
         self._risen = True
         self._statistics.take(pool.counts, size, requested)

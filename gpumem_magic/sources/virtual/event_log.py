@@ -21,17 +21,17 @@ _Row = tuple[int, int, int, int, int, bool, float]
 
 
 class EventLog:
-    """The allocator's events of one cell, each with the Python stack that caused it."""
+    """The allocator's events of one cell, each with the Python stack that caused it: `rows`."""
 
     def __init__(self, gpu: VirtualGPU) -> None:
         self._gpu = gpu
-        self._rows: list[_Row] = []
+        self.rows: list[_Row] = []
         self._stacks = CallStacks()
         self._clock = 0.0
         self._refusal: Failure | None = None
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def begin(self) -> None:
         """Listen to the allocator from here on."""
@@ -47,7 +47,7 @@ class EventLog:
 
     def _listener(self) -> Callable[[int, int, int, int], None]:
         """A function rather than a method: it runs twice for every tensor of the cell."""
-        append, capture = self._rows.append, self._stacks.capture
+        append, capture = self.rows.append, self._stacks.capture
         graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
         completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
 
@@ -78,7 +78,7 @@ class EventLog:
             requested=requested,
             segment=None,
             device_free=allocator.driver.free,
-            position=len(self._rows),
+            position=len(self.rows),
             stack=self._stacks.capture(sys._getframe(2)),
             phase=Phase.BACKWARD if torch._C._current_graph_task_id() != -1 else Phase.FORWARD,
             op=operator and f"aten.{operator}",
@@ -98,7 +98,7 @@ class EventLog:
 
     def events(self, stacks: tuple[Stack, ...]) -> Events:
         """The events as columns."""
-        columns = zip(*self._rows, strict=True) if self._rows else ((),) * 7
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 7
         action, address, size, requested, stack, backward, moment = columns
         index = np.array(stack, np.int32)
         phases = np.array([phase_of(s) for s in stacks], np.int8)

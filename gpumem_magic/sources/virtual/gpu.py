@@ -3,8 +3,10 @@ trace."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import overrides
@@ -17,6 +19,7 @@ from gpumem_magic.sources.virtual.cuda_api import CudaApi
 from gpumem_magic.sources.virtual.devices import DEVICE
 from gpumem_magic.sources.virtual.facade import Facade
 from gpumem_magic.sources.virtual.kernels import Kernels
+from gpumem_magic.sources.virtual.operands import run_kernel
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.reductions import Processors
@@ -30,21 +33,40 @@ from gpumem_magic.sources.virtual.tracker import Tracker
 from gpumem_magic.sources.virtual.uncovered import not_covered
 
 
+class Kernelless(Protocol):
+    """Stands in for kernels: called as an operator with its arguments."""
+
+    def install(self, patches: Patches, storages: Storages) -> None:
+        """Replace what reads values of tensors."""
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator's results, or arguments that it has written to."""
+
+
 class VirtualGPU:
     """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the
     code that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment
-    by default. Raises ValueError for settings that torch would refuse.
+    by default; ValueError for settings that torch would refuse. allocator: a new one of the card's
+    size by default. compute: stands in for the kernels, which by default are the CPU's.
     """
 
-    def __init__(self, model: GPUModel, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        model: GPUModel,
+        settings: Settings | None = None,
+        allocator: CachingAllocator | None = None,
+        compute: Kernelless | None = None,
+    ) -> None:
         self.model = model
-        driver = SimulatedDriver(model.total, context=model.context)
-        self.allocator = CachingAllocator(driver, settings or Settings.from_environment())
+        self.allocator = allocator or new_allocator(model, settings)
         self.storages = Storages(self.allocator)
-        self._random = DeviceRandom()
+        self.random = DeviceRandom()
         processors = Processors.of(model.multiprocessors, model.capability)
         self.scratch = ScratchMemory(self.storages, processors, model.capability)
-        self.tracker = Tracker(self.storages, self.scratch, self._random)
+        self._compute = compute
+        self.tracker = Tracker(
+            self.storages, self.scratch, self.random, compute=compute or run_kernel
+        )
         self._facade = Facade(self.tracker)
         self._here = Here(self.tracker)
         self._threads = Threads(self._here)
@@ -62,8 +84,8 @@ class VirtualGPU:
             _forget_answers()
             TensorMethods(self.storages).install(self._patches)
             TensorTypes(self.storages).install(self._patches)
-            CudaApi(self.model, self.storages, self.scratch, self._random).install(self._patches)
-            self._patches.set(torch, "Generator", self._random.generator_class())
+            CudaApi(self.model, self.storages, self.scratch, self.random).install(self._patches)
+            self._patches.set(torch, "Generator", self.random.generator_class())
             self._patches.set(
                 torch._C,
                 "_group_tensors_by_device_and_dtype",
@@ -76,9 +98,10 @@ class VirtualGPU:
             node = torch.autograd.function.BackwardCFunction
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)
-            # no cuDNN here: recurrent layers would hand their weights to it
-            self._patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+            self._kernels.patch(self._patches)
             self._replace_compile()
+            if self._compute is not None:
+                self._compute.install(self._patches, self.storages)
             self._autocast.install(self._patches)
             self._kernels.install()
         except BaseException:
@@ -94,6 +117,24 @@ class VirtualGPU:
         self._patches.restore()
         _forget_answers()
         self.is_on = False
+
+    @contextlib.contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Within, torch is as without this card; what is on the card stays there."""
+        inside = self._facade.is_entered
+        self.leave()
+        self._kernels.remove()
+        self._autocast.remove()
+        try:
+            with self._patches.lifted():
+                _forget_answers()
+                yield
+        finally:
+            _forget_answers()
+            self._autocast.resume()
+            self._kernels.install()
+            if inside:
+                self.enter()
 
     def enter(self) -> None:
         """Track this thread's operators from here on."""
@@ -143,6 +184,12 @@ class VirtualGPU:
         self._patches.set(torch, "compile", compile)
         self._patches.set(torch.export, "export", not_covered("torch.export.export"))
         self._patches.set(torch.nn.Module, "compile", lambda module, **options: compile(module))
+
+
+def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingAllocator:
+    """An empty allocator of the card's size; settings: by default those of the environment."""
+    driver = SimulatedDriver(model.total, context=model.context)
+    return CachingAllocator(driver, settings or Settings.from_environment())
 
 
 def _first(lists: Any) -> torch.Tensor:

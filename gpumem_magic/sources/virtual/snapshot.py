@@ -33,9 +33,8 @@ class Segment:
     blocks: tuple[BlockState, ...]
 
 
-def take_snapshot(pools: Iterable[Pool], active: Iterable[Block]) -> list[Segment]:
-    """The segments that the pools' free blocks and the `active` blocks belong to, by address."""
-    blocks = [*active, *(block for pool in pools for block in pool.free_blocks())]
+def take_snapshot(blocks: Iterable[Block]) -> list[Segment]:
+    """The segments that `blocks`, all that have memory behind them, make up, by address."""
     heads = [b for b in blocks if b.previous is None or b.previous.state == UNMAPPED]
     return [_segment(head) for head in sorted(heads, key=lambda head: head.address)]
 

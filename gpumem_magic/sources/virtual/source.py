@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +127,19 @@ class VirtualSource:
         placements = self.gpu.storages.placements()
         told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
         self._told = {address: (placements.get(address), category) for address, category in told}
+
+    def events_so_far(self) -> Sequence[tuple[Any, ...]]:
+        """A row for each event of the recording that is under way: action, address, size, ..."""
+        return self._begun.log.rows if self._begun else ()
+
+    def take_over(self, other: VirtualSource, moved: Mapping[int, int]) -> None:
+        """Know of blocks what `other` was told of them; moved: their addresses here."""
+        there, here = other.gpu.storages.placements(), self.gpu.storages.placements()
+        self._told = {
+            moved[address]: (here.get(moved[address]), category)
+            for address, (placement, category) in other._told.items()
+            if address in moved and there.get(address) is placement
+        }
 
     def close(self) -> None:
         """Switch the card off. Tensors that were on it are host tensors from then on."""

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.virtual.accumulation import Accumulation
 from gpumem_magic.sources.virtual.devices import HOST
+from gpumem_magic.sources.virtual.operands import Compute, run_kernel, tensors_among
 from gpumem_magic.sources.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.sources.virtual.random import DeviceRandom
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
@@ -27,15 +28,6 @@ _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enab
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
-Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-"""Does what an operator does, given it and its arguments."""
-
-
-def run_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Let torch run the operator's kernel."""
-    return func(*args, **kwargs)
-
-
 def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
     """Stands for the function that is running while autograd calls operators and user code."""
 
@@ -46,7 +38,7 @@ class Tracker(TorchDispatchMode):
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now.
     function: the one of torch's that user code has called, as far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
-    on CUDA.
+    on CUDA. compute: runs the kernels, or does without them.
     """
 
     def __init__(
@@ -181,7 +173,7 @@ class Tracker(TorchDispatchMode):
         """Whether a device tensor is among the arguments. Raises as CUDA does for a mixture."""
         addresses = self.storages.addresses
         on_device, hosts = False, None
-        operands = _tensors(args, kwargs)
+        operands = tensors_among(args, kwargs)
         if traits.indexes:
             operands = self._without_host_indices(operands, args[0], args[1])
         for tensor in operands:
@@ -247,7 +239,9 @@ class Tracker(TorchDispatchMode):
                 if not lacks_dtype(error, func, args):
                     raise
                 out = run_wider(func, args, kwargs)
-        if traits.returns_new and to_gpu:
+        if traits.placing is not None and to_gpu:
+            traits.placing(args, out)
+        elif traits.returns_new and to_gpu:
             self._place(out if traits.on_device is None else traits.on_device(out))
         if traits.may_resize:
             self._follow_resizes(args, kwargs)
@@ -286,17 +280,6 @@ class Tracker(TorchDispatchMode):
                 self._place(item)
 
     def _follow_resizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for tensor in _tensors(args, kwargs):
+        for tensor in tensors_among(args, kwargs):
             if tensor in self.storages:
                 self.storages.resized(tensor)
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors among the arguments, those in lists included."""
-    found = []
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += [item for item in value if isinstance(item, torch.Tensor)]
-    return found

@@ -1,0 +1,241 @@
+"""What runs in place of the kernels: results of the right geometry, over memory nobody touches."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
+from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
+from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes
+from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, untouched
+from gpumem_magic.sources.virtual.operands import tensors_among
+from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.virtual.storages import Storages
+
+_MOST_FLOATS = 2**16
+"""Bytes of operands and results up to which values are computed: they cost less than they tell."""
+
+_MOST_INTEGERS = 2**23
+"""The same for integers: indices, lengths and masks, which decide what a program does."""
+
+_MOST_WITHOUT_META = 2**26
+"""Bytes of operands up to which an operator without a meta kernel is run to see what it returns."""
+
+_LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
+"""Writes gradients, and whether one is not finite; it is assumed that all are."""
+
+
+class _Plan:
+    """What has to be known of an operator. written: places and names of arguments it writes to;
+    aliases: for each result the argument that it is, or None."""
+
+    __slots__ = ("aliases", "makes_new", "name", "resizes", "written")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = schema.name
+        writes = [
+            (argument.alias_info.before_set, place, argument.name)
+            for place, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.written = [(place, name) for _, place, name in writes]
+        if self.name == _LEAVES_VALUES:
+            del self.written[1:]
+        self.aliases = [
+            next(
+                (
+                    (p, n)
+                    for s, p, n in writes
+                    if result.alias_info and s & result.alias_info.before_set
+                ),
+                None,
+            )
+            for result in schema.returns
+        ]
+        self.makes_new = None in self.aliases
+        self.resizes = any(argument.is_out for argument in schema.arguments)
+
+
+class DryKernels:
+    """Called as an operator with its arguments, in place of the operator.
+
+    Small results of known values are computed, as they may decide what a program does next. All
+    others are valueless, like everything that is computed from them.
+    """
+
+    def __init__(self, guesses: Guesses) -> None:
+        self.valueless = Valueless()
+        self.guesses = guesses
+        self._geometry = Geometry()
+        self._unknown = UnknownSizes(self._geometry)
+        self._plans: dict[Any, _Plan] = {}
+        self._storages: Storages | None = None
+
+    def install(self, patches: Patches, storages: Storages) -> None:
+        """Watch where values leave tensors."""
+        self._storages = storages
+        tensor: Any = torch.Tensor
+        for name in ("tolist", "numpy", "__array__"):
+            patches.set(tensor, name, self._reading(name, getattr(tensor, name)))
+        patches.set(tensor, "item", self._item(tensor.item))
+        patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = _Plan(func)
+        tensors = tensors_among(args, kwargs)
+        known = self._are_known(tensors)
+        if known and not plan.makes_new and not plan.resizes:
+            return func(*args, **kwargs)
+        if plan.name == "aten::_local_scalar_dense":
+            return func(*args) if args[0] not in self.valueless else self._scalar(args[0])
+        if plan.name == "aten::resize_":
+            return self._resize(args[0], torch.Size(args[1]))
+        shapes = self._shapes(plan, func, args, kwargs, tensors, known)
+        if shapes is _RUN or (known and _is_small(shapes)):
+            return func(*args, **kwargs)
+        return self._results(plan, shapes, args, kwargs)
+
+    def _are_known(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether all values are known, and few enough to compute with."""
+        floats = integers = 0
+        for tensor in tensors:
+            if tensor in self.valueless:
+                return False
+            if tensor.is_floating_point() or tensor.is_complex():
+                floats += tensor.nbytes
+            else:
+                integers += tensor.nbytes
+            if floats > _MOST_FLOATS or integers > _MOST_INTEGERS:
+                return False
+        return True
+
+    def _shapes(
+        self,
+        plan: _Plan,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+        known: bool,
+    ) -> Any:
+        """The shapes of the results; _RUN where only the kernel can tell them."""
+        if not plan.makes_new and not plan.resizes:
+            return None
+        if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
+            self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
+            return assumed
+        try:
+            return self._geometry.results(func, args, kwargs)
+        except NotImplementedError:
+            if known or sum(tensor.nbytes for tensor in tensors) <= _MOST_WITHOUT_META:
+                return _RUN
+            raise NotImplementedError(
+                f"{plan.name} cannot be predicted: torch does not tell the shape of its results "
+                "without running it"
+            ) from None
+
+    def _results(
+        self, plan: _Plan, shapes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        for place, name in plan.written:
+            written = args[place] if place < len(args) else kwargs.get(name)
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if tensor is not None and tensor not in self.valueless:
+                    self.valueless.mark(tensor.untyped_storage())
+        if not plan.aliases:
+            return None
+        single = len(plan.aliases) == 1
+        shapes = (shapes,) if single or shapes is None else shapes
+        out = [
+            self._made(shapes[i]) if alias is None else self._given(alias, shapes, i, args, kwargs)
+            for i, alias in enumerate(plan.aliases)
+        ]
+        return out[0] if single else tuple(out)
+
+    def _given(
+        self,
+        alias: tuple[int, str],
+        shapes: Any,
+        i: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The argument that is the result, which `out=` may have to be made larger for."""
+        place, name = alias
+        given = args[place] if place < len(args) else kwargs[name]
+        if shapes[0] is not None and isinstance(shapes[i], Shape) and given.shape != shapes[i].size:
+            self._resize(given, shapes[i].size)
+        return given
+
+    def _made(self, shape: Any) -> Any:
+        if isinstance(shape, Shape):
+            return self.valueless.make(shape.dtype, shape.size, shape.stride)
+        if isinstance(shape, list):
+            return [self._made(item) for item in shape]
+        return shape
+
+    def _resize(self, tensor: torch.Tensor, size: torch.Size) -> torch.Tensor:
+        """A mapping cannot grow: a larger one takes its place."""
+        needed = (size.numel() + int(tensor.storage_offset())) * tensor.dtype.itemsize
+        if needed <= tensor.untyped_storage().nbytes():
+            return torch.ops.aten.resize_.default(tensor, size)
+        on_device = self._storages is not None and tensor in self._storages
+        larger = untouched(needed)
+        self.valueless.mark(larger)
+        stride = torch.empty(size, device="meta").stride()
+        old = tensor.untyped_storage()  # given back after the new one is there, as CUDA does
+        tensor.set_(larger, tensor.storage_offset(), size, stride)  # type: ignore[call-overload]
+        if on_device and self._storages is not None:
+            self._storages.place(tensor)
+        del old
+        return tensor
+
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        self.guesses.needed("the number in a tensor")
+        return stand_in(tensor.dtype)
+
+    def _item(self, item: Any) -> Any:
+        def stand_in_for_item(tensor: torch.Tensor) -> Any:
+            value = item(tensor)
+            return self.guesses.number(value) if tensor in self.valueless else value
+
+        return stand_in_for_item
+
+    def _decision(self, truth: Any) -> Any:
+        def decide(tensor: torch.Tensor) -> bool:
+            if tensor.numel() != 1 or tensor not in self.valueless:
+                return bool(truth(tensor))
+            self.guesses.needed("whether a tensor is true", decides=True)
+            return self.guesses.decision(sys._getframe(1), usual=False)
+
+        return decide
+
+    def _reading(self, name: str, read: Any) -> Any:
+        def read_values(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if tensor in self.valueless:
+                self.guesses.needed(f"the values of a tensor, by {name.strip('_')}()")
+            return read(tensor, *args, **kwargs)
+
+        return read_values
+
+
+_RUN = object()
+"""In place of shapes: the kernel itself has to tell."""
+
+
+def _is_small(shapes: Any) -> bool:
+    found = [shapes] if isinstance(shapes, Shape) else list(_flat(shapes))
+    floats = sum(s.nbytes() for s in found if s.dtype.is_floating_point or s.dtype.is_complex)
+    return floats <= _MOST_FLOATS and sum(s.nbytes() for s in found) <= _MOST_INTEGERS
+
+
+def _flat(shapes: Any) -> list[Shape]:
+    if isinstance(shapes, Shape):
+        return [shapes]
+    return [s for item in shapes for s in _flat(item)] if isinstance(shapes, (list, tuple)) else []

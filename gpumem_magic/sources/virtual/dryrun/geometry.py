@@ -1,0 +1,84 @@
+"""Shapes, strides and types of an operator's results, as its meta kernel tells them: remembered by
+operator and geometry of the arguments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+_META = torch.device("meta")
+
+
+class Shape(NamedTuple):
+    """A tensor's geometry, in elements."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Shape:
+        """That of `tensor`."""
+        return cls(tensor.shape, tensor.stride(), tensor.dtype)
+
+    def nbytes(self) -> int:
+        """Bytes that a dense tensor of this shape takes."""
+        return self.size.numel() * self.dtype.itemsize
+
+
+class Geometry:
+    """Knows what operators return: Shape for each tensor, everything else as it is."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def results(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes of what `func(*args, **kwargs)` returns, in the same tuples and lists.
+
+        Raises NotImplementedError where the operator has no meta kernel, or where the shapes depend
+        on values; RuntimeError for arguments that the operator refuses.
+        """
+        key = func, _key(args), _key(tuple(kwargs.items())) if kwargs else None
+        try:
+            return self._known[key]
+        except KeyError:
+            found = self._known[key] = _shapes(_ask_meta_kernel(func, args, kwargs))
+        except TypeError:  # an argument that cannot be a key
+            found = _shapes(_ask_meta_kernel(func, args, kwargs))
+        return found
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, value))
+    return type(value), value
+
+
+def _ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
+    if isinstance(on_meta.get("device"), torch.device):
+        on_meta["device"] = _META
+    if isinstance(on_meta.get("generator"), torch.Generator):
+        on_meta["generator"] = None
+    with torch._C.DisableTorchFunction():
+        return func(*(_to_meta(value) for value in args), **on_meta)
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+        return meta.conj() if value.is_conj() else meta
+    if isinstance(value, (list, tuple)):
+        return [_to_meta(item) for item in value]
+    return value
+
+
+def _shapes(out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        return Shape.of(out)
+    if isinstance(out, list):
+        return list(map(_shapes, out))
+    return tuple(map(_shapes, out)) if isinstance(out, tuple) else out

@@ -1,0 +1,103 @@
+"""Values that a dry run does not know: what stands in for them, and which lines needed one."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+_PATIENCE = 1000
+"""Times that one place gets the same answer to a question of yes or no: loops that wait for a value
+end then."""
+
+_COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
+_ARITHMETIC = tuple(
+    f"__{side}{name}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+    for side in ("", "r")
+) + ("__neg__", "__abs__")
+
+
+class Guesses:
+    """Keeps, for the note below the prediction, which lines of the cell needed unknown values.
+
+    filename: that of the cell's frames. `flow_depends` tells whether a value that nobody knows has
+    decided which way the cell went.
+    """
+
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
+        self._needed: dict[int | None, dict[str, bool]] = {}
+        self._asked: dict[tuple[CodeType, int], int] = {}
+        self._numbers = {kind: self._numbers_like(kind) for kind in (float, int)}
+        self.flow_depends = False
+
+    def needed(self, what: str, decides: bool = False) -> None:
+        """The running line has asked for `what`; decides: and goes one way or another by it."""
+        line = self._line()
+        asked = self._needed.setdefault(line, {})
+        asked[what] = asked.get(what, False) or decides
+        self.flow_depends = self.flow_depends or decides
+
+    def decision(self, frame: FrameType, usual: bool) -> bool:
+        """What to answer the code of `frame`: `usual`, but at some time the opposite."""
+        place = frame.f_code, frame.f_lasti
+        self._asked[place] = times = self._asked.get(place, 0) + 1
+        return usual if times % (_PATIENCE + 1) else not usual
+
+    def number(self, value: Any) -> Any:
+        """`value`, which tells when code compares it, or what is computed from it."""
+        return self._numbers[type(value)](value) if type(value) in self._numbers else value
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each line that needed values; where they decide, it says so."""
+        return tuple(
+            _sentence(line, sorted(what for what, d in asked.items() if d == decides), decides)
+            for line, asked in sorted(self._needed.items(), key=lambda item: item[0] or 0)
+            for decides in (True, False)
+            if decides in asked.values()
+        )
+
+    def _numbers_like(self, kind: type) -> type:
+        """A float or an int which knows that nobody knows it."""
+
+        def comparing(name: str) -> Any:
+            def compare(number: Any, *other: Any) -> Any:
+                self.needed("a number that came from a tensor", decides=True)
+                return getattr(kind, name)(number, *other)
+
+            return compare
+
+        def computing(name: str) -> Any:
+            return lambda number, *other: self.number(getattr(kind, name)(number, *other))
+
+        members: dict[str, Any] = {name: comparing(name) for name in _COMPARISONS}
+        members |= {name: computing(name) for name in _ARITHMETIC}
+        members["__hash__"] = kind.__hash__
+        members["__reduce__"] = lambda number: (kind, (kind.__add__(number, kind()),))
+        return type(kind.__name__, (kind,), members)
+
+    def _line(self) -> int | None:
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self._filename:
+            frame = frame.f_back
+        return frame.f_lineno if frame else None
+
+
+def _sentence(line: int | None, needed: list[str], decides: bool) -> str:
+    where = "Code outside the cell" if line is None else f"Line {line}"
+    what = ", ".join(needed)
+    if decides:
+        return f"{where} goes by values that a dry run does not know ({what}): one way was taken."
+    return f"{where} needs values that a dry run does not know ({what}): stand-ins were used."
+
+
+def stand_in(dtype: torch.dtype) -> Any:
+    """A plausible number of this type: between 0 and 1, a valid index, or no."""
+    if dtype is torch.bool:
+        return False
+    if dtype.is_floating_point:
+        return 0.5
+    return complex(0.5) if dtype.is_complex else 1

@@ -1,0 +1,103 @@
+"""Operators whose results are as large as values say: what is assumed where a dry run has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
+
+_INT64 = torch.int64
+
+
+def _vector(n: int, dtype: torch.dtype = _INT64) -> Shape:
+    return Shape(torch.Size((n,)), (1,), dtype)
+
+
+def _nonzero(tensor: torch.Tensor) -> Any:
+    """All elements: as many as there can be. The layout is that of CUDA's kernel, transposed."""
+    n = tensor.numel()
+    return Shape(torch.Size((n, tensor.dim())), (1, max(n, 1)), _INT64)
+
+
+def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
+    return _vector(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), tensor.dtype)
+
+
+def _unique(tensor: torch.Tensor, *options: Any, **named: Any) -> Any:
+    """All elements differ. Of inverse and counts, what is asked for."""
+    flags = [option for option in (*options, *named.values()) if isinstance(option, bool)]
+    inverse, counts = flags[-2:] if len(flags) > 1 else (False, False)
+    shape = Shape(tensor.shape, _dense(tensor.shape), _INT64) if inverse else _vector(0)
+    return _vector(tensor.numel(), tensor.dtype), shape, _vector(tensor.numel() if counts else 0)
+
+
+def _unique_consecutive(
+    tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    return _unique(tensor, return_inverse, return_counts)
+
+
+def _unique_dim(tensor: torch.Tensor, dim: int, *options: Any, **named: Any) -> Any:
+    n = tensor.shape[dim]
+    same = Shape(tensor.shape, _dense(tensor.shape), tensor.dtype)
+    return same, _vector(n), _vector(n)
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
+    return _vector(repeats.numel() if output_size is None else output_size, repeats.dtype)
+
+
+def _bincount(tensor: torch.Tensor, weights: Any = None, minlength: int = 0) -> Any:
+    return _vector(max(minlength, 1), _INT64 if weights is None else torch.float64)
+
+
+def _dense(size: torch.Size) -> tuple[int, ...]:
+    return torch.empty(size, device="meta").stride()
+
+
+_ASSUMED: dict[str, Callable[..., Any]] = {
+    "aten::nonzero": _nonzero,
+    "aten::masked_select": _masked_select,
+    "aten::_unique2": _unique,
+    "aten::unique_consecutive": _unique_consecutive,
+    "aten::unique_dim": _unique_dim,
+    "aten::repeat_interleave": _repeat_interleave,
+    "aten::bincount": _bincount,
+    "torchvision::nms": lambda boxes, scores, threshold: _vector(len(boxes)),
+    "aten::equal": lambda one, other: True,
+}
+
+
+class UnknownSizes:
+    """What such operators are assumed to return; None for operators that need no values."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+
+    def assumed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes that `func(*args, **kwargs)` is assumed to return; None: they follow from
+        those of its arguments."""
+        name = func._schema.name
+        if name == "aten::index" and (indices := _without_masks(args[1])) is not None:
+            return self._geometry.results(func, (args[0], indices), kwargs)
+        known = _ASSUMED.get(name)
+        return known and known(*args, **kwargs)
+
+
+def _without_masks(indices: Any) -> list[Any] | None:
+    """Indices with masks replaced by the positions of all their elements; None without masks."""
+    if not any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in indices):
+        return None
+    found: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype in _MASKS:
+            found += [index.new_empty(index.numel(), dtype=_INT64)] * index.dim()
+        else:
+            found.append(index)
+    return found
+
+
+_MASKS = frozenset({torch.bool, torch.uint8})
