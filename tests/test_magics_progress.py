@@ -7,7 +7,7 @@ import threading
 import time
 
 from gpumem_magic.magics import progress
-from gpumem_magic.magics.progress import Progress
+from gpumem_magic.magics.progress import Progress, level_line
 from gpumem_magic.trace.findings import Level
 
 MIB = 1 << 20
@@ -28,7 +28,7 @@ cell = contextvars.ContextVar("cell")
 
 def levels(*allocated):
     left = list(allocated)
-    return lambda: Level(left.pop(0) if len(left) > 1 else left[0], 20 * MIB, None)
+    return level_line(lambda: Level(left.pop(0) if len(left) > 1 else left[0], 20 * MIB, None))
 
 
 def test_a_short_cell_shows_nothing():
@@ -67,7 +67,7 @@ def test_a_device_that_cannot_be_read_ends_the_line_not_the_cell(monkeypatch):
     monkeypatch.setattr(progress, "DELAY", 0.0)
     asked = threading.Event()
 
-    def broken():
+    def broken(seconds):
         asked.set()
         raise RuntimeError("no reading")
 

@@ -1,4 +1,4 @@
-"""The IPython extension: %gpumem, %%gpumem and all that loading it puts into the shell."""
+"""The IPython extension: %gpumem, %gpucheck and all that loading it puts into the shell."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from gpumem_magic.magics import completion
-from gpumem_magic.magics.commands import act, status
+from gpumem_magic.magics.commands import act, prediction_screen, status
 from gpumem_magic.magics.display import tell, warn
 from gpumem_magic.magics.execute import run_measured
+from gpumem_magic.magics.gpucheck import run_check
+from gpumem_magic.magics.gpucheck_options import CHECK_TABLE, parse_check_cell, parse_check_line
 from gpumem_magic.magics.mark import CellHooks
 from gpumem_magic.magics.monitor import Monitor
-from gpumem_magic.magics.options import describe, parse_cell, parse_line
+from gpumem_magic.magics.options import TABLE, parse_cell, parse_line
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.tracebacks import CleanTracebacks
 
@@ -48,12 +50,32 @@ class GpuMemMagics(Magics):
             return run_measured(self.monitor, request, request.statement, 0, request.statement)
         if not request.actions:
             tell(status(self.monitor))
-        for action in request.actions:
+        for action in request.actions if not self.monitor.predicting else ():
             act(self.monitor, action)
         return None
 
+    @line_cell_magic
+    def gpucheck(self, line: str, cell: str | None = None) -> None:
+        """Predict a cell without running it: does it fit the card, by how much, where does it fail?
 
-GpuMemMagics.gpumem.__doc__ = f"{cleandoc(GpuMemMagics.gpumem.__doc__ or '')}\n\n{describe()}"
+        %%gpucheck [options]            on the first line of a cell: predict this cell
+        %gpucheck [options] STATEMENT   predict one statement
+
+        Nothing is computed and no GPU is needed: the code runs on a copy of your variables, its
+        operators only say how much memory they take. Variables, models, random numbers and the
+        device stay as they are. Files and the network are not touched where that can be told.
+        """
+        if cell is not None:
+            question, raw = parse_check_cell(line), f"%%gpucheck {line}\n{cell}"
+            return run_check(self.monitor, question, cell, 1, raw)
+        question = parse_check_line(line)
+        if question.statement:
+            return run_check(self.monitor, question, question.statement, 0, question.statement)
+        return tell(prediction_screen(self.monitor))
+
+
+for _magic, _table in ((GpuMemMagics.gpumem, TABLE), (GpuMemMagics.gpucheck, CHECK_TABLE)):
+    _magic.__doc__ = f"{cleandoc(_magic.__doc__ or '')}\n\n{_table.describe()}"
 
 
 def load(shell: InteractiveShell) -> None:
@@ -91,7 +113,8 @@ def unload(shell: InteractiveShell) -> None:
     shell.input_transformers_cleanup.remove(magics.hooks.transform)
     shell.configurables[:] = [c for c in shell.configurables if c not in (magics, magics.settings)]
     for kind in ("line", "cell"):
-        del shell.magics_manager.magics[kind]["gpumem"]
+        for name in ("gpumem", "gpucheck"):
+            del shell.magics_manager.magics[kind][name]
     magics.monitor.close()
 
 

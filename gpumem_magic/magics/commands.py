@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 
 from gpumem_magic.magics.display import show_report, show_text, tell
 from gpumem_magic.magics.monitor import Monitor
-from gpumem_magic.magics.options import Action
+from gpumem_magic.magics.option_table import Action
 from gpumem_magic.units import format_bytes
 
 
@@ -35,6 +35,24 @@ def status(monitor: Monitor) -> str:
             "%gpumem --on         one line below every cell from now on",
             "%gpumem --history    what was measured so far",
             "%gpumem --device T4  another device; %gpumem? lists every option",
+            "%%gpucheck --gpu T4  on top of a cell: would it fit? nothing is run",
+        ]
+    )
+
+
+def prediction_screen(monitor: Monitor) -> str:
+    """One screen: how to predict a cell, and for which card."""
+    source = monitor.source
+    card = f"{source.device.name}, the device in use" if source else "a Tesla T4"
+    return "\n".join(
+        [
+            f"predicts for {card}, without running anything on it",
+            "",
+            "%%gpucheck                    on top of a cell: does it fit, where would it fail?",
+            "%%gpucheck --gpu T4,L4        the same for these cards, as a table",
+            "%%gpucheck --fit batch_size   the largest value of the variable that fits",
+            "%gpucheck STATEMENT           the same for one statement",
+            "%gpucheck?                    every option",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Tab completion of the magics' options and of the devices' names."""
+"""Tab completion of the magics' options and of their values."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ from typing import Any
 from IPython.core.error import TryNext
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpumem_magic.magics.options import OPTIONS
-from gpumem_magic.sources import device_names
+from gpumem_magic.magics.gpucheck_options import CHECK_TABLE
+from gpumem_magic.magics.option_table import Option, OptionTable
+from gpumem_magic.magics.options import TABLE
 
 HOOK = "complete_command"
-NAMES = ("%gpumem", "%%gpumem", "gpumem")
+NAMES = tuple(f"{sign}{name}" for name in ("gpumem", "gpucheck") for sign in ("%", "%%", ""))
 
 
 def complete(shell: InteractiveShell, event: Any) -> list[str]:
-    """What may follow at the cursor: an option, a device, a name of the statement, or a path."""
+    """What may follow at the cursor: an option, its value, a name of the statement, or a path."""
     words = event.text_until_cursor.split()
     if not event.text_until_cursor.endswith((" ", "\t")):
         words.pop()
     before = words[-1] if words else ""
-    if before == "--device":
-        return list(device_names())
-    cell = words[0].startswith("%%")
-    if before in ("--save", "--load") or (cell and not event.symbol.startswith("-")):
+    cell, table = words[0].startswith("%%"), _table(words[0])
+    option = _option(table, before)
+    if option is not None and option.offers is not None:
+        return list(option.offers(shell.user_ns))
+    if (option and option.files) or (cell and not event.symbol.startswith("-")):
         raise TryNext  # IPython offers the files
     if not event.symbol.startswith("-"):
         return _names(shell.Completer, event.symbol)
-    return [flag for o in OPTIONS if o.measures or not cell for flag in o.flags]
+    return [flag for o in table.options if o.with_code or not cell for flag in o.flags]
+
+
+def _table(magic: str) -> OptionTable:
+    return CHECK_TABLE if magic.lstrip("%") == "gpucheck" else TABLE
+
+
+def _option(table: OptionTable, flag: str) -> Option | None:
+    return next((option for option in table.options if flag in option.flags), None)
 
 
 def _names(completer: Any, symbol: str) -> list[str]:
@@ -37,7 +47,7 @@ def _names(completer: Any, symbol: str) -> list[str]:
 
 
 def install(shell: InteractiveShell) -> None:
-    """Complete after `%gpumem` and `%%gpumem`."""
+    """Complete after the magics' names."""
     for name in NAMES:
         shell.set_hook(HOOK, complete, str_key=name)  # type: ignore[no-untyped-call]
 

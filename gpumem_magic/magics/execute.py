@@ -18,19 +18,15 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     measured cell the code just runs. Errors of the code go through, after the Report.
     """
     shell = monitor.shell
-    text = "\n" * (above + _leading_blank(code)) + _python(shell, code)
-    filename = shell.compile.cache(text, shell.execution_count, raw_code=raw)
-    shell.compile.ast_parse(text, filename)  # what is no Python changes no device
-    running = shell.displayhook.exec_result
-    cell = Cell(raw, filename, running.execution_count if running else None)
+    cell, text = as_cell(shell, code, above, raw)
     if monitor.measuring:
-        return _run(shell, text, filename)
+        return _run(shell, text, cell.filename)
     started = False
     with harmless("starting to measure"):
         started = monitor.start(request)
     error = None
     try:
-        return _run(shell, text, filename)
+        return _run(shell, text, cell.filename)
     except BaseException as raised:
         error = raised
         raise
@@ -42,13 +38,20 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
         del error  # it would hold this frame, and the frame everything that the code held
 
 
+def as_cell(shell: Any, code: str, above: int, raw: str) -> tuple[Cell, str]:
+    """The cell that holds `code`, and the code as Python with true line numbers; SyntaxErrors go
+    through, before anything is changed."""
+    text = "\n" * (above + _leading_blank(code)) + str(shell.transform_cell(code))
+    running = shell.displayhook.exec_result
+    number = running.execution_count if running else None
+    filename = shell.compile.cache(text, number or shell.execution_count, raw_code=raw)
+    shell.compile.ast_parse(text, filename)
+    return Cell(raw, filename, number), text
+
+
 def _leading_blank(code: str) -> int:
     """Blank lines on top of the code, which IPython's transformers take away."""
     return len(code[: len(code) - len(code.lstrip())].splitlines()) if code.strip() else 0
-
-
-def _python(shell: Any, code: str) -> str:
-    return str(shell.transform_cell(code))
 
 
 def _run(shell: Any, text: str, filename: str) -> Any:

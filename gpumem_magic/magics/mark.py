@@ -18,7 +18,8 @@ from gpumem_magic.magics.options import Request, parse_cell
 from gpumem_magic.report import Report
 
 _MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
-_COMMANDS = re.compile(r"(?:\s*(?:%gpumem\b.*|#.*)?(?:\n|$))+")
+_OURS = ("%%gpumem", "%%gpucheck")
+_COMMANDS = re.compile(r"(?:\s*(?:%gpu(?:mem|check)\b.*|#.*)?(?:\n|$))+")
 
 
 def read_mark(lines: Sequence[str]) -> Request | None:
@@ -30,6 +31,18 @@ def read_mark(lines: Sequence[str]) -> Request | None:
         return parse_cell(match.group(1) or "")
     except UsageError:
         return None  # left in place, it reaches the magic, which raises this for the user to see
+
+
+def without_mark_above(code: str) -> str:
+    """`code` without a `%%gpumem` on its first line that is not blank. Raises UsageError if that
+    has a wrong option."""
+    lines = code.splitlines(keepends=True)
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    match = _MARK.fullmatch(lines[first]) if lines else None
+    if match is None:
+        return code
+    parse_cell(match.group(1) or "")
+    return "".join([*lines[:first], *without_mark(lines[first:])])
 
 
 def without_mark(lines: list[str]) -> list[str]:
@@ -121,7 +134,7 @@ class CellHooks:
     def _begin(self, lines: list[str]) -> None:
         request = read_mark(lines)
         if request is None and self._monitor.settings.every_cell:
-            own = lines[0].startswith("%%gpumem") or _COMMANDS.fullmatch("".join(lines))
+            own = lines[0].startswith(_OURS) or _COMMANDS.fullmatch("".join(lines))
             request = None if own else Request(brief=True)
         if request is not None and self._monitor.start(request):
             self._request = request

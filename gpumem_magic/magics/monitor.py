@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gpumem_magic.events import Cell
 from gpumem_magic.history import History
 from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.options import Request
-from gpumem_magic.magics.progress import Progress
+from gpumem_magic.magics.progress import Progress, level_line
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.measure import finish
 from gpumem_magic.report import Report
@@ -40,6 +40,7 @@ class Monitor:
         self.files = CellFiles(shell)
         self.why_off = ""
         self.measuring = False
+        self.predicting = False
         self._name = "off"
         self._inside = False
         self._progress: Progress | None = None
@@ -142,12 +143,33 @@ class Monitor:
                 reports[0].save(Path(request.save).expanduser())
         return reports
 
+    @contextmanager
+    def prediction(self, say: Callable[[float], str]) -> Iterator[None]:
+        """Around dry runs, which change nothing here: code that would be measured just runs.
+
+        say: what the progress line says after so many seconds.
+        """
+        measuring, self.measuring, self.predicting = self.measuring, True, True
+        progress = self._follower(say)
+        try:
+            if progress is not None:
+                progress.start()
+            yield
+        finally:
+            if progress is not None:
+                progress.stop()
+            self.measuring, self.predicting = measuring, False
+
     def _follow(self, source: Source) -> None:
-        # A terminal or a log would keep every update as another line.
-        if self.settings.progress and hasattr(self.shell, "kernel"):
-            publisher = self.shell.display_pub
-            self._progress = Progress(source.level, publisher, self.settings.interval)
+        self._progress = self._follower(level_line(source.level))
+        if self._progress is not None:
             self._progress.start()
+
+    def _follower(self, say: Callable[[float], str]) -> Progress | None:
+        # A terminal or a log would keep every update as another line.
+        if not self.settings.progress or not hasattr(self.shell, "kernel"):
+            return None
+        return Progress(say, self.shell.display_pub, self.settings.interval)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One line that follows the memory while a long cell runs, written by a thread of its own."""
+"""One line that tells how far a long cell is, written by a thread of its own."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Publisher(Protocol):
 
 
 class Progress:
-    """From `start` to `stop` shows what `level` says, on `publisher`, in one updating output.
+    """From `start` to `stop` shows what `say(seconds)` gives, in one output of `publisher`.
 
     interval: seconds between updates. The thread dies with the process and never blocks the cell.
     """
 
-    def __init__(self, level: Callable[[], Level], publisher: Publisher, interval: float) -> None:
-        self._level = level
+    def __init__(self, say: Callable[[float], str], publisher: Publisher, interval: float) -> None:
+        self._say = say
         self._publisher = publisher
         self._interval = max(interval, SHORTEST)
         self._transient = {"display_id": f"gpumem-{uuid.uuid4().hex}"}
@@ -64,14 +64,12 @@ class Progress:
             self._update_until_ended()
 
     def _update_until_ended(self) -> None:
-        highest = 0
         wait = DELAY
         while not self._ended.wait(wait):
             wait = self._interval
-            level = self._level()
-            highest = max(highest, level.allocated or 0)
+            text = self._say(time.monotonic() - self._began)
             if not self._ended.is_set():
-                self._publish(_line(level, highest, time.monotonic() - self._began))
+                self._publish(text)
 
     def _publish(self, text: str) -> None:
         data = {"text/plain": text, "text/html": _as_html(text)}
@@ -79,11 +77,20 @@ class Progress:
         self._shown = True
 
 
-def _line(level: Level, highest: int, seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s · {format_bytes(level.allocated)} allocated, "
-        f"{format_bytes(highest)} at the most so far · {format_bytes(level.reserved)} reserved"
-    )
+def level_line(level: Callable[[], Level]) -> Callable[[float], str]:
+    """What follows the memory: `level()` now, and the highest of all that it said so far."""
+    highest = 0
+
+    def say(seconds: float) -> str:
+        nonlocal highest
+        now = level()
+        highest = max(highest, now.allocated or 0)
+        return (
+            f"{seconds:.0f} s · {format_bytes(now.allocated)} allocated, "
+            f"{format_bytes(highest)} at the most so far · {format_bytes(now.reserved)} reserved"
+        )
+
+    return say
 
 
 def _as_html(text: str) -> str:

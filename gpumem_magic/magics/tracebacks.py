@@ -20,15 +20,22 @@ class CleanTracebacks:
     def __init__(self, shell: InteractiveShell) -> None:
         self._formatter: Any = shell.InteractiveTB
         self._structured = self._formatter.structured_traceback
+        self._syntax_formatter: Any = shell.SyntaxTB
+        self._structured_syntax = self._syntax_formatter.structured_traceback
 
     def install(self) -> None:
-        """Stand before the shell's formatter."""
+        """Stand before the shell's formatters."""
         self._formatter.structured_traceback = self._clean
+        self._syntax_formatter.structured_traceback = self._clean_syntax
 
     def remove(self) -> None:
         """Give way again, unless someone else stands before us by now."""
-        if vars(self._formatter).get("structured_traceback") == self._clean:
-            del self._formatter.structured_traceback
+        for formatter, ours in (
+            (self._formatter, self._clean),
+            (self._syntax_formatter, self._clean_syntax),
+        ):
+            if vars(formatter).get("structured_traceback") == ours:
+                del formatter.structured_traceback
 
     def _clean(
         self, kind: Any = None, error: Any = None, traceback: Any = None, *rest: Any, **options: Any
@@ -36,6 +43,14 @@ class CleanTracebacks:
         if isinstance(traceback, TracebackType):
             traceback = without_ours(traceback)
         return self._structured(kind, error, traceback, *rest, **options)
+
+    def _clean_syntax(
+        self, kind: Any, error: Any, entries: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        """Code that our magics could not compile is shown as a cell that IPython could not."""
+        if any(str(entry[0]).startswith(_PACKAGE) for entry in entries or ()):
+            entries = []
+        return self._structured_syntax(kind, error, entries, *rest, **options)
 
 
 def without_ours(traceback: TracebackType) -> TracebackType:

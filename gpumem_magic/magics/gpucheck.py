@@ -1,0 +1,140 @@
+"""Runs `%%gpucheck`: the code goes to dry runs instead of IPython, what they tell to the user."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from IPython.core.error import UsageError
+
+from gpumem_magic.events import Cell
+from gpumem_magic.forecast import Fits, Forecast
+from gpumem_magic.magics.display import show_report, show_text
+from gpumem_magic.magics.execute import as_cell
+from gpumem_magic.magics.gpucheck_options import Question
+from gpumem_magic.magics.mark import without_mark_above
+from gpumem_magic.magics.monitor import Monitor, harmless
+from gpumem_magic.predict import Fit, fit_cell, predict_cell
+from gpumem_magic.report import Report
+from gpumem_magic.sources import check_device
+
+Result = Report | Forecast | Fit | Fits
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: str) -> None:
+    """Predict `code`, show what was found, keep it where `question` says.
+
+    above: lines of `raw`, the text shown in the Report, that stand above the code. Raises
+    SyntaxError of the code, and UsageError for what is wrong with the question or with us. Inside
+    another prediction nothing happens, as nothing would happen to the device.
+    """
+    if monitor.predicting:
+        return
+    _require_torch()
+    shell = monitor.shell
+    cell, text = as_cell(shell, without_mark_above(code), above, raw)
+    task = _Task(monitor, question, cell, text, monitor.files.cells())
+    with monitor.prediction(task.say):
+        failure, result = task.attempt()
+    if result is None:
+        raise UsageError(failure)  # raised here, it holds on to nothing of the dry run
+    if question.output:
+        shell.user_ns[question.output] = result
+    if question.save:
+        with harmless(f"saving to {question.save}"):
+            result.save(Path(question.save).expanduser())
+    if isinstance(result, Report):
+        show_report(shell, result, monitor.settings.plot)
+    else:
+        show_text(shell, result)
+
+
+def _require_torch() -> None:
+    try:
+        check_device("auto")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"%%gpucheck: {error}") from None
+
+
+@dataclass(slots=True)
+class _Task:
+    """The dry runs that one question needs, one card after the other."""
+
+    monitor: Monitor
+    question: Question
+    cell: Cell
+    code: str
+    cells: Mapping[str, Cell]
+    under_way: str = field(default="", init=False)
+
+    def say(self, seconds: float) -> str:
+        """The progress line."""
+        goal = f"looking for the largest {self.question.fit}" if self.question.fit else "predicting"
+        return f"{seconds:.0f} s · {goal}{self.under_way}"
+
+    def attempt(self) -> tuple[str, Result | None]:
+        """The result; or None, and why there is none."""
+        try:
+            return "", self._result()
+        except (UsageError, SyntaxError):
+            raise
+        except ValueError as error:
+            if self.question.fit:
+                return f"%%gpucheck: --fit {self.question.fit}: {error}", None
+            return _defect(error), None
+        except Exception as error:
+            return _defect(error), None
+
+    def _result(self) -> Result:
+        if self.question.fit:
+            fits = tuple(self._fit(self.question.fit, card) for card in self._cards())
+            return fits[0] if len(fits) == 1 else Fits(fits)
+        reports = tuple(self._predict(card) for card in self._cards())
+        return reports[0] if len(reports) == 1 else Forecast(reports)
+
+    def _cards(self) -> Iterator[str | None]:
+        cards = self.question.gpus or (None,)
+        for number, card in enumerate(cards, 1):
+            name = f" for {card}" if card else ""
+            count = f" ({number} of {len(cards)})" if len(cards) > 1 else ""
+            self.under_way = f"{name}{count}"
+            yield card
+
+    def _predict(self, card: str | None) -> Report:
+        number = self.cell.number
+        return predict_cell(
+            self.cell,
+            self.code,
+            self.monitor.shell.user_ns,
+            card,
+            cells=self.cells,
+            optimizer_steps=self.question.optimizer_steps,
+            name=self.question.name or (f"In[{number}]" if number else ""),
+        )
+
+    def _fit(self, name: str, card: str | None) -> Fit:
+        return fit_cell(
+            self.cell,
+            self.code,
+            name,
+            self.monitor.shell.user_ns,
+            card,
+            cells=self.cells,
+            optimizer_steps=self.question.optimizer_steps,
+        )
+
+
+def _defect(error: Exception) -> str:
+    """One line about an error that is ours, with the place for who wants to report it."""
+    text = str(error).partition("\n")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
+    place = f" ({Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno})" if ours else ""
+    return (
+        "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
+        f"{type(error).__name__}{f': {text}' if text else ''}{place}"
+    )

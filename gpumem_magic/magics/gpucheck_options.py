@@ -1,0 +1,123 @@
+"""The options of %gpucheck and %%gpucheck, and what they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from IPython.core.error import UsageError
+
+from gpumem_magic.magics.option_table import Action, Option, OptionTable, shorten
+from gpumem_magic.magics.option_values import (
+    check_cards,
+    check_count,
+    check_target,
+    check_variable,
+    offer_cards,
+    offer_whole_numbers,
+)
+from gpumem_magic.sources import resolve_device
+
+CHECK_TABLE = OptionTable(
+    (
+        Option(
+            ("--gpu",),
+            ("GPU",),
+            "predict for this card: T4, A100-80GB, 24GiB, cuda:1; may be repeated,\n"
+            "or a list T4,L4; without it: the card in use",
+            with_code=True,
+            check=check_cards,
+            offers=offer_cards,
+        ),
+        Option(
+            ("--fit",),
+            ("NAME",),
+            "find the largest whole number for the variable NAME that fits",
+            with_code=True,
+            check=check_variable,
+            offers=offer_whole_numbers,
+        ),
+        Option(
+            ("--optimizer-steps",),
+            ("N",),
+            "end loops after N steps of each optimizer",
+            with_code=True,
+            check=check_count,
+        ),
+        Option(
+            ("-o", "--output"),
+            ("VAR",),
+            "store the result in the variable VAR: a report, for many cards a\n"
+            "forecast with .reports, with --fit a fit with .value",
+            with_code=True,
+            check=check_variable,
+        ),
+        Option(
+            ("--save",),
+            ("PATH",),
+            "save the result; PATH ends in .json .csv .html .png .svg or .txt",
+            with_code=True,
+            check=check_target,
+            files=True,
+        ),
+        Option(("--name",), ("NAME",), "call the report NAME", with_code=True),
+    )
+)
+"""Every option of %gpucheck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What `%%gpucheck` is asked: on which cards (none: the one in use), the largest value of what.
+
+    optimizer_steps: None for loops in full, as far as they do not repeat themselves.
+    """
+
+    gpus: tuple[str, ...] = ()
+    fit: str | None = None
+    optimizer_steps: int | None = None
+    output: str | None = None
+    save: str | None = None
+    name: str | None = None
+    statement: str = ""
+
+
+def parse_check_cell(line: str) -> Question:
+    """The options after `%%gpucheck`. Raises UsageError, naming the option, if any is wrong."""
+    return _question(CHECK_TABLE.before_code(line, "%%gpucheck"))
+
+
+def parse_check_line(line: str) -> Question:
+    """The options after `%gpucheck` and its statement. Raises UsageError if any is wrong."""
+    actions, rest = CHECK_TABLE.scan(line, "%gpucheck")
+    CHECK_TABLE.for_code(actions, "%gpucheck")
+    if actions and not rest:
+        given = f"--{actions[0].key}"
+        raise UsageError(
+            f"%gpucheck: {given} needs a statement after it, or a cell: %%gpucheck {given} ..."
+        )
+    question = _question(actions)
+    return replace(question, statement=rest, name=question.name or shorten(rest) or None)
+
+
+def _question(actions: tuple[Action, ...]) -> Question:
+    question = Question()
+    for action in actions:
+        question = _apply(question, action.key, action.values[0])
+    return question
+
+
+def _apply(question: Question, key: str, value: str) -> Question:
+    if key == "gpu":
+        cards = (*question.gpus, *(name.strip() for name in value.split(",")))
+        return replace(
+            question, gpus=tuple({resolve_device(name): name for name in cards}.values())
+        )
+    if key == "fit":
+        return replace(question, fit=value)
+    if key == "optimizer-steps":
+        return replace(question, optimizer_steps=int(value))
+    if key == "output":
+        return replace(question, output=value)
+    if key == "save":
+        return replace(question, save=value)
+    return replace(question, name=value)

@@ -1,0 +1,68 @@
+"""Which values the options of the magics take: checked before anything runs, offered by <Tab>."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpumem_magic.sources import check_device, device_names
+from gpumem_magic.sources.virtual.catalog import lookup
+
+SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
+
+
+def check_variable(value: str) -> None:
+    """Raise ValueError if `value` cannot be the name of a variable."""
+    if not value.isidentifier() or keyword.iskeyword(value):
+        raise ValueError("not a variable name")
+
+
+def check_number(value: str) -> None:
+    """Raise ValueError if `value` is no position in the history."""
+    if not re.fullmatch(r"-?\d+", value):
+        raise ValueError("not a number of the history")
+
+
+def check_count(value: str) -> None:
+    """Raise ValueError if `value` is no whole number from 1."""
+    if not re.fullmatch(r"\d+", value) or not int(value):
+        raise ValueError("not a whole number from 1")
+
+
+def check_target(value: str) -> None:
+    """Raise ValueError if no report can be saved under this name."""
+    if Path(value).suffix.lower() not in SUFFIXES:
+        raise ValueError(f"the name must end in one of {' '.join(SUFFIXES)}")
+
+
+def check_saved(value: str) -> None:
+    """Raise ValueError if this name cannot be that of saved reports."""
+    if Path(value).suffix.lower() != ".json":
+        raise ValueError("only a saved .json can be loaded")
+
+
+def check_cards(value: str) -> None:
+    """Raise ValueError, listing the right names, if one of the cards between commas is unknown."""
+    for name in value.split(","):
+        if re.fullmatch(r"cuda(:\d+)?", name.strip()):
+            check_device(name.strip())
+        else:
+            lookup(name)
+
+
+def offer_devices(names: Mapping[str, Any]) -> Iterable[str]:
+    """Every device."""
+    return device_names()
+
+
+def offer_cards(names: Mapping[str, Any]) -> Iterable[str]:
+    """Every card that can be predicted for."""
+    return [name for name in device_names() if name not in ("auto", "off")]
+
+
+def offer_whole_numbers(names: Mapping[str, Any]) -> Iterable[str]:
+    """The user's variables that hold a whole number."""
+    return [name for name, value in names.items() if type(value) is int and name[0] != "_"]
