@@ -27,7 +27,7 @@ class Arrivals:
         patches.set(builtins, "__import__", __import__)
 
     def expect(self, module: str, action: Callable[[Any], None], attribute: str = "") -> None:
-        """Call `action(module)` once it is loaded as far as to have `attribute`."""
+        """Call `action(module)` once it is loaded, if it has `attribute`."""
         self._awaited.append((module, attribute, action))
         self._act(self._awaited[-1])
 
@@ -40,10 +40,11 @@ class Arrivals:
     def _act(self, expected: tuple[str, str, Callable[[Any], None]]) -> None:
         name, attribute, action = expected
         module = sys.modules.get(name)
-        if module is None or (attribute and attribute not in vars(module)):
+        if module is None:
             return
         if getattr(getattr(module, "__spec__", None), "_initializing", False):
             self._seen = 0  # still being imported: look again
             return
         self._awaited.remove(expected)
-        action(module)
+        if not attribute or attribute in vars(module):
+            action(module)

@@ -34,12 +34,13 @@ class Libraries:
         """Whether `function` comes from a library, or is no Python function at all."""
         function = getattr(function, "func", function)
         code = getattr(getattr(function, "__func__", function), "__code__", None)
-        code = code or getattr(getattr(type(function), "__call__", None), "__code__", None)
+        if code is None:  # an object that can be called
+            code = getattr(vars(type(function)).get("__call__"), "__code__", None)
         return code is None or code.co_filename in self
 
 
 class Bystanders:
-    """The threads that ran before the dry run began: a kernel's own, mostly. It is not about them."""
+    """The threads that ran before the dry run began, a kernel's own: it is not about them."""
 
     def __init__(self) -> None:
         self._threads = {*sys._current_frames()} - {threading.get_ident()}

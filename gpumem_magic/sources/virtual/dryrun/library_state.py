@@ -90,7 +90,7 @@ def _keep_widgets() -> Restore:
 
 def _registries() -> list[Any]:
     widget: Any = sys.modules.get("ipywidgets.widgets.widget")
-    manager = getattr(getattr(sys.modules.get("comm"), "get_comm_manager", None), "__call__", None)
+    manager = getattr(sys.modules.get("comm"), "get_comm_manager", None)
     return [
         getattr(widget, "_instances", None),
         vars(getattr(widget, "Widget", object)).get("widgets"),

@@ -51,12 +51,16 @@ def unchanged_surroundings() -> Iterator[None]:
     finally:
         failed: list[BaseException] = []
         for restore in reversed(restores):
-            try:
-                restore()
-            except BaseException as error:  # the others are put back first
-                failed.append(error)
+            _attempt(restore, failed)
         if failed:
             raise failed[0]
+
+
+def _attempt(restore: Restore, failed: list[BaseException]) -> None:
+    try:
+        restore()
+    except BaseException as error:  # the others are put back before it is raised
+        failed.append(error)
 
 
 def _keep_random() -> Restore:
