@@ -34,15 +34,16 @@ def read_mark(lines: Sequence[str]) -> Request | None:
 
 
 def without_mark_above(code: str) -> str:
-    """`code` without a `%%gpumem` on its first line that is not blank. Raises UsageError if that
-    has a wrong option."""
+    """`code` with a blank line for a `%%gpumem` that it begins with. Raises UsageError if that has
+    a wrong option."""
     lines = code.splitlines(keepends=True)
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
     match = _MARK.fullmatch(lines[first]) if lines else None
     if match is None:
         return code
     parse_cell(match.group(1) or "")
-    return "".join([*lines[:first], *without_mark(lines[first:])])
+    below = without_mark(lines[first:])
+    return "".join(["\n" * (len(lines) - len(below)), *below])
 
 
 def without_mark(lines: list[str]) -> list[str]:

@@ -94,7 +94,11 @@ def below_html(reports: Sequence[Report]) -> Markup:
 
 
 def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
-    guessed = (verdict.GUESSED,) if any(report.flow_guessed for report in reports) else ()
+    guessed = (
+        (verdict.GUESSED.partition(" See ")[0],)
+        if any(report.flow_guessed for report in reports)
+        else ()
+    )
     return (*guessed, *verdict.notes_of(reports))
 
 

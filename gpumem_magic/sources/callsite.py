@@ -62,12 +62,15 @@ def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
     """`stack` with what ran below a cell magic (`%%time`, `%%capture`) told as lines of the cell.
 
     Such a magic gets its body as text and compiles it under another file name, with its own lines.
+    A dry run, which runs the body itself, keeps the cell's: such a stack stays as it is.
     """
     body = _body(cell.source)
     outer = next((i for i, frame in enumerate(stack) if frame.filename == cell.filename), None)
     if body is None or outer is None:
         return stack
     magic, first, text = body
+    if stack[outer].line >= first:
+        return stack
     names = {name for name, other in cells.items() if other.source.strip() == text}
     return (
         *(

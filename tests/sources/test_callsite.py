@@ -248,3 +248,9 @@ def test_an_error_left_the_cell_from_the_line_that_called():
         assert error_line(error, ran, {}) == line
     assert error_line(error, Cell("", "<elsewhere>"), {}) is None
     assert error_line(None, cell, {}) is None
+
+
+def test_a_dry_run_has_true_lines_below_a_magic():
+    cell = Cell("%%gpucheck\n%%time\nx = 1\ny = 2", "<this>")
+    stack = (Frame("<this>", 4, "<module>"), Frame("<this>", 2, "<module>"))
+    assert unfold(stack, cell, {}) == stack
