@@ -1,0 +1,237 @@
+"""Graphs of earlier cells, rebuilt node by node without values: what each node holds is let go when
+the backward pass comes to it, as in the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from gpumem_magic.sources.virtual.dryrun.paths import Path, Step
+
+if TYPE_CHECKING:
+    from gpumem_magic.sources.virtual.dryrun.copier import Copier
+    from gpumem_magic.sources.virtual.dryrun.tensor_copies import TensorCopies
+
+_base: Any = torch._C.TensorBase
+_SAID = (
+    "the backward pass through a graph from an earlier cell is approximated: one gradient for each "
+    "of its steps"
+)
+_FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class _Geometry(NamedTuple):
+    """A gradient that a node hands on. on_device: None where it is where the incoming one is."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    on_device: bool | None
+    leaf: torch.Tensor | None
+
+
+class _Held:
+    """What one node of a graph keeps alive."""
+
+    __slots__ = ("freed", "storages")
+
+    def __init__(self, storages: list[torch.UntypedStorage], freed: bool) -> None:
+        self.storages = storages
+        self.freed = freed
+
+
+class _Step(torch.autograd.Function):
+    """One node: holds what the original holds, and makes gradients of the right geometry."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, held: _Held, edges: tuple[_Geometry | None, ...], outputs: Any, *inputs: Any
+    ) -> Any:
+        ctx.held, ctx.edges = held, edges
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        held: _Held = ctx.held
+        if held.freed:
+            raise RuntimeError(_FREED)
+        incoming = next((g for g in gradients if g is not None), None)
+        passes = not held.storages
+        made = [
+            None if edge is None or incoming is None else _gradient(edge, incoming, passes)
+            for edge in ctx.edges
+        ]
+        if held.storages and not _keeps_graph():
+            held.storages.clear()
+            held.freed = True
+        return (None, None, None, *made)
+
+
+def _gradient(edge: _Geometry, incoming: torch.Tensor, passes: bool) -> torch.Tensor:
+    """Valueless where the run is; steps that keep nothing mostly pass on what they are given."""
+    if edge.leaf is not None:
+        return torch.empty_like(edge.leaf, requires_grad=False)
+    if edge.on_device is not None and edge.on_device != incoming.is_cuda:
+        device = "cuda" if edge.on_device else "cpu"
+        return torch.empty(edge.shape, dtype=edge.dtype, device=device)
+    if passes and edge.dtype == incoming.dtype:
+        if edge.shape == tuple(incoming.shape):
+            return incoming
+        if incoming.numel() == 1:
+            return incoming.reshape(()).expand(edge.shape)
+        if incoming.is_contiguous() and incoming.numel() == _elements(edge.shape):
+            return incoming.view(edge.shape)
+    return incoming.new_empty(edge.shape, dtype=edge.dtype)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _keeps_graph() -> bool:
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return bool(asked and asked())
+
+
+class GraphCopies:
+    """Copies of graphs. Outputs of one graph share their nodes, and so what these hold."""
+
+    def __init__(self, copier: Copier, tensors: TensorCopies) -> None:
+        self._copier = copier
+        self._tensors = tensors
+        self._outputs: dict[Any, list[torch.Tensor]] = {}
+        self._taken: set[int] = set()
+
+    def forget(self) -> None:
+        """Let go of the originals' nodes and their copies."""
+        self._outputs.clear()
+
+    def output(self, tensor: torch.Tensor, path: Path) -> torch.Tensor:
+        """The copy of a tensor with a graph, over the copy of its storage."""
+        self._copier.say(_SAID)
+        over = self._tensors.over_copy(tensor)
+        node = _base.grad_fn.__get__(tensor)
+        for each in _upwards(node, self._outputs):
+            self._outputs[each] = self._rebuilt(each, path)
+        made = self._outputs[node][tensor.output_nr]
+        if id(made) in self._taken:  # two tensors of one output
+            made = made.alias() if hasattr(made, "alias") else made.view_as(made)
+        self._taken.add(id(made))
+        made.data = over
+        return made
+
+    def _rebuilt(self, node: Any, path: Path) -> list[torch.Tensor]:
+        """The outputs of the new node: of its geometry, without memory."""
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            return [self._copier.copy(leaf, Step(path, "part", "graph"))]
+        inputs: list[torch.Tensor | None] = []
+        edges: list[_Geometry | None] = []
+        for before, number in node.next_functions:
+            of = None if before is None else self._outputs[before][number]
+            inputs.append(of)
+            edges.append(None if of is None else self._edge(node, before, number, of))
+        shapes = [_output(meta) for meta in node._input_metadata]
+        outputs = tuple(_placeholder(*shape) for shape in shapes)
+        made = _Step.apply(self._held(node, path), tuple(edges), outputs, *inputs)
+        return list(made)
+
+    def _edge(self, node: Any, before: Any, number: int, of: torch.Tensor) -> _Geometry:
+        if getattr(before, "variable", None) is not None:
+            return _Geometry(tuple(of.shape), of.dtype, None, of)
+        meta = before._input_metadata[number]
+        back = getattr(node, "back", None)  # our own transfers tell the device they came from
+        device = meta.device
+        if back is not None:
+            on_device: bool | None = torch.device(back[0]).type == "cuda"
+        else:
+            on_device = True if device.type == "cuda" else None
+            if node._input_metadata[0].device.type != device.type:
+                on_device = device.type == "cuda"
+        return _Geometry(tuple(meta.shape), meta.dtype, on_device, None)
+
+    def _held(self, node: Any, path: Path) -> _Held:
+        found: dict[int, torch.UntypedStorage] = {}
+        freed = False
+        for value in _saved(node):
+            if isinstance(value, RuntimeError):
+                freed = True
+            elif torch._C._has_storage(value):
+                copied = self._tensors.storage(_base.untyped_storage(value))
+                found[copied._cdata] = copied
+        return _Held(list(found.values()), freed)
+
+
+def _output(meta: Any) -> tuple[tuple[int, ...], torch.dtype]:
+    return tuple(meta.shape), meta.dtype if meta.dtype.is_floating_point else torch.float32
+
+
+def _placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty((), dtype=dtype, device="cpu").expand(shape)
+
+
+def _upwards(node: Any, known: dict[Any, Any]) -> Iterator[Any]:
+    """All nodes that lead to `node` and are not known yet, those that it needs first."""
+    waiting = [(node, False)]
+    seen: set[Any] = set()
+    while waiting:
+        each, is_ready = waiting.pop()
+        if is_ready:
+            yield each
+            continue
+        if each in known or each in seen:
+            continue
+        seen.add(each)
+        waiting.append((each, True))
+        waiting += [(before, False) for before, _ in each.next_functions if before is not None]
+
+
+def _saved(node: Any) -> Iterator[Any]:
+    """Tensors that a node has saved; a RuntimeError where they were freed.
+
+    Read past the hooks of torch.autograd.graph.saved_tensors_hooks: to unpack could recompute.
+    """
+    for name in dir(node):
+        if name.startswith("_raw_saved_"):
+            raw = getattr(node, name, None)
+            for each in raw if isinstance(raw, (tuple, list)) else (raw,):
+                yield from _unwrapped(node, name.removeprefix("_raw"), each)
+    for value in getattr(node, "__dict__", {}).values():  # what a user's ctx holds
+        yield from _tensors(value)
+
+
+def _unwrapped(node: Any, name: str, raw: Any) -> Iterator[Any]:
+    if raw is None:
+        return
+    if hasattr(raw, "data"):
+        yield from _tensors(raw.data)
+        if raw.data is None and raw.unpack_hook is None:
+            with_error = _read(node, name)
+            yield from with_error
+        return
+    yield from _read(node, name)
+
+
+def _read(node: Any, name: str) -> list[Any]:
+    try:
+        return list(_tensors(getattr(node, name, None)))
+    except RuntimeError as error:
+        return [error] if "second time" in str(error) else []
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _tensors(each)
