@@ -102,6 +102,10 @@ class Effects:
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             self.patches.set(owner, name, chosen)
 
+    def put(self, owner: Any, name: str, replacement: Any) -> None:
+        """Replace `owner.name`, where there is one; not so for bystanders."""
+        self.replace(owner, name, lambda original: replacement)
+
     def skip(self, owner: Any, name: str, known_as: str, result: Any = None) -> None:
         """`owner.name` is not carried out, and returns `result` (what it makes, where callable)."""
 
@@ -116,13 +120,13 @@ class Effects:
 
     def _place(self) -> object:
         """The line of the user that is running; "tempfile" where that module is at work."""
-        frame = sys._getframe(1)
+        frame: Any = sys._getframe(1)
         while frame is not None:
             if frame.f_globals.get("__name__") == "tempfile":
                 return "tempfile"
             if frame.f_code.co_filename not in self._libraries:
                 return frame.f_code.co_filename, frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
 

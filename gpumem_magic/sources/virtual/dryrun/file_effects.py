@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import os
 import pathlib
@@ -53,7 +54,7 @@ class FileEffects:
             *(("rename", self._moving), ("replace", self._moving), ("renames", self._moving)),
             ("access", self._accessing),
         ):
-            effects.replace(os, name, lambda original, name=name, make=make: make(original, name))
+            effects.replace(os, name, functools.partial(make, name))
         for name in ("fsync", "fdatasync"):
             effects.replace(os, name, self._writing_out)
         for name in _NOT_DONE:
@@ -64,8 +65,8 @@ class FileEffects:
 
     def _install_shutil(self) -> None:
         for name in ("copy", "copy2", "copyfile", "copytree", "move"):
-            self._effects.replace(shutil, name, lambda original, name=name: self._copying(name))
-        self._effects.replace(shutil, "rmtree", lambda original: self._removing_tree)
+            self._effects.put(shutil, name, self._copying(name))
+        self._effects.put(shutil, "rmtree", self._removing_tree)
         for name in ("copymode", "copystat", "chown", "unpack_archive"):
             self._effects.skip(shutil, name, f"shutil.{name}")
         archive = shutil.make_archive
@@ -148,7 +149,7 @@ class FileEffects:
 
         return fsync
 
-    def _removing(self, original: Any, name: str) -> Any:
+    def _removing(self, name: str, original: Any) -> Any:
         def remove(path: Any, *, dir_fd: int | None = None) -> None:
             place = path_of(path)
             if place is not None and not self._files.exists(place):
@@ -165,7 +166,7 @@ class FileEffects:
         if place is not None:
             self._files.remove(place)
 
-    def _making(self, original: Any, name: str) -> Any:
+    def _making(self, name: str, original: Any) -> Any:
         def make(path: Any, mode: int = 0o777, exist_ok: bool = False, **kwargs: Any) -> None:
             place = path_of(path)
             if place is not None and self._files.exists(place):
@@ -180,7 +181,7 @@ class FileEffects:
 
         return make
 
-    def _moving(self, original: Any, name: str) -> Any:
+    def _moving(self, name: str, original: Any) -> Any:
         def move(source: Any, target: Any, **kwargs: Any) -> None:
             self._effects.tell(described(f"os.{name}", (source, target)))
             self._move(path_of(source), path_of(target), source)
@@ -222,7 +223,7 @@ class FileEffects:
     def _is_folder(self, path: str) -> bool:
         return path in self._files.folders or os.path.isdir(path)  # noqa: PTH112
 
-    def _stating(self, original: Any, name: str) -> Any:
+    def _stating(self, name: str, original: Any) -> Any:
         def find(path: Any, *args: Any, **kwargs: Any) -> Any:
             place = path_of(path)
             if place is not None and place in self._files:
@@ -235,7 +236,7 @@ class FileEffects:
 
         return find
 
-    def _accessing(self, original: Any, name: str) -> Any:
+    def _accessing(self, name: str, original: Any) -> Any:
         def access(path: Any, *args: Any, **kwargs: Any) -> bool:
             place = path_of(path)
             if place is not None and (place in self._files or place in self._files.folders):
@@ -244,7 +245,7 @@ class FileEffects:
 
         return access
 
-    def _listing(self, original: Any, name: str) -> Any:
+    def _listing(self, name: str, original: Any) -> Any:
         def listdir(path: Any = ".") -> list[Any]:
             place = path_of(path)
             if place is None or isinstance(path, bytes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import io
 import socket
@@ -46,14 +47,16 @@ class _Answering:
 def install_network_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Replace what connects, from the clients that users know down to the socket."""
     for name in ("connect", "connect_ex"):
-        effects.replace(socket.socket, name, lambda original: _connecting(effects))
-    effects.replace(socket.socket, "sendto", lambda original: _sending(effects))
+        effects.put(socket.socket, name, _connecting(effects))
+    effects.put(socket.socket, "sendto", _sending(effects))
     for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr"):
-        effects.replace(socket, name, lambda original, name=name: _looking_up(effects, original))
-    effects.replace(urllib.request.OpenerDirector, "open", lambda o: _opening_url(effects, o))
+        effects.replace(socket, name, functools.partial(_looking_up, effects))
+    effects.replace(urllib.request.OpenerDirector, "open", functools.partial(_opening_url, effects))
     for connection in (http.client.HTTPConnection, http.client.HTTPSConnection):
-        effects.replace(connection, "connect", lambda original: _connect)
-    effects.replace(http.client.HTTPConnection, "putrequest", lambda o: _requesting(effects, o))
+        effects.put(connection, "connect", _connect)
+    effects.replace(
+        http.client.HTTPConnection, "putrequest", functools.partial(_requesting, effects)
+    )
     arrivals.expect("urllib3.connection", lambda module: _install_urllib3(effects, module))
     arrivals.expect("requests.sessions", lambda module: _install_requests(effects, module))
     arrivals.expect("smtplib", lambda module: _install_smtp(effects, module))
@@ -61,7 +64,7 @@ def install_network_effects(effects: Effects, arrivals: Arrivals) -> None:
 
 def _install_urllib3(effects: Effects, module: Any) -> None:
     for name in ("HTTPConnection", "HTTPSConnection"):
-        effects.replace(getattr(module, name), "connect", lambda original: _connect)
+        effects.put(getattr(module, name), "connect", _connect)
 
 
 def _install_requests(effects: Effects, module: Any) -> None:
@@ -81,13 +84,17 @@ def _install_smtp(effects: Effects, module: Any) -> None:
         server.sock = _Answering()
         return 220, b""
 
-    effects.replace(module.SMTP, "connect", lambda original: connected)
+    effects.put(module.SMTP, "connect", connected)
     for name, answer in (
         *(("getreply", (250, b"ok")), ("send", None), ("starttls", (220, b"ok"))),
         *(("login", (235, b"ok")), ("sendmail", {}), ("send_message", {})),
         *(("quit", (221, b"ok")), ("__exit__", None)),
     ):
-        effects.replace(module.SMTP, name, lambda o, answer=answer: lambda *a, **k: answer)
+        effects.put(module.SMTP, name, functools.partial(_answer, answer))
+
+
+def _answer(answer: Any, *args: Any, **kwargs: Any) -> Any:
+    return answer
 
 
 def _connect(connection: Any) -> None:

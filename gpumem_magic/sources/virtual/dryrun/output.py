@@ -71,7 +71,7 @@ class _Bytes(io.RawIOBase):
 class _Stream(io.TextIOBase):
     """Stands for stdout or stderr; bystanders still reach the one that it stands for."""
 
-    encoding, errors, closed = "utf-8", "replace", False  # type: ignore[assignment]
+    encoding, errors, closed = "utf-8", "replace", False
 
     def __init__(self, captured: Captured, original: Any, bystanders: Bystanders) -> None:
         self._captured = captured

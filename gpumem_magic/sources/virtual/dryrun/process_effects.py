@@ -24,7 +24,7 @@ errread, errwrite, after self and ten others."""
 
 def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Replace what starts, signals or ends processes, asks the user or waits."""
-    effects.replace(subprocess.Popen, "_execute_child", lambda original: _not_started(effects))
+    effects.put(subprocess.Popen, "_execute_child", _not_started(effects))
     for name in ("system", "spawnl", "spawnle", "spawnlp", "spawnlpe", "spawnv", "spawnve"):
         effects.skip(os, name, f"os.{name}", 0)
     for name in ("spawnvp", "spawnvpe", "posix_spawn", "posix_spawnp", "nice", "setpriority"):
@@ -35,27 +35,27 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     for name in ("_exit", "abort"):
         effects.skip(os, name, f"os.{name}", _exit)
     for name in ("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe"):
-        effects.replace(os, name, lambda original, name=name: _refused(f"os.{name}"))
+        effects.put(os, name, _refused(f"os.{name}"))
     for name in ("fork", "forkpty"):
-        effects.replace(os, name, lambda original, name=name: _refused(f"os.{name}"))
+        effects.put(os, name, _refused(f"os.{name}"))
     start = _refused("multiprocessing.Process.start")
-    effects.replace(multiprocessing.process.BaseProcess, "start", lambda original: start)
+    effects.put(multiprocessing.process.BaseProcess, "start", start)
     pools = _refused("concurrent.futures.ProcessPoolExecutor")
     arrivals.expect(
         "concurrent.futures.process",
-        lambda module: effects.replace(module.ProcessPoolExecutor, "submit", lambda _: pools),
+        lambda module: effects.put(module.ProcessPoolExecutor, "submit", pools),
     )
     for name in ("signal", "alarm", "setitimer", "raise_signal", "set_wakeup_fd"):
-        effects.replace(signal, name, lambda original, name=name: _ignored_signal(name))
+        effects.put(signal, name, _ignored_signal(name))
     effects.skip(webbrowser, "open", "webbrowser.open", True)
     _install_waiting(effects)
 
 
 def _install_waiting(effects: Effects) -> None:
     """Nobody is asked, and nothing is waited for."""
-    effects.replace(time, "sleep", lambda original: lambda seconds: None)
+    effects.put(time, "sleep", lambda seconds: None)
     for owner, name in ((builtins, "input"), (getpass, "getpass")):
-        effects.replace(owner, name, lambda original: _asking)
+        effects.put(owner, name, _asking)
 
 
 def _asking(prompt: Any = "", *args: Any, **kwargs: Any) -> str:
@@ -82,14 +82,15 @@ def _not_started(effects: Effects) -> Any:
 
 def _called_by_name() -> str:
     """The function of subprocess that the user called: run, check_output, ..., Popen."""
-    name, frame = "Popen", sys._getframe(1)
+    name = "Popen"
+    frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "subprocess":
             function = frame.f_code.co_name
             name = "Popen" if function == "__init__" else function
         elif name != "Popen":
             break
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return name
 
 

@@ -4,7 +4,6 @@ another way; never quietly something else."""
 from __future__ import annotations
 
 import os
-import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -166,8 +165,3 @@ def _run_compiled_eagerly(
     patches.set(torch, "compile", compile)
     patches.set(torch.nn.Module, "compile", compile_module)
     arrivals.expect("torch._dynamo.eval_frame", eagerly, "OptimizedModule")
-
-
-def loaded(name: str) -> bool:
-    """Whether the module `name` is there to be refused."""
-    return name in sys.modules

@@ -50,7 +50,7 @@ class SavingEffects:
             (torch.profiler.profile, "export_stacks", "profile.export_stacks"),
         ):
             effects.skip(owner, name, known_as)
-        effects.replace(torch.hub, "download_url_to_file", lambda original: self._downloading)
+        effects.put(torch.hub, "download_url_to_file", self._downloading)
         for module in (sqlite3, sqlite3.dbapi2):
             effects.replace(module, "connect", self._connecting)
         expect("torch.onnx", lambda m: effects.skip(m, "export", "torch.onnx.export"))
@@ -113,16 +113,15 @@ class SavingEffects:
 
     def _install_safetensors(self, module: Any) -> None:
         for name in ("save_file", "save_model"):
-            self._effects.replace(module, name, lambda original, name=name: self._told(name, 1))
+            self._effects.put(module, name, self._told(f"safetensors.{name}", 1))
         # who has imported save_file by its name comes as far as here
         self._effects.skip(module, "serialize_file", "safetensors.save_file")
         for name in ("_flatten", "_flatten_as_ptr"):
-            self._effects.replace(module, name, lambda original: lambda tensors: {})
+            self._effects.put(module, name, lambda tensors: {})
 
     def _install_transformers(self, module: Any) -> None:
         for name in ("save_pretrained", "push_to_hub"):
-            replace = self._told(name, 1)
-            self._effects.replace(module.PreTrainedModel, name, lambda original, r=replace: r)
+            self._effects.put(module.PreTrainedModel, name, self._told(name, 1))
 
     def _told(self, name: str, position: int) -> Any:
         """Does nothing with the argument at `position`, the file's name, but tell it."""

@@ -31,11 +31,11 @@ def install_shell_effects(effects: Effects) -> None:
         return
     commands = _Commands(effects, shell)
     for name in ("system", "system_raw", "system_piped"):
-        effects.replace(shell, name, lambda original: commands.system)
-    effects.replace(shell, "getoutput", lambda original: commands.getoutput)
+        effects.put(shell, name, commands.system)
+    effects.put(shell, "getoutput", commands.getoutput)
     effects.replace(shell, "run_line_magic", commands.line_magic)
     effects.replace(shell, "run_cell_magic", commands.cell_magic)
-    effects.replace(shell, "ask_exit", lambda original: _leave)
+    effects.put(shell, "ask_exit", _leave)
     effects.skip(shell, "set_next_input", "set_next_input")
 
 
@@ -57,7 +57,7 @@ class _Commands:
         """`names = !command`: nothing."""
         self._effects.tell(f"!{command}")
         text = sys.modules["IPython.utils.text"]
-        return text.SList([]) if split else text.LSString("")  # type: ignore[attr-defined]
+        return text.SList([]) if split else text.LSString("")
 
     def line_magic(self, original: Any) -> Callable[..., Any]:
         """`%name line`."""
@@ -117,7 +117,7 @@ class _Commands:
 
 def _caller() -> Any:
     """The frame of the code that the magic is written in."""
-    frame = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     while frame.f_back is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name not in (__name__, Effects.__module__) and not name.startswith("IPython."):

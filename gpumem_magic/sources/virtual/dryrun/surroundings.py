@@ -83,10 +83,7 @@ def _keep_environment() -> Restore:
 
 def _keep_place() -> Restore:
     """Folder and permission mask."""
-    try:
-        folder = Path.cwd()
-    except OSError:  # it was removed
-        folder = None  # type: ignore[assignment]
+    folder = _folder()
     mask = os.umask(0)
     os.umask(mask)
 
@@ -99,6 +96,7 @@ def _keep_place() -> Restore:
 
 
 def _folder() -> Path | None:
+    """The current one; None where it was removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -197,7 +195,8 @@ def _registries() -> list[dict[Any, Any]]:
 def _keep_logging() -> Restore:
     """Levels and handlers of all loggers that exist."""
     manager = logging.root.manager
-    loggers = [logging.root, *(x for x in manager.loggerDict.values() if hasattr(x, "handlers"))]
+    known = [x for x in manager.loggerDict.values() if isinstance(x, logging.Logger)]
+    loggers = [logging.root, *known]
     before = [(x, x.level, list(x.handlers), x.propagate, x.disabled) for x in loggers]
     levels = [(h, h.level) for x in loggers for h in x.handlers]
     rest = manager.disable, logging.getLoggerClass(), logging.raiseExceptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -55,17 +56,22 @@ class Inert:
 def install_tracking_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Make what is loaded inert, and what will be."""
     for module, name in _WRITERS:
-        arrivals.expect(module, lambda m, n=name: _silence_writer(effects, getattr(m, n)), name)
+        arrivals.expect(module, functools.partial(_silence_writer, effects, name), name)
     for module in _MODULES:
         arrivals.expect(module, lambda m: _silence_module(effects, m))
 
 
-def _silence_writer(effects: Effects, writer: type) -> None:
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """What a method of a writer does."""
+
+
+def _silence_writer(effects: Effects, name: str, module: Any) -> None:
+    writer = getattr(module, name)
     for name, value in list(vars(writer).items()):
         if isinstance(value, types.FunctionType) and not name.startswith("__"):
-            effects.replace(writer, name, lambda original: lambda *args, **kwargs: None)
+            effects.put(writer, name, _nothing)
     effects.skip(writer, "__init__", writer.__name__)
-    effects.replace(writer, "__exit__", lambda original: lambda *args: None)
+    effects.put(writer, "__exit__", _nothing)
 
 
 def _silence_module(effects: Effects, module: Any) -> None:
