@@ -11,11 +11,16 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.convolutions import Convolutions
+from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
 from gpumem_magic.sources.virtual.storages import Storages
 
 Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
 """Called with an operator's arguments once its results are placed."""
+
+Placing = Callable[[tuple[Any, ...], Any], None]
+"""Called with an operator's arguments and results, which it places, with buffers in between."""
 
 _CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
 _REDUCTIONS = frozenset(
@@ -76,6 +81,18 @@ class ScratchMemory:
         kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
         self._cublaslt_size = int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
         self.held: dict[tuple[str, bool, int], int] = {}
+        convolutions = Convolutions(
+            storages, lambda tensor, dims: self._reduce(tensor, dims, "sum"), capability
+        )
+        self._placings: dict[str, Placing] = {
+            "convolution": convolutions.forward,
+            "convolution_backward": convolutions.backward,
+        }
+
+    def placing(self, operator: str) -> Placing | None:
+        """What places this operator's results where their order and that of its buffers matter;
+        None: they are placed in turn, and buffers come after them."""
+        return self._placings.get(operator)
 
     def of(self, operator: str) -> Scratch | None:
         """What takes the scratch memory of this operator (its name without "aten::"); None:
@@ -94,8 +111,8 @@ class ScratchMemory:
             return self._softmax_backward
         if operator == "_safe_softmax":
             return lambda args, kwargs: self._take(args[0].numel())
-        if operator == "convolution_backward":
-            return self._convolution_backward
+        if operator == "_pack_padded_sequence":
+            return lambda args, kwargs: self._take(*packing_copies(*args, **kwargs))
         return None
 
     def clear(self) -> None:
@@ -146,11 +163,6 @@ class ScratchMemory:
                 offset=int(tensor.storage_offset()),
             )
         )
-
-    def _convolution_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The bias's gradient is a sum of its own."""
-        if args[-1][2]:
-            self._reduce(args[0], [0, *range(2, args[0].dim())], "sum")
 
     def _softmax_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""

@@ -122,7 +122,7 @@ class Tracker(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self.is_suspended:
-            return func(*args, **kwargs)
+            return self._compute(func, args, kwargs)
         if self.function is None:
             return self._called_by_script(func, types, args, kwargs)
         traits = self._traits.get(func) or self._learn(func)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.virtual.scratch import Scratch, ScratchMemory
+from gpumem_magic.sources.virtual.scratch import Placing, Scratch, ScratchMemory
 
 _HOST_OPERANDS_ALLOWED = frozenset(
     "copy_ _to_copy set_ _pin_memory _ctc_loss _ctc_loss_backward _cudnn_ctc_loss "
@@ -48,7 +48,8 @@ simply all of them in turn."""
 
 
 class Traits:
-    """One operator. scratch: what takes the memory that it needs besides its results, or None."""
+    """One operator. scratch: what takes the memory that it needs besides its results,
+    or None. placing: what does both in one, or None."""
 
     __slots__ = (
         "accumulates",
@@ -62,6 +63,7 @@ class Traits:
         "may_resize",
         "name",
         "on_device",
+        "placing",
         "returns_new",
         "scratch",
         "takes_device",
@@ -89,6 +91,7 @@ class Traits:
         self.returns_new = any(result.alias_info is None for result in schema.returns)
         self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
         self.scratch: Scratch | None = scratch.of(name)
+        self.placing: Placing | None = scratch.placing(name)
 
 
 def composite_kernel(operator: Any) -> Callable[..., Any]:
