@@ -1,0 +1,345 @@
+"""How far off a prediction is: whole cells on the virtual GPU and as dry runs, and what other
+estimators say of them, against PyTorch's real allocator.
+
+python benchmarks/fidelity.py [--json FILE] [--ways WAY,...] [--small] [--align] [NAME ...]
+With --json, what FILE holds of other workloads and ways is kept. --align shows instead where the
+allocator was first asked for something else. Each run is a process of its own with a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import stub_device
+from fidelity_causes import cause_of
+from fidelity_child import Outcome
+from fidelity_events import differences
+from fidelity_table import WORKLOADS, Workload
+
+from gpumem_magic.sources.virtual.catalog import lookup
+
+CHILD = Path(__file__).with_name("fidelity_child.py")
+LIMIT = 300
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+SIZES = ("allocated", "reserved", "end")
+TOLD = 1.0
+"""Percent from which on an error wants its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A column. child: the way of fidelity_child.py. python: of whom, "" for this one. device:
+    what the process finds as CUDA device: nothing, the stub, or a real one."""
+
+    name: str
+    child: str
+    title: str
+    python: Callable[[], str] = stub_device.python
+    device: str = "none"
+
+
+def here() -> str:
+    return sys.executable
+
+
+REAL = Way("real", "cuda", "the real allocator, on the stub device", device="stub")
+WAYS = (
+    REAL,
+    Way("dry", "dry", "dry run, the same torch"),
+    Way("live", "live", "virtual GPU, computed on the CPU, the same torch"),
+    Way("dry_here", "dry", "dry run, this Python's torch", here),
+    Way("live_here", "live", "virtual GPU, this Python's torch", here),
+    Way("mem_tracker", "mem_tracker", "MemTracker under FakeTensorMode", device="stub"),
+    Way("fake_sums", "fake_sums", "sums of FakeTensors' storages", device="stub"),
+    Way("gpu", "cuda", "a real GPU", here, device="gpu"),
+)
+
+Results = dict[str, dict[str, Outcome]]
+"""By workload and way."""
+
+
+def has_gpu() -> bool:
+    """Whether this Python's torch finds a CUDA device that is no stub."""
+    ask = "import torch; print(torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    return done.stdout.strip() == "True"
+
+
+class Runners:
+    """One helper process for each way, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._helpers: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Runners:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for helper in self._helpers.values():
+            helper.communicate()
+
+    def run(self, way: Way, work: Workload, events: Path | None = None) -> Outcome:
+        """In a process of its own; whatever goes wrong there is in the outcome's `error`."""
+        job = {
+            "way": way.child,
+            "source": work.source,
+            "card": work.card,
+            "settings": stub_device.like(lookup(work.card)),
+            "events": str(events) if events else None,
+        }
+        helper = self._helper(way)
+        assert helper.stdin and helper.stdout
+        helper.stdin.write(json.dumps(job) + "\n")
+        helper.stdin.flush()
+        told = helper.stdout.readline()
+        if not told:
+            return Outcome(error=f"the helper ended with {helper.wait()}")
+        return Outcome(**json.loads(told))
+
+    def _helper(self, way: Way) -> subprocess.Popen[str]:
+        key = f"{way.device} {way.python()}"
+        if key not in self._helpers or self._helpers[key].poll() is not None:
+            arguments = [str(CHILD), "--limit", str(LIMIT)]
+            ordinary = [way.python(), "-W", "ignore", *arguments]
+            self._helpers[key] = subprocess.Popen(
+                stub_device.on_stub(*arguments) if way.device == "stub" else ordinary,
+                env=stub_device.environment(**QUIET),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        return self._helpers[key]
+
+
+def applies(way: Way, work: Workload) -> bool:
+    """Whether a workload is run in this way: on the CPU only what is small."""
+    return work.live or way.child != "live"
+
+
+def off(outcome: Outcome, real: Outcome, size: str) -> float | None:
+    """Percent that a size is more than the real one; None where either is not known."""
+    mine, theirs = getattr(outcome, size), getattr(real, size)
+    if mine is None or not theirs or outcome.error or real.error:
+        return None
+    return float(100 * (mine / theirs - 1))
+
+
+def errors(results: Results, way: str, size: str) -> dict[str, float]:
+    """Percent by workload, where known."""
+    found = {
+        name: off(row[way], row[REAL.name], size)
+        for name, row in results.items()
+        if way in row and REAL.name in row
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of a way and a size, in percent. ran: workloads with a number; of: those that were tried."""
+
+    median: float | None
+    worst: float | None
+    worst_workload: str | None
+    ran: int
+    of: int
+
+
+def summary(results: Results, way: str, size: str) -> Summary:
+    found = errors(results, way, size)
+    tried = sum(way in row for row in results.values())
+    if not found:
+        return Summary(None, None, None, 0, tried)
+    name = max(found, key=lambda each: abs(found[each]))
+    median = statistics.median(map(abs, found.values()))
+    return Summary(round(median, 4), round(found[name], 4), name, len(found), tried)
+
+
+def unexplained(results: Results) -> list[str]:
+    """Errors of dry runs above TOLD percent of which fidelity_causes.py knows no cause."""
+    return [
+        f"{name} {size}: {value:+.2f} %"
+        for size in SIZES
+        for name, value in errors(results, "dry", size).items()
+        if abs(value) > TOLD and cause_of(name, size) is None
+    ]
+
+
+@cache
+def about() -> dict[str, str]:
+    """What was compared with what."""
+    return {
+        "device": (
+            "stub of a CUDA device: PyTorch's real caching allocator and the real operators' host "
+            "code over kernels that compute nothing; cuDNN workspaces off; total memory, compute "
+            "capability and multiprocessors of the card that each workload names"
+        ),
+        "torch": stub_device.torch_version(stub_device.python()),
+        "torch_here": stub_device.torch_version(sys.executable),
+        "sizes": "bytes: highest allocated and reserved, allocated at the end of the cell",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    known = {work.name: work for work in WORKLOADS}
+    ways = {way.name: way for way in WAYS if any(way.name in row for row in results.values())}
+    return {
+        "about": about(),
+        "ways": {way.name: way.title for way in ways.values()},
+        "summary": {
+            way: {size: asdict(summary(results, way, size)) for size in SIZES}
+            for way in ways
+            if way != REAL.name
+        },
+        "unexplained": unexplained(results),
+        "workloads": {
+            name: _row_as_json(known[name], row) for name, row in results.items() if name in known
+        },
+    }
+
+
+def _row_as_json(work: Workload, row: dict[str, Outcome]) -> dict[str, Any]:
+    ways: dict[str, Any] = {}
+    for way, outcome in row.items():
+        ways[way] = {key: value for key, value in asdict(outcome).items() if value not in (None, "")}
+        if way != REAL.name and REAL.name in row:
+            values = {size: off(outcome, row[REAL.name], size) for size in SIZES}
+            ways[way]["percent"] = {k: round(v, 4) for k, v in values.items() if v is not None}
+    percent = ways.get("dry", {}).get("percent", {})
+    causes = {size: cause_of(work.name, size) for size, v in percent.items() if abs(v) > TOLD}
+    return {
+        "title": work.title,
+        "card": work.card,
+        "values": dict(work.values),
+        **({"causes": causes} if causes else {}),
+        "ways": ways,
+    }
+
+
+def from_json(path: Path) -> Results:
+    """What an earlier run has left; nothing where there is no such file."""
+    if not path.exists():
+        return {}
+    kept: Results = {}
+    for name, row in json.loads(path.read_text())["workloads"].items():
+        kept[name] = {
+            way: Outcome(**{k: v for k, v in outcome.items() if k != "percent"})
+            for way, outcome in row["ways"].items()
+        }
+    return kept
+
+
+def line(name: str, row: dict[str, Outcome]) -> str:
+    """Percent of the three sizes, way by way."""
+    real = row.get(REAL.name, Outcome(error="not run"))
+    shown = [f"{name:<26}{(real.allocated or 0) / 2**20:>11,.1f}"]
+    for way, outcome in row.items():
+        if way == REAL.name:
+            continue
+        values = [off(outcome, real, size) for size in SIZES]
+        text = " ".join("      -" if v is None else f"{v:+7.2f}" for v in values)
+        shown.append(f"{way} {text}" + (f" ({outcome.error[:60]})" if outcome.error else ""))
+    return "  ".join(shown) + (f"  real: {real.error}" if real.error else "")
+
+
+def overview(results: Results) -> str:
+    lines = [f"\n{'':<14}" + "".join(f"{size + ': median, worst':^44}" for size in SIZES)]
+    for way in WAYS[1:]:
+        sums = [summary(results, way.name, size) for size in SIZES]
+        if any(each.of for each in sums):
+            parts = [
+                f"{'-':^44}"
+                if each.median is None
+                else f"{each.median:8.3f} % {each.worst:+9.3f} % {each.worst_workload:<22}"
+                for each in sums
+            ]
+            lines.append(f"{way.name:<14}" + "".join(parts) + f"{sums[0].ran} of {sums[0].of}")
+    return "\n".join(lines)
+
+
+def align(runners: Runners, ways: Iterable[Way], work: Workload) -> str:
+    """Where the first of the ways after the real one parts from it."""
+    texts = []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {way.name: Path(folder) / way.name for way in (REAL, *ways)}
+        told = {way.name: runners.run(way, work, paths[way.name]) for way in (REAL, *ways)}
+        for way in ways:
+            real, mine = (
+                json.loads(path.read_text()) if path.exists() else []
+                for path in (paths[REAL.name], paths[way.name])
+            )
+            found = differences(real, mine)
+            texts.append(f"{way.name}: {len(mine)} events, real {len(real)}")
+            texts += [f"  {text}" for text in found or ["no difference"]]
+    return "\n".join([line(work.name, told), *texts])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="workloads; all if none is named")
+    parser.add_argument("--json", type=Path, help="the file that keeps the results")
+    parser.add_argument("--ways", default="", help="comma-separated; all that are possible if none")
+    parser.add_argument("--small", action="store_true", help="only what is small enough to compute")
+    parser.add_argument("--align", action="store_true", help="show the first different events")
+    options = parser.parse_args()
+    if not stub_device.has_stub():
+        print("fidelity.py: skipped: set GPUMEM_STUB and GPUMEM_STUB_PYTHON", file=sys.stderr)
+        return 0
+    chosen = [
+        work
+        for work in WORKLOADS
+        if (not options.names or work.name in options.names or work.cell in options.names)
+        and (work.live or not options.small)
+    ]
+    wanted = set(filter(None, options.ways.split(",")))
+    possible = [way for way in WAYS if way.device != "gpu" or has_gpu()]
+    ways = [way for way in possible if not wanted or way.name in wanted]
+    with Runners() as runners:
+        if options.align:
+            for work in chosen:
+                mine = [way for way in ways if way is not REAL and applies(way, work)]
+                print(align(runners, mine, work), flush=True)
+            return 0
+        results = compared(runners, ways, chosen, options.json)
+    print(overview(results))
+    print("\n".join(["", "without a known cause:", *unexplained(results)]))
+    return 0
+
+
+def compared(
+    runners: Runners, ways: list[Way], chosen: list[Workload], kept: Path | None
+) -> Results:
+    """Run what is chosen; what `kept` has of the rest stays."""
+    results = from_json(kept) if kept else {}
+    for work in chosen:
+        row = results.setdefault(work.name, {})
+        for way in ways:
+            if applies(way, work):
+                row[way.name] = runners.run(way, work)
+        print(line(work.name, row), flush=True)
+        if kept:
+            kept.write_text(json.dumps(as_json(_in_order(results)), indent=1) + os.linesep)
+    return _in_order(results)
+
+
+def _in_order(results: Results) -> Results:
+    """As the table has them; what it has no longer is left out."""
+    return {work.name: results[work.name] for work in WORKLOADS if work.name in results}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

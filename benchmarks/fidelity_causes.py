@@ -1,0 +1,25 @@
+"""Why dry runs are off where they are: found by aligning what the two allocators were asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """workloads and sizes: where it shows; text: what it is."""
+
+    workloads: tuple[str, ...]
+    sizes: tuple[str, ...]
+    text: str
+
+
+CAUSES: tuple[Cause, ...] = ()
+
+
+def cause_of(workload: str, size: str) -> str | None:
+    """The text, or None where no cause is known."""
+    found = [
+        cause.text for cause in CAUSES if workload in cause.workloads and size in cause.sizes
+    ]
+    return " ".join(found) or None
