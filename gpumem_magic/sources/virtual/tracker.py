@@ -63,6 +63,11 @@ class Tracker(TorchDispatchMode):
         self._accumulation = accumulation or Accumulation()
         self._compute = compute
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing is computed."""
+        return self._compute is not run_kernel
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """No: torch would wrap the handler and import its compiler at the first operator."""

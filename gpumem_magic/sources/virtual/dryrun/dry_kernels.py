@@ -32,11 +32,12 @@ class _Plan:
     """What has to be known of an operator. written: places and names of arguments it writes to;
     aliases: for each result the argument that it is, or None."""
 
-    __slots__ = ("aliases", "makes_new", "name", "resizes", "written")
+    __slots__ = ("aliases", "is_view", "makes_new", "name", "resizes", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name: str = schema.name
+        self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
         writes = [
             (argument.alias_info.before_set, place, argument.name)
             for place, argument in enumerate(schema.arguments)
@@ -88,6 +89,8 @@ class DryKernels:
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _Plan(func)
+        if plan.is_view:
+            return func(*args, **kwargs)
         tensors = tensors_among(args, kwargs)
         known = self._are_known(tensors)
         if known and not plan.makes_new and not plan.resizes:
