@@ -151,6 +151,20 @@ class _Device:
         return made.transpose(1, 2).copy_(values)
 
 
+def _values(
+    device: _Device,
+    tensors: Any,
+    mask: torch.Tensor | None,
+    settings: tuple[float, bool],
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """What attention computes; in a dry run only its shape."""
+    if device.tracker.is_dry:
+        query, _, value = tensors
+        return torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype)
+    return _plain(tensors, mask, settings, options)
+
+
 def _plain(
     tensors: Any, mask: torch.Tensor | None, settings: tuple[float, bool], options: dict[str, Any]
 ) -> torch.Tensor:
@@ -183,7 +197,7 @@ class _Attention(torch.autograd.Function):
         with device.tracker.suspended():
             with device.tracker.random_of_device():
                 ctx.random = torch.default_generator.get_state() if settings[0] else None
-                values = _plain(tensors, mask, settings, options)
+                values = _values(device, tensors, mask, settings, options)
             out = device.result(values, query)
             sums = torch.empty((batch, heads, rounded(rows, device.fused.row_multiple)))
             seeds = [torch.empty((), dtype=torch.int64) for _ in range(2)]
@@ -211,9 +225,12 @@ class _Attention(torch.autograd.Function):
             if mask is not None and ctx.needs_input_grad[3]:
                 bias = mask.detach().requires_grad_()
                 inputs.append(bias)
-            with device.tracker.random_of_device(ctx.random):
-                values = _plain(inputs[:3], bias, ctx.settings, ctx.options)
-            computed = torch.autograd.grad(values, inputs, gradient)
+            if device.tracker.is_dry:
+                computed = tuple(map(torch.empty_like, inputs))
+            else:
+                with device.tracker.random_of_device(ctx.random):
+                    values = _plain(inputs[:3], bias, ctx.settings, ctx.options)
+                computed = torch.autograd.grad(values, inputs, gradient)
             gradients = list(map(device.result, computed[:3], tensors))
             gradients += map(_of_mask, computed[3:])
         _place_gradients(device, gradient, out, gradients, tensors)
