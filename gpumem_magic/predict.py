@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ MOST_RUNS = 12
 """Dry runs that `fit` makes at most."""
 
 _FILENAME = "<predicted cell>"
+_FIRST_VALUE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,86 @@ def fit_cell(
     optimizer_steps: int | None = None,
 ) -> Fit:
     """`fit` for a cell that is known as typed (`cell`) and as Python code."""
-    raise NotImplementedError
+    from gpumem_magic.fitting import Try, search, try_of
+    from gpumem_magic.sources.cards import card_for, source_in_use
+
+    _check_syntax(code, cell.filename)
+    start = _value_now(code, name, namespace)
+    with source_in_use() as origin:
+        card = card_for(gpu, origin)
+    reports: dict[int, Report] = {}
+
+    def run(value: int) -> Try:
+        report = reports[value] = predict_cell(
+            cell,
+            code,
+            namespace,
+            gpu,
+            cells=cells,
+            optimizer_steps=optimizer_steps,
+            values={name: value},
+            name=f"{name} = {value}",
+        )
+        _check_outcome(report, name, value)
+        return try_of(value, report)
+
+    found = search(run, start, card.total - card.context, MOST_RUNS)
+    if not found.grows:
+        raise ValueError(
+            f"{name!r} does not change the memory of this cell: it is the same with {min(reports)} "
+            f"and with {max(reports)}"
+        )
+    return Fit(
+        name,
+        found.value,
+        reports.get(found.value),
+        None if found.failing is None else reports[found.failing],
+        found.tries,
+        found.exact,
+        () if found.exact else (_doubt(found.value, found.failing, found.tries),),
+    )
+
+
+def _value_now(code: str, name: str, namespace: Mapping[str, Any]) -> int:
+    """The variable's value as the cell or the namespace has it; a guess where the cell computes it.
+
+    Raises ValueError for what cannot be fitted.
+    """
+    from gpumem_magic.sources.virtual.dryrun.assignments import assignments
+
+    found = assignments(ast.parse(code), name)
+    if not found and name not in namespace:
+        raise ValueError(
+            f"{name!r} is neither assigned in the cell nor a variable of the notebook; "
+            f"a line {name} = 8 in the cell makes it one"
+        )
+    values = [namespace[name]] if not found else []
+    for statement in found:
+        with suppress(ValueError, TypeError):  # an expression: only running it would tell
+            values.append(ast.literal_eval(statement.value or ""))
+    wrong = [value for value in values if not isinstance(value, int) or isinstance(value, bool)]
+    if wrong:
+        raise ValueError(f"{name!r} is {wrong[0]!r}; only a whole number can be fitted")
+    return max(1, values[0]) if values else _FIRST_VALUE
+
+
+def _check_outcome(report: Report, name: str, value: int) -> None:
+    """Raises ValueError where the cell failed for another reason than memory."""
+    if report.error is not None and report.oom is None:
+        raise ValueError(
+            f"with {name} = {value:,} the cell fails, and not for want of memory: {report.error}; "
+            f"every whole number up to the largest has to be possible (where only multiples of 8 "
+            f"are, write 8 * {name})"
+        )
+
+
+def _doubt(value: int, failing: int | None, tries: int) -> str:
+    if failing is None:
+        return f"No value runs out of memory, as far as {tries} dry runs went: up to {value:,}."
+    return (
+        f"{tries} dry runs did not tell the largest value to the unit: {value:,} fits, "
+        f"{failing:,} does not."
+    )
 
 
 def _read(source: str) -> tuple[Cell, str, Mapping[str, Cell]]:
