@@ -48,7 +48,7 @@ def prediction_screen(monitor: Monitor) -> str:
         [
             f"predicts for {card}, without running anything on it",
             "",
-            "%%gpucheck                    on top of a cell: does it fit, where would it fail?",
+            "%%gpucheck                    on top of a cell: does it fit, where does it fail?",
             "%%gpucheck --gpu T4,L4        the same for these cards, as a table",
             "%%gpucheck --fit batch_size   the largest value of the variable that fits",
             "%gpucheck STATEMENT           the same for one statement",

@@ -12,10 +12,10 @@ from gpumem_magic.magics.option_values import (
     check_count,
     check_target,
     check_variable,
+    different_cards,
     offer_cards,
     offer_whole_numbers,
 )
-from gpumem_magic.sources import resolve_device
 
 CHECK_TABLE = OptionTable(
     (
@@ -109,9 +109,7 @@ def _question(actions: tuple[Action, ...]) -> Question:
 def _apply(question: Question, key: str, value: str) -> Question:
     if key == "gpu":
         cards = (*question.gpus, *(name.strip() for name in value.split(",")))
-        return replace(
-            question, gpus=tuple({resolve_device(name): name for name in cards}.values())
-        )
+        return replace(question, gpus=different_cards(cards))
     if key == "fit":
         return replace(question, fit=value)
     if key == "optimizer-steps":

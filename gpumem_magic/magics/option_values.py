@@ -47,10 +47,20 @@ def check_saved(value: str) -> None:
 def check_cards(value: str) -> None:
     """Raise ValueError, listing the right names, if one of the cards between commas is unknown."""
     for name in value.split(","):
-        if re.fullmatch(r"cuda(:\d+)?", name.strip()):
+        if _is_device(name.strip()):
             check_device(name.strip())
         else:
             lookup(name)
+
+
+def different_cards(names: Iterable[str]) -> tuple[str, ...]:
+    """`names` in their order, without those that mean a card that was named before."""
+    keys = {name if _is_device(name) else lookup(name).key: name for name in names}
+    return tuple(keys.values())
+
+
+def _is_device(name: str) -> bool:
+    return re.fullmatch(r"cuda(:\d+)?", name) is not None
 
 
 def offer_devices(names: Mapping[str, Any]) -> Iterable[str]:

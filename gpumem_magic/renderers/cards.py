@@ -94,12 +94,8 @@ def below_html(reports: Sequence[Report]) -> Markup:
 
 
 def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
-    guessed = (
-        (verdict.GUESSED.partition(" See ")[0],)
-        if any(report.flow_guessed for report in reports)
-        else ()
-    )
-    return (*guessed, *verdict.notes_of(reports))
+    guessed = any(report.flow_guessed for report in reports)
+    return (*((verdict.GUESSED,) if guessed else ()), *verdict.notes_of(reports))
 
 
 def _reason(report: Report) -> str:

@@ -10,10 +10,7 @@ from gpumem_magic.report import Report
 from gpumem_magic.trace.findings import OutOfMemory
 from gpumem_magic.units import format_bytes
 
-GUESSED = (
-    "The way through the cell was guessed: values that a dry run does not know decided it. "
-    "See the notes."
-)
+GUESSED = "The way through the cell was guessed: values that a dry run does not know decided it."
 
 
 @dataclass(frozen=True, slots=True)
