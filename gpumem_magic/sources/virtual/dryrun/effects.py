@@ -8,6 +8,7 @@ import os
 import sys
 import sysconfig
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gpumem_magic.sources.virtual.patches import Patches
 
 _OURS = str(Path(__file__).resolve().parents[3])
 _LONGEST = 120
+_UNKNOWN = object  # for a thread that has no object
 
 
 class Libraries:
@@ -43,12 +45,18 @@ class Bystanders:
     """The threads that ran before the dry run began, a kernel's own: it is not about them."""
 
     def __init__(self) -> None:
-        self._threads = {*sys._current_frames()} - {threading.get_ident()}
+        threads = [t for t in threading.enumerate() if t is not threading.current_thread()]
+        self._threads = weakref.WeakSet(threads)  # not their numbers, which are used again
 
     @property
     def running(self) -> bool:
         """Whether the code that runs now belongs to one of them."""
-        return threading.get_ident() in self._threads
+        return _running_thread() in self._threads
+
+
+def _running_thread() -> object:
+    """The running thread's object; unlike `current_thread`, it makes none for a thread of C."""
+    return threading._active.get(threading.get_ident(), _UNKNOWN)  # type: ignore[attr-defined]
 
 
 class Effects:
@@ -61,6 +69,13 @@ class Effects:
         self._libraries = Libraries()
         self._bystanders = Bystanders()
         self._inside = threading.local()
+        self._ended = False
+
+    def end(self) -> None:
+        """Put everything back. Modules imported meanwhile may have kept what was replaced: that
+        does what the original does from now on."""
+        self._ended = True
+        self.patches.restore()
 
     def tell(self, text: str) -> None:
         """Name a thing that is not done, unless it is a part of another one that was named."""
@@ -97,7 +112,8 @@ class Effects:
 
         @functools.wraps(original)
         def chosen(*args: Any, **kwargs: Any) -> Any:
-            return (original if self._bystanders.running else replacement)(*args, **kwargs)
+            real = self._ended or self._bystanders.running
+            return (original if real else replacement)(*args, **kwargs)
 
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             self.patches.set(owner, name, chosen)

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from typing import Any
@@ -46,6 +47,7 @@ class FileEffects:
         effects = self._effects
         effects.replace(builtins, "open", self._opening)
         effects.patches.set(io, "open", builtins.open)
+        self._install_keepers()
         effects.replace(os, "open", self._opening_descriptor)
         for name, make in (
             *(("remove", self._removing), ("unlink", self._removing), ("rmdir", self._removing)),
@@ -62,6 +64,19 @@ class FileEffects:
         self._install_shutil()
         self._install_temporary_files()
         self._install_accessor()
+
+    def _install_keepers(self) -> None:
+        """Modules that have kept `open` from the time of their import."""
+        patches = self._effects.patches
+        for module, name in (("bz2", "_builtin_open"), ("tarfile", "bltn_open")):
+            if module in sys.modules:
+                patches.set(sys.modules[module], name, builtins.open)
+        source: Any = sys.modules.get("numpy.lib._datasource")
+        if source is not None:
+            openers = source._file_openers
+            openers._load()
+            kept = {**openers._file_openers, None: builtins.open}
+            patches.set(openers, "_file_openers", kept)
 
     def _install_shutil(self) -> None:
         for name in ("copy", "copy2", "copyfile", "copytree", "move"):

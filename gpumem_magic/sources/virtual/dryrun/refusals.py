@@ -3,11 +3,12 @@ another way; never quietly something else."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -63,6 +64,9 @@ _HARMLESS = {
     "jax": ("jit", "grad", "vmap", "default_backend", "devices", "local_devices", "device_count"),
 }
 
+_KNOWN_AS = {"triton.runtime.jit": "a Triton kernel"}
+_EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
+
 
 @contextmanager
 def refusing(tell: Callable[[str], None]) -> Iterator[None]:
@@ -70,98 +74,109 @@ def refusing(tell: Callable[[str], None]) -> Iterator[None]:
 
     tell: called with a sentence for what runs in another way than it would, once for each kind.
     """
-    patches, told = Patches(), set[str]()
-
-    def tell_once(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            tell(text)
-
+    refusals = _Refusals(tell)
     try:
-        arrivals = Arrivals(patches)
-        for module, name, advice in _FUNCTIONS:
-            arrivals.expect(module, _refuser(patches, "", name, advice), name)
-        for module, owner, method, advice in _CLASSES:
-            arrivals.expect(module, _refuser(patches, owner, method, advice), owner)
-        for module, advice in _LIBRARIES.items():
-            if module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu":
-                continue
-            arrivals.expect(module, _library_refuser(patches, advice))
-        _run_compiled_eagerly(patches, arrivals, tell_once)
+        refusals.install()
         yield
     finally:
-        patches.restore()
+        refusals.end()
 
 
-def _refusal(name: str, advice: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"{name} is not supported in a dry run: {advice}")
+class _Refusals:
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._patches = Patches()
+        self._tell = tell
+        self._told: set[str] = set()
+        self._ended = False
 
-    return refuse
+    def install(self) -> None:
+        """Refuse what is loaded, and what will be."""
+        arrivals = Arrivals(self._patches)
+        for module, name, advice in _FUNCTIONS:
+            arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
+        for module, owner, name, advice in _CLASSES:
+            arrivals.expect(module, functools.partial(self._refuse, owner, name, advice), owner)
+        for module, advice in _LIBRARIES.items():
+            if not (module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu"):
+                arrivals.expect(module, functools.partial(self._refuse_library, advice))
+        self._run_eagerly(torch, "compile", self._compiled)
+        self._run_eagerly(torch.nn.Module, "compile", lambda module, **options: None)
+        arrivals.expect("torch._dynamo.eval_frame", self._leave_compiled, "OptimizedModule")
 
+    def end(self) -> None:
+        """Put everything back. Modules imported meanwhile may have kept what was replaced: that
+        does what the original does from now on."""
+        self._ended = True
+        self._patches.restore()
 
-def _refuser(patches: Patches, owner: str, name: str, advice: str) -> Callable[[Any], None]:
-    """What replaces `module.owner.name`, or `module.name`, on arrival of the module."""
+    def _put(self, owner: Any, name: str, known_as: str, advice: str) -> None:
+        original = getattr(owner, name)
 
-    def refuse(module: Any) -> None:
-        known_as = {"triton.runtime.jit": "a Triton kernel"}.get(
-            module.__name__, f"{module.__name__}.{owner or name}"
-        )
-        patches.set(getattr(module, owner) if owner else module, name, _refusal(known_as, advice))
+        @functools.wraps(original)
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            if self._ended:
+                return original(*args, **kwargs)
+            raise NotImplementedError(f"{known_as} is not supported in a dry run: {advice}")
 
-    return refuse
+        self._patches.set(owner, name, refuse)
 
+    def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
+        """`module.owner.name`, or `module.name`."""
+        known_as = _KNOWN_AS.get(module.__name__, f"{module.__name__}.{owner or name}")
+        self._put(getattr(module, owner) if owner else module, name, known_as, advice)
 
-def _library_refuser(patches: Patches, advice: str) -> Callable[[Any], None]:
-    def refuse(module: Any) -> None:
-        harmless = _HARMLESS.get(module.__name__, ())
+    def _refuse_library(self, advice: str, module: Any) -> None:
+        """Every public function of the module, and the making of every object."""
+        package, harmless = module.__name__.partition(".")[0], _HARMLESS.get(module.__name__, ())
         for name, value in list(vars(module).items()):
-            if name.startswith("_") or name in harmless or isinstance(value, types.ModuleType):
+            own = str(getattr(value, "__module__", "")).startswith(package)
+            if name.startswith("_") or name in harmless or not own or not callable(value):
                 continue
-            refusal = _refusal(f"{module.__name__}.{name}", advice)
-            own = str(getattr(value, "__module__", "")).startswith(module.__name__.split(".")[0])
+            known_as = f"{module.__name__}.{name}"
             if not isinstance(value, type):
-                if own and callable(value):
-                    patches.set(module, name, refusal)
-            elif own and "__init__" in vars(value) and not issubclass(value, BaseException):
-                _set_if_possible(patches, value, refusal)
+                self._put(module, name, known_as, advice)
+            elif "__init__" in vars(value) and not issubclass(value, BaseException):
+                with contextlib.suppress(TypeError):  # a class of C
+                    self._put(value, "__init__", known_as, advice)
 
-    return refuse
+    def _mark(self) -> None:
+        if _EAGER not in self._told:
+            self._told.add(_EAGER)
+            self._tell(_EAGER)
 
+    def _run_eagerly(self, owner: Any, name: str, run: Callable[..., Any]) -> None:
+        """Mark and `run` what `owner.name` would have compiled."""
+        original = getattr(owner, name)
 
-def _set_if_possible(patches: Patches, owner: type, refusal: Any) -> None:
-    if owner.__flags__ & (1 << 9):  # a heap type: one that Python made, not C
-        patches.set(owner, "__init__", refusal)
+        @functools.wraps(original)
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            if self._ended:
+                return original(*args, **kwargs)
+            self._mark()
+            return run(*args, **kwargs)
 
+        self._patches.set(owner, name, chosen)
 
-def _run_compiled_eagerly(
-    patches: Patches, arrivals: Arrivals, tell: Callable[[str], None]
-) -> None:
-    """torch.compile's result is the function itself; what was compiled before runs as written."""
-    marked = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
-
-    def compile(model: Any = None, **options: Any) -> Any:
-        tell(marked)
+    def _compiled(self, model: Any = None, **options: Any) -> Any:
         return model if model is not None else lambda function: function
 
-    def compile_module(module: Any, **options: Any) -> None:
-        tell(marked)
+    def _leave_compiled(self, module: Any) -> None:
+        """What was compiled in earlier cells runs as it was written."""
 
-    def eagerly(module: Any) -> None:
         def call(optimized: Any, *args: Any, **kwargs: Any) -> Any:
-            tell(marked)
             return optimized._orig_mod(*args, **kwargs)
 
-        def leave(callback: Any) -> Any:
-            if callback not in (None, False):
-                tell(marked)
-            return None
-
-        patches.set(module.OptimizedModule, "__call__", call)
+        self._run_eagerly(module.OptimizedModule, "__call__", call)
         for name in ("set_eval_frame", "_maybe_set_eval_frame"):
             if hasattr(module, name):
-                patches.set(module, name, leave)
+                self._patches.set(module, name, self._not_entered(getattr(module, name)))
 
-    patches.set(torch, "compile", compile)
-    patches.set(torch.nn.Module, "compile", compile_module)
-    arrivals.expect("torch._dynamo.eval_frame", eagerly, "OptimizedModule")
+    def _not_entered(self, original: Any) -> Any:
+        def set_eval_frame(callback: Any) -> Any:
+            if self._ended:
+                return original(callback)
+            if callback not in (None, False):
+                self._mark()
+            return None
+
+        return set_eval_frame

@@ -33,9 +33,9 @@ def without_side_effects(tell: Callable[[str], None]) -> Iterator[None]:
     "!nvidia-smi"), once for each kind and line.
     """
     patches = Patches()
-    files = WrittenFiles(builtins.open)
+    files, effects = WrittenFiles(builtins.open), Effects(tell, patches)
     try:
-        effects, arrivals = Effects(tell, patches), Arrivals(patches)
+        arrivals = Arrivals(patches)
         FileEffects(effects, files).install()
         install_process_effects(effects, arrivals)
         install_network_effects(effects, arrivals)
@@ -45,7 +45,7 @@ def without_side_effects(tell: Callable[[str], None]) -> Iterator[None]:
         _load_data_in_process(effects)
         yield
     finally:
-        patches.restore()
+        effects.end()
         files.null.close()
 
 

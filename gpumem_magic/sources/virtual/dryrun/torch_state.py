@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -91,12 +92,20 @@ def _keep_modes() -> Restore:
     def restore() -> None:
         _close_above(functions, overrides._get_current_function_mode_stack, overrides)
         _close_above(dispatch, _python_dispatch._get_current_dispatch_mode_stack, _python_dispatch)
-        if torch.is_inference_mode_enabled() != inference:
-            _C._InferenceMode(inference).__enter__()
+        if torch.is_inference_mode_enabled() and not inference:
+            _leave_inference_modes()
         torch.set_grad_enabled(gradients)
         torch.set_anomaly_enabled(anomaly, check_nan)
 
     return restore
+
+
+def _leave_inference_modes() -> None:
+    """The mode lasts as long as who entered it; the last who did is found first."""
+    entered = [x for x in gc.get_objects() if type(x) is torch.inference_mode and x.mode]
+    for mode in reversed(entered):
+        if torch.is_inference_mode_enabled() and hasattr(mode, "_inference_mode_context"):
+            mode.__exit__(None, None, None)
 
 
 def _close_above(before: list[Any], stack: Callable[[], list[Any]], module: Any) -> None:
