@@ -53,8 +53,8 @@ def _entry_text(entry: Entry) -> list[str]:
     report, peak = entry.report, entry.report.peak
     sizes = (peak.allocated, peak.reserved, wording.full(report, peak))
     numbers = "".join(right(format_bytes(size), 13) for size in sizes)
-    rows = [f"{left(wording.visible(entry.label), 24)}{numbers}  {verdict.word(report)}"]
-    rows += wrap(f"    {_reason(report)}", "      ")
+    rows = [f"{left(wording.visible(entry.label), 24)}{numbers}"]
+    rows += wrap(f"    {_verdict(report)}", "      ")
     composition = verdict.composition(report)
     return rows + (wrap(f"    {composition}", "      ") if composition else [])
 
@@ -63,7 +63,7 @@ def below_text(reports: Sequence[Report]) -> list[str]:
     """The notes of all reports, and where to find what the dry run printed."""
     rows = notes_rows(_notes(reports))
     if printed := [report for report in reports if report.output]:
-        rows.append(f"{verdict.output_phrase(printed[0])}: in .reports[0].output")
+        rows.append(f"{verdict.output_phrase(printed[0])}: in .output of the reports")
     return ["", *rows] if rows else []
 
 
@@ -104,6 +104,12 @@ def _reason(report: Report) -> str:
         return verdict.verdict(report)
     source = wording.source_of(report, verdict.failing_line(report))
     return f"{verdict.by_how_much(report)}{f': {source}' if source else ''}"
+
+
+def _verdict(report: Report) -> str:
+    """The verdict, with the source of the line where the cell fails."""
+    source = wording.source_of(report, verdict.failing_line(report))
+    return f"{verdict.verdict(report)}{f': {source}' if source and report.oom else ''}"
 
 
 def _by_card(reports: Sequence[Report]) -> tuple[Entry, ...]:

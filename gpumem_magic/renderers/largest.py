@@ -52,8 +52,9 @@ def largest_text(found: Sequence[Found]) -> str:
     """What was found on each card, for a terminal of 80 columns."""
     rows = [fit(headline(one), WIDTH) for one in found]
     for one in found:
-        heading = wording.visible(one.name) if len(found) == 1 else _card(one)
-        rows += ["", *entries_text(heading, _entries(one)), *_remarks(one)]
+        name = wording.visible(one.name)
+        rows += ["", *([_card(one)] if len(found) > 1 else [])]
+        rows += [*entries_text(name, _entries(one)), *_remarks(one)]
     return "\n".join([*rows, *below_text([r for one in found for r in reports_of(one)])])
 
 

@@ -55,5 +55,5 @@ def output(report: Report) -> Markup:
     printed = element("pre", lines, dir="ltr", style=_PRINTED)
     cut = len(rows) - _LINES
     more = pieces.small(f"... and {cut} more lines: see report.output") if cut > 0 else EMPTY
-    summary = element("summary", verdict.output_phrase(report), style="cursor:pointer")
+    summary = element("summary", verdict.output_phrase(report))
     return element("details", summary, printed, more, style="margin:10px 8px 0 8px")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -294,7 +296,28 @@ def make_predicted():
     return replace(make_calling(), predicted=True, name="what if")
 
 
+def make_unfit():
+    """The story as a prediction: out of memory, after a way that was guessed."""
+    output = "".join(f"epoch {n}: loss 0.50\n" for n in range(1, 4))
+    return replace(
+        make_story(),
+        predicted=True,
+        flow_guessed=True,
+        output=output,
+        notes=("Line 6 goes by values that a dry run does not know (loss.item()): one way taken.",),
+    )
+
+
+def make_raised():
+    """A prediction that another error ended."""
+    cell = Cell("x = torch.ones(1000, device='cuda')\nx.nonsense()\n", "<ipython-input-3>", 3)
+    error = "AttributeError: 'Tensor' object has no attribute 'nonsense'"
+    return replace(make_small(), cell=cell, predicted=True, error=error, error_line=2)
+
+
 MAKERS = {
+    "unfit": make_unfit,
+    "raised": make_raised,
     "story": make_story,
     "small": make_small,
     "unknown": make_unknown,
@@ -303,6 +326,19 @@ MAKERS = {
     "calling": make_calling,
     "predicted": make_predicted,
 }
+
+
+@pytest.fixture
+def same_as_golden():
+    """Compares with a file; WRITE_GOLDEN=1 writes it anew: look at the difference then."""
+
+    def compare(name, text):
+        path = Path(__file__).parent / "golden" / name
+        if os.environ.get("WRITE_GOLDEN"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 # What JupyterLab leaves in a notebook that is not trusted, of the things that we might use.
 TAGS = {
-    *("div", "span", "strong", "code", "details", "summary", "img"),
+    *("div", "span", "strong", "code", "details", "summary", "img", "pre"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
 }
 ATTRIBUTES = {"style", "title", "scope", "dir", "src", "alt"}
@@ -50,7 +50,7 @@ class Elements(HTMLParser):
         self.words.append(data)
 
 
-@pytest.mark.parametrize("name", ["story", "unknown", "calling", "hostile"])
+@pytest.mark.parametrize("name", ["story", "unknown", "calling", "hostile", "unfit", "raised"])
 def test_golden(name, reports):
     path, text = GOLDEN / f"{name}.html", report_html(reports[name](), plot=False) + "\n"
     text = text.replace("><", ">\n<")  # for people who read the difference

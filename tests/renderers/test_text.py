@@ -25,7 +25,9 @@ def same_as_golden(name, text):
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["story", "unknown", "calling", "hostile", "empty", "predicted"])
+@pytest.mark.parametrize(
+    "name", ["story", "unknown", "calling", "hostile", "empty", "predicted", "unfit", "raised"]
+)
 def test_golden(name, reports):
     same_as_golden(f"{name}.txt", report_text(reports[name]()) + "\n")
 
