@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumem_magic.sources.virtual.dryrun.atoms import ATOMS
-from gpumem_magic.sources.virtual.dryrun.paths import ATTRIBUTE, ITEM, Path, Step
+from gpumem_magic.sources.virtual.dryrun.paths import ATTRIBUTE, ITEM, PART, Path, Step
 
 if TYPE_CHECKING:
     from gpumem_magic.sources.virtual.dryrun.copier import Copier
@@ -107,12 +107,12 @@ def instances_of(kind: type) -> Handler | None:
     """
     if _pickles_itself(kind):
         return None
-    base = next((b for b in _BASES if issubclass(kind, b)), object)
+    base: Any = next((b for b in _BASES if issubclass(kind, b)), object)
     slots = tuple(_slots_of(kind))
-    make, fill = (lambda thing: base.__new__(kind)), _FILLS.get(base)  # type: ignore[call-overload]
+    fill = _FILLS.get(base)
 
     def copy_instance(copier: Copier, thing: Any, path: Path) -> Any:
-        made = make(thing)
+        made = base.__new__(kind)
         copier.memo[id(thing)] = made
         try:
             held = object.__getattribute__(thing, "__dict__")
@@ -121,9 +121,11 @@ def instances_of(kind: type) -> Handler | None:
         if held:
             own = object.__getattribute__(made, "__dict__")
             for name, value in list(held.items()):
-                if type(value) not in ATOMS:
-                    value = copier.copy(value, Step(path, ATTRIBUTE, name))
-                own[name] = value
+                own[name] = (
+                    value
+                    if type(value) in ATOMS
+                    else copier.copy(value, Step(path, ATTRIBUTE, name))
+                )
         for name, slot in slots:
             try:
                 value = slot.__get__(thing)
@@ -155,6 +157,9 @@ def _same(a: object, b: object) -> bool:
 def _pickles_itself(kind: type) -> bool:
     if issubclass(kind, _BASES):
         return False
+    made_in_c = types.BuiltinMethodType  # classes written in Python have a static method
+    if any(type(vars(base).get("__new__")) is made_in_c for base in kind.__mro__[:-1]):
+        return True
     own: Any = kind
     return (
         own.__reduce_ex__ is not object.__reduce_ex__
@@ -179,9 +184,10 @@ def _extend(copier: Copier, add: Callable[[Any], Any], items: Any, path: Path) -
 
 def _fill(copier: Copier, put: Callable[[Any, Any], Any], entries: Any, path: Path) -> None:
     for key, value in entries:
-        if type(key) not in ATOMS:
-            key = copier.copy(key, Step(path, ITEM, key))
-        put(key, value if type(value) in ATOMS else copier.copy(value, Step(path, ITEM, key)))
+        put(
+            key if type(key) in ATOMS else copier.copy(key, Step(path, PART, "key")),
+            value if type(value) in ATOMS else copier.copy(value, Step(path, ITEM, key)),
+        )
 
 
 def _fill_list(copier: Copier, thing: Any, made: Any, path: Path) -> None:

@@ -27,7 +27,7 @@ from gpumem_magic.sources.virtual.dryrun.paths import ATTRIBUTE, PART, Path, Ste
 from gpumem_magic.sources.virtual.dryrun.special_copies import special
 from gpumem_magic.sources.virtual.dryrun.tensor_copies import (
     CopiesOfStorages,
-    Refused,
+    RefusedError,
     TensorCopies,
     copies_of_storage,
 )
@@ -48,6 +48,7 @@ class Copier:
         self.memo: dict[int, Any] = {id(namespace): namespace}
         self.memo.update((id(vars(m)), vars(m)) for m in list(sys.modules.values()) if _is_plain(m))
         self.alive: list[Any] = []  # originals: their ids must stay theirs
+        self.weakly_held: list[Any] = []  # copies that weak references lead to
         self.later: list[Callable[[], None]] = []
         self.tensors = TensorCopies(self, storages)
         self.code = CodeCopies(self, namespace)
@@ -67,7 +68,7 @@ class Copier:
         handler = self._handlers.get(kind) or self._learn(kind)
         try:
             made = handler(self, thing, path)
-        except Refused:
+        except RefusedError:
             raise
         except Exception:  # whatever the code of its class raises
             made = self.share(thing, path)
@@ -93,11 +94,21 @@ class Copier:
         while self.later:
             self.later.pop()()
 
+    def held_elsewhere(self) -> tuple[Any, ...]:
+        """Copies that nothing holds but weak references: what holds the originals was not copied,
+        so nothing in a dry run can let them go."""
+        targets: dict[int, Any] = {id(copied): copied for copied in self.weakly_held}
+        self.weakly_held.clear()
+        self.memo[0] = targets[0] = _Nothing()  # held by us alone: how many references that makes
+        counts = {key: sys.getrefcount(copied) for key, copied in targets.items()}
+        return tuple(targets[key] for key, count in counts.items() if key and count <= counts[0])
+
     def forget(self) -> None:
         """Let go of all originals and copies; notes and exchanges remain."""
         self.memo.clear()
         self.alive.clear()
         self.later.clear()
+        self.weakly_held.clear()
         self.tensors.forget()
 
     def _learn(self, kind: type) -> Handler:
@@ -127,6 +138,10 @@ class Copier:
         if kind in copyreg.dispatch_table:
             return _reduced
         return instances_of(kind) or _reduced
+
+
+class _Nothing:
+    pass
 
 
 def _is_plain(module: object) -> bool:

@@ -23,10 +23,12 @@ _NOT_COPIED: Final = frozenset(("__builtins__", "__loader__", "__spec__"))
 @dataclass(frozen=True, slots=True)
 class Borrowed:
     """What became of a namespace. notes: sentences on what is shared or approximated. kept: copies
-    of storages that names out of the cell's reach hold as well, so that they outlive its `del`."""
+    of storages that names out of the cell's reach hold as well, so that they outlive its `del`. held: copies
+    that only weak references lead to."""
 
     notes: tuple[str, ...]
     kept: tuple[torch.UntypedStorage, ...]
+    held: tuple[object, ...]
 
 
 @contextlib.contextmanager
@@ -58,11 +60,12 @@ def _copied(
             copies = {name: copier.copy(value, name) for name, value in chosen.items()}
             copier.finish()
             kept = _also_held(namespace, chosen, copier)
+            held = copier.held_elsewhere()
     finally:
         exchanges = copier.code.exchanges
         copier.forget()
     exchanges.append(Entries(namespace, copies))
-    return Borrowed(copier.notes(), kept), exchanges
+    return Borrowed(copier.notes(), kept, held), exchanges
 
 
 def _also_held(

@@ -143,7 +143,9 @@ class GraphCopies:
             edges.append(None if of is None else self._edge(node, before, number, of))
         shapes = [_output(meta) for meta in node._input_metadata]
         outputs = tuple(_placeholder(*shape) for shape in shapes)
-        made = _Step.apply(self._held(node, path), tuple(edges), outputs, *inputs)
+        made = _Step.apply(  # type: ignore[no-untyped-call]
+            self._held(node, path), tuple(edges), outputs, *inputs
+        )
         return list(made)
 
     def _edge(self, node: Any, before: Any, number: int, of: torch.Tensor) -> _Geometry:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import os
-import random
 import sys
 import threading
 import types
@@ -90,6 +89,7 @@ def _weakref(copier: Copier, thing: weakref.ref[Any], path: Path) -> Any:
     if target is None:
         return thing
     copied = copier.copy(target, Step(path, PART, "weak reference"))
+    copier.weakly_held.append(copied)
     if copied is target:
         return thing
     callback = copier.copy(thing.__callback__, path)
@@ -182,29 +182,20 @@ def _scaler(copier: Copier, thing: Any, path: Path) -> Any:
     return made
 
 
-def _plainly(copier: Copier, thing: Any, path: Path) -> Any:
-    """By its attributes, past its own way of being pickled."""
-    copy_instance = instances_of(type(thing))
-    assert copy_instance is not None
-    return copy_instance(copier, thing, path)
-
-
-def _as_it_is(copier: Copier, thing: Any, path: Path) -> Any:
-    return thing
-
-
 def _scripted(copier: Copier, thing: Any, path: Path) -> Any:
     """Its C++ side is copied without its tensors, then has ours set in their places."""
-    wrap: Any = torch.jit._recursive.wrap_cpp_module  # type: ignore[attr-defined]
+    wrap: Any = torch.jit._recursive.wrap_cpp_module
     return wrap(_scripted_part(copier, thing._c, path))
 
 
 def _scripted_part(copier: Copier, part: Any, path: Path) -> Any:
     made = part.__copy__()
-    for table in (torch._C.ParameterDict, torch._C.BufferDict):
+    tables: tuple[Any, ...] = torch._C.ParameterDict, torch._C.BufferDict
+    for table in tables:
         for name, tensor in table(part).items():
             made.setattr(name, copier.copy(tensor, Step(path, ATTRIBUTE, name)))
-    for name, inner in torch._C.ModuleDict(part).items():
+    modules: Any = torch._C.ModuleDict(part)
+    for name, inner in modules.items():
         made.setattr(name, _scripted_part(copier, inner, Step(path, ATTRIBUTE, name)))
     return made
 

@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
-from torch.nn.parameter import is_lazy
 
 from gpumem_magic.sources.virtual.dryrun.container_copies import Handler
 from gpumem_magic.sources.virtual.dryrun.graphs import GraphCopies
@@ -27,7 +26,7 @@ class CopiesOfStorages(Protocol):
         """The same copy for the same storage."""
 
 
-class Refused(NotImplementedError):
+class RefusedError(NotImplementedError):
     """Something on the device that a dry run cannot stand in for."""
 
 
@@ -44,7 +43,8 @@ class TensorCopies:
         if kind not in _PLAIN:
             if hasattr(kind, "__tensor_flatten__"):
                 return _wrapping
-            own = getattr(kind.__deepcopy__, "__module__", "")
+            of_class: Any = kind
+            own = getattr(of_class.__deepcopy__, "__module__", "")
             if not own.startswith("torch.") and not own.startswith("gpumem_magic."):
                 return _as_its_class_does
         return _tensor
@@ -76,7 +76,7 @@ class TensorCopies:
         device = "meta" if _base.is_meta.__get__(tensor) else "cpu"
         made = torch.empty(0, dtype=_base.dtype.__get__(tensor), device=device)
         with torch.no_grad():
-            made.set_(  # type: ignore[call-overload]
+            made.set_(
                 storage, _base.storage_offset(tensor), _base.size(tensor), _base.stride(tensor)
             )
             if tensor.is_conj():
@@ -119,8 +119,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _of_other_layout(tensor: torch.Tensor, path: Path) -> torch.Tensor:
-    if _base.is_cuda.__get__(tensor):
-        raise Refused(
+    if _is_cuda(tensor):
+        raise RefusedError(
             f"`{written(path)}` is a tensor of {tensor.layout} on the device; "
             "a dry run knows dense tensors only"
         )
@@ -144,6 +144,8 @@ def _with_extras(copier: Copier, tensor: Any, made: Any, path: Path) -> torch.Te
         hooks = getattr(tensor, name, None)
         if hooks is not None:
             setattr(made, name, copier.copy(hooks, Step(path, ATTRIBUTE, name)))
+            if name == "_backward_hooks" and made.grad_fn is not None:
+                made.grad_fn._register_hook_dict(made)
     if any(names := getattr(tensor, "names", ())):
         made.names = names
     return made  # type: ignore[no-any-return]
@@ -165,3 +167,7 @@ def _wrapping(copier: Copier, tensor: Any, path: Path) -> Any:
 
 def _as_its_class_does(copier: Copier, tensor: Any, path: Path) -> Any:
     return tensor.__deepcopy__(copier.memo)
+
+
+def _is_cuda(tensor: torch.Tensor) -> bool:
+    return bool(_base.is_cuda.__get__(tensor))
