@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isqrt, sqrt
+from math import ceil, isqrt, sqrt
 
 from gpumem_magic.report import Report
 
@@ -22,14 +22,16 @@ class Try:
     """What one value came to. Sizes in bytes.
 
     peaks: the highest allocated level of each line, 0 standing for the cell. traffic: all that was
-    allocated. room: where it does not fit, how much there was room for at that moment (0: unknown).
+    allocated. short: where it does not fit, how much the device lacked for the segment that the
+    allocator wanted (0: unknown); place: the line where that was.
     """
 
     value: int
     fits: bool
     peaks: Mapping[int, int]
     traffic: int
-    room: int = 0
+    short: int = 0
+    place: int = 0
 
     @property
     def memory(self) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -45,8 +47,8 @@ def try_of(value: int, report: Report) -> Try:
     oom = report.oom
     if oom is None:
         return Try(value, True, peaks, traffic)
-    room = sum(oom.held.values()) + (oom.device_free or 0) if oom.held else 0
-    return Try(value, False, peaks, traffic, room)
+    short = max(0, (oom.segment or oom.requested) - (oom.device_free or 0))
+    return Try(value, False, peaks, traffic, short, oom.line or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +196,33 @@ def _middle(low: int, high: int) -> int:
 
 
 def _estimate(known: _Known) -> int | None:
-    """The largest value that should fit: where the first line reaches the room that there is."""
-    room = known.room
-    if known.high is not None:
-        room = min(room, known.high.room or room)
+    """The largest value that should fit: where the first line reaches the room that there is, or
+    where nothing would be short any more."""
     points = _spread(known.fits)
-    found = []
-    for line in points[0].peaks:
-        levels = [(t.value, t.peaks[line]) for t in points if line in t.peaks]
-        reached = _reaches(levels, room)
-        if reached is not None:
-            found.append(reached)
-    return min(found, default=None)
+    curves = {line: _curve(points, line) for line in points[0].peaks}
+    reached = [curve.reaches(known.room) for curve in curves.values() if curve]
+    curve, high = min(reached, default=None), known.high
+    if curve is None or high is None or not high.short or 4 * high.value > 5 * curve:
+        return curve  # far above the largest value it is another moment that fails
+    enough = _enough(known, high, curves[0])
+    return min(curve, enough) if enough > 2 * known.low - high.value else curve
+
+
+def _enough(known: _Known, high: Try, curve: _Curve | None) -> int:
+    """Where the smallest value that does not fit would have lacked nothing.
+
+    What the device has to hold at that moment, unusable pieces included, grows as the allocated
+    bytes do; two failures at one place tell how fast.
+    """
+    fails = [t for t in known.tries if not t.fits and t.place == high.place and t is not high]
+    other = min(fails, key=lambda t: t.value, default=None)
+    if other is not None and other.short > high.short and 4 * other.value <= 5 * high.value:
+        slope = (other.short - high.short) / (other.value - high.value)
+    elif curve is not None:
+        slope = curve.slope(high.value)
+    else:
+        slope = known.room / high.value
+    return high.value - ceil(high.short / slope)
 
 
 def _spread(fits: Sequence[Try]) -> list[Try]:
@@ -220,24 +237,42 @@ def _spread(fits: Sequence[Try]) -> list[Try]:
     return points
 
 
-def _reaches(levels: Sequence[tuple[int, int]], room: int) -> int | None:
-    """The largest value at which the curve through these points (the largest first) is within
-    `room`; None where it does not grow."""
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """base + steep * d + bend * d * d bytes, where d is a value's distance from `start`; through
+    points whose mean slope is `mean`."""
+
+    start: int
+    base: int
+    steep: float
+    bend: float
+    mean: float
+
+    def slope(self, value: int) -> float:
+        """Bytes by which one more than `value` adds."""
+        return max(self.steep + 2 * self.bend * (value - self.start), self.mean)
+
+    def reaches(self, room: int) -> int:
+        """The largest value with which it is within `room`."""
+        rest = room - self.base
+        square = self.steep * self.steep + 4 * self.bend * rest
+        if not self.bend or square <= 0 or self.steep <= 0:
+            return self.start + int(rest // self.mean)
+        return self.start + int(2 * rest / (self.steep + sqrt(square)))
+
+
+def _curve(points: Sequence[Try], line: int) -> _Curve | None:
+    """The curve through a line's peaks (the largest value first); None where it does not grow."""
+    levels = [(t.value, t.peaks[line]) for t in points if line in t.peaks]
     if len(levels) < 2:
         return None
     (x0, y0), (x1, y1) = levels[:2]
-    slope = (y0 - y1) / (x0 - x1)
-    if slope <= 0:
+    mean, bend = (y0 - y1) / (x0 - x1), 0.0
+    if mean <= 0:
         return None
-    bend = 0.0
     if len(levels) > 2:
         x2, y2 = levels[2]
-        change = slope - (y1 - y2) / (x1 - x2)
+        change = mean - (y1 - y2) / (x1 - x2)
         if abs(change) * (x1 - x2) > _ROUNDED:
             bend = change / (x0 - x2)
-    # y0 + steep * d + bend * d * d, where d is the distance from x0
-    steep, rest = slope + bend * (x0 - x1), room - y0
-    square = steep * steep + 4 * bend * rest
-    if abs(bend) * (x0 - x1) < 1e-6 * slope or square <= 0 or steep <= 0:
-        return x0 + int(rest // slope)
-    return x0 + int(2 * rest / (steep + sqrt(square)))
+    return _Curve(x0, y0, mean + bend * (x0 - x1), bend, mean)
