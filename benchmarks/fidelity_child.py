@@ -105,7 +105,17 @@ def in_mem_tracker(source: str, card: str, events: Path | None) -> Outcome:
     """By torch's own MemTracker, on fake tensors."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    return on_fake_tensors(source, lambda stack: _Tracked(stack.enter_context(MemTracker())))
+    class Patient(MemTracker):
+        """Begins anew with a module that is called again, where MemTracker would raise."""
+
+        def _pre_fw_hook(self, module: Any, inputs: Any) -> None:
+            try:
+                super()._pre_fw_hook(module, inputs)
+            except NotImplementedError:
+                self.reset_mod_stats()
+                super()._pre_fw_hook(module, inputs)
+
+    return on_fake_tensors(source, lambda stack: _Tracked(stack.enter_context(Patient())))
 
 
 def in_fake_sums(source: str, card: str, events: Path | None) -> Outcome:
@@ -114,8 +124,9 @@ def in_fake_sums(source: str, card: str, events: Path | None) -> Outcome:
 
 
 def on_fake_tensors(source: str, watch: Callable[[ExitStack], Any]) -> Outcome:
-    """The cell under FakeTensorMode. That mode cannot swap a module's parameters for moved ones, so
-    `.to` and its like put new parameters in their places here."""
+    """The cell under FakeTensorMode, helped where it would raise: it cannot swap a module's
+    parameters for moved ones (here `.to` and its like put new parameters in their places), and has
+    no values for the host (here StandIns has)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     own = torch.nn.Module._apply
@@ -124,6 +135,7 @@ def on_fake_tensors(source: str, watch: Callable[[ExitStack], Any]) -> Outcome:
         torch.nn.Module._apply = _replace_tensors  # type: ignore[method-assign]
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         watched = watch(stack)
+        stack.enter_context(StandIns())
         names = run_cell(source)
         peak, end = watched.peak, watched.now
         del names
@@ -152,6 +164,17 @@ def _replace_tensors(module: Any, change: Callable[[Any], Any], recurse: bool = 
 
 def _parameter_like(parameter: Any, tensor: Any) -> Any:
     return torch.nn.Parameter(tensor.detach(), parameter.requires_grad)
+
+
+class StandIns(TorchDispatchMode):
+    """Answers `.item()` and its like: nothing on the card is infinite, and a count on the host
+    (Adam's steps) is one."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            number = float if args[0].dtype.is_floating_point else int
+            return number(args[0].device.type == "cpu")
+        return func(*args, **(kwargs or {}))
 
 
 class _Tracked:
