@@ -40,9 +40,12 @@ ATOMS: Final = frozenset(
 )
 """Exact types. Properties and the like hang on classes, where their functions are looked at."""
 
+_STREAMS: Final = ("Stream", "Event", "_CudaStreamBase", "_CudaEventBase")
+
 FAMILIES: Final = (
     *(pathlib.PurePath, logging.Logger, logging.Handler, np.generic, np.dtype, weakref.finalize),
     *(str, bytes, int, float, complex),
+    *(getattr(torch._C, name) for name in _STREAMS if hasattr(torch._C, name)),
 )
 """Types whose subclasses, too, are shared."""
 
@@ -52,6 +55,15 @@ SHARED_PACKAGES: Final = frozenset(
 """The notebook's own machinery."""
 
 OUTSIDE_PACKAGES: Final = frozenset(
-    ("ipywidgets", "matplotlib", "multiprocessing", "subprocess", "concurrent", "asyncio", "socket")
+    (
+        "ipywidgets",
+        "matplotlib",
+        "PIL",
+        "multiprocessing",
+        "subprocess",
+        "concurrent",
+        "asyncio",
+        "socket",
+    )
 )
 """Packages whose objects are tied to something outside of Python: shared, and the user is told."""

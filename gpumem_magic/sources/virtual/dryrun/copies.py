@@ -23,8 +23,9 @@ _NOT_COPIED: Final = frozenset(("__builtins__", "__loader__", "__spec__"))
 @dataclass(frozen=True, slots=True)
 class Borrowed:
     """What became of a namespace. notes: sentences on what is shared or approximated. kept: copies
-    of storages that names out of the cell's reach hold as well, so that they outlive its `del`. held: copies
-    that only weak references lead to."""
+    of storages that names out of the cell's reach hold as well, so that they outlive its `del`.
+    held: copies that only weak references lead to.
+    """
 
     notes: tuple[str, ...]
     kept: tuple[torch.UntypedStorage, ...]

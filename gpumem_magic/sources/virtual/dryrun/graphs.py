@@ -28,7 +28,8 @@ _FREED = (
 
 
 class _Geometry(NamedTuple):
-    """A gradient that a node hands on. on_device: None where it is where the incoming one is."""
+    """A gradient that a node hands on. on_device: None where it is where the
+    incoming one is."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -78,7 +79,7 @@ def _gradient(edge: _Geometry, incoming: torch.Tensor, passes: bool) -> torch.Te
     """Valueless where the run is; steps that keep nothing mostly pass on what they are given."""
     if edge.leaf is not None:
         return torch.empty_like(edge.leaf, requires_grad=False)
-    if edge.on_device is not None and edge.on_device != incoming.is_cuda:
+    if edge.on_device is not None:
         device = "cuda" if edge.on_device else "cpu"
         return torch.empty(edge.shape, dtype=edge.dtype, device=device)
     if passes and edge.dtype == incoming.dtype:
@@ -152,14 +153,11 @@ class GraphCopies:
         if getattr(before, "variable", None) is not None:
             return _Geometry(tuple(of.shape), of.dtype, None, of)
         meta = before._input_metadata[number]
-        back = getattr(node, "back", None)  # our own transfers tell the device they came from
-        device = meta.device
-        if back is not None:
-            on_device: bool | None = torch.device(back[0]).type == "cuda"
-        else:
-            on_device = True if device.type == "cuda" else None
-            if node._input_metadata[0].device.type != device.type:
-                on_device = device.type == "cuda"
+        on_device = None
+        if (back := getattr(node, "back", None)) is not None:  # a transfer to the virtual card
+            on_device = torch.device(back[0]).type == "cuda"
+        elif any(own.device != meta.device for own in node._input_metadata):
+            on_device = meta.device.type == "cuda"
         return _Geometry(tuple(meta.shape), meta.dtype, on_device, None)
 
     def _held(self, node: Any, path: Path) -> _Held:

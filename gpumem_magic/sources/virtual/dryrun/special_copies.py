@@ -96,6 +96,13 @@ def _weakref(copier: Copier, thing: weakref.ref[Any], path: Path) -> Any:
     return type(thing)(copied, *(() if callback is None else (callback,)))
 
 
+def _proxy(copier: Copier, thing: Any, path: Path) -> Any:
+    target = thing.__repr__.__self__  # a proxy passes attributes on, methods of its target too
+    copied = copier.copy(target, Step(path, PART, "weak reference"))
+    copier.weakly_held.append(copied)
+    return weakref.proxy(copied)
+
+
 def _weak_set(copier: Copier, thing: Any, path: Path) -> Any:
     return type(thing)([copier.copy(item, Step(path, ITEM, i)) for i, item in enumerate(thing)])
 
@@ -212,6 +219,7 @@ _WAYS: Final[tuple[tuple[Any, Handler], ...]] = (
     (weakref.WeakKeyDictionary, _weak_keys),
     (weakref.WeakValueDictionary, _weak_keys),
     (weakref.ref, _weakref),
+    ((weakref.ProxyType, weakref.CallableProxyType), _proxy),
     (np.ndarray, _array),
     (torch.Generator, _torch_generator),
     ((io.TextIOWrapper, io.BufferedIOBase, io.FileIO), _file),

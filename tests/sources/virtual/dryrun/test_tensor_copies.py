@@ -72,7 +72,7 @@ class Marked(torch.Tensor):
         lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
         lambda: torch.ones(3).as_subclass(Marked),
         lambda: nn.Buffer(torch.ones(3)),
-        lambda: nn.parameter.UninitializedParameter(),
+        nn.parameter.UninitializedParameter,
         lambda: torch.ones(3, requires_grad=True),
         lambda: torch.ones(3).detach(),
         lambda: torch.ones(0),
