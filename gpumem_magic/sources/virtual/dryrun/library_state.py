@@ -40,7 +40,8 @@ def _keep_figures() -> Restore:
     if before is not None:
         before.clear()
     rc: Any = getattr(sys.modules.get("matplotlib"), "rcParams", None)
-    settings = dict(rc) if rc is not None else None
+    # rc[...] itself would choose a backend, import pyplot and hook it into the shell
+    settings = dict(dict.items(rc)) if rc is not None else None
     show = _inline_show()
     drawn = {} if show is None else {**vars(show), "_to_draw": list(show._to_draw)}
     original = show and show._to_draw
@@ -53,7 +54,7 @@ def _keep_figures() -> Restore:
                     manager.destroy()
             managers.clear()
             managers.update(held)
-        if settings is not None and dict(rc) != settings:
+        if settings is not None and dict(dict.items(rc)) != settings:
             dict.clear(rc)
             dict.update(rc, settings)
         inline = _inline_show()

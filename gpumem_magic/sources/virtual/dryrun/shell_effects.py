@@ -102,7 +102,8 @@ class _Commands:
 
     def _run(self, code: str, caller: Any, below: int) -> Any:
         """Run code once; its last value. It is on the caller's line, or `below` that."""
-        text = str(self._shell.transform_cell(code))
+        blank = len(code[: len(code) - len(code.lstrip())].splitlines())  # lines that IPython drops
+        text = "\n" * blank + str(self._shell.transform_cell(code))
         tree = ast.parse(text)
         ast.increment_lineno(tree, caller.f_lineno - 1 + below)
         filename, names = caller.f_code.co_filename, caller.f_globals
