@@ -161,7 +161,8 @@ def _between(known: _Known, low: int, high: int) -> int:
     was tried, further each time that the outcome was the same."""
     reach, estimate = _reach(known), _estimate(known)
     closable = high - low <= 2 * reach
-    if estimate is None or (high > 4 * low and _is_refuted(known)):
+    far = 4 if known.streak < 2 and estimate is not None and estimate < high else 1.2
+    if estimate is None or (high > far * low and _is_refuted(known)):
         doubtful = known.streak == 1 and estimate is not None
         return max(_middle(low, high), high * 5 // 8 if doubtful else 0)
     off = max(low - estimate, estimate - high, 0)  # by how much tries have proved it wrong
