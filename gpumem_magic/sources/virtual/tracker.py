@@ -137,13 +137,16 @@ class Tracker(TorchDispatchMode):
             return self._see(func, traits, args, kwargs)
 
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if traits.is_composite:  # met in inference mode only: elsewhere autograd takes it apart
+        if traits.is_composite or func in self.replacements:  # met in inference mode only:
+            # elsewhere autograd takes it apart
             with self:
                 return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
         if traits.is_view:
             return func(*args, **kwargs)
-        if traits.accumulates and self._accumulation.is_in_place(args, kwargs):
-            return self._compute(torch.ops.aten.add_.Tensor, args, kwargs)
+        if traits.accumulates:
+            in_place = self._accumulation.in_place(func, args, kwargs)
+            if in_place is not None:
+                func, traits = in_place, self._traits.get(in_place) or self._learn(in_place)
         to_gpu = on_device = self._on_device(traits, func, args, kwargs)
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)

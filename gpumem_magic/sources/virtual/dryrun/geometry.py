@@ -64,7 +64,24 @@ def _ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if isinstance(on_meta.get("generator"), torch.Generator):
         on_meta["generator"] = None
     with torch._C.DisableTorchFunction():
-        return func(*(_to_meta(value) for value in args), **on_meta)
+        out = func(*(_to_meta(value) for value in args), **on_meta)
+        if func is torch.ops.aten.convolution.default and _has_channels_last(*args[:2]):
+            return out.to(memory_format=_CHANNELS_LAST[out.dim()])
+        return out
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _has_channels_last(*tensors: torch.Tensor) -> bool:
+    """Whether a convolution of these writes its channels last: its meta kernel does so on CUDA
+    alone (torch/_meta_registrations.py)."""
+    return any(
+        t.dim() in _CHANNELS_LAST
+        and t.is_contiguous(memory_format=_CHANNELS_LAST[t.dim()])
+        and not t.is_contiguous()
+        for t in tensors
+    )
 
 
 def _to_meta(value: Any) -> Any:

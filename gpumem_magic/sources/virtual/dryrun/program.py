@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from types import CodeType
 from typing import Any
@@ -10,33 +11,33 @@ from typing import Any
 
 def execute(tree: ast.Module, filename: str, namespace: dict[str, Any], shows_last: bool) -> None:
     """Run a cell as a notebook does: the value of a last expression is shown and kept as `_`."""
-    body, last = list(tree.body), None
-    if shows_last and body and isinstance(body[-1], ast.Expr):
-        last = ast.Expression(body.pop().value)
-    _run(compile(_module(body), filename, "exec", _AWAIT, dont_inherit=True), namespace)
-    if last is None:
-        return
-    value = _run(compile(last, filename, "eval", _AWAIT, dont_inherit=True), namespace)
+    last = tree.body[-1] if shows_last and tree.body else None
+    if isinstance(last, ast.Expr):
+        call = ast.Call(ast.Name(_SHOW, ast.Load()), [last.value], [])
+        shown = ast.copy_location(ast.Expr(call), last)
+        tree = ast.fix_missing_locations(ast.Module([*tree.body[:-1], shown], []))
+        namespace[_SHOW] = functools.partial(_show, namespace)
+    _run(compile(tree, filename, "exec", _AWAIT, dont_inherit=True), namespace)
+
+
+def _show(namespace: dict[str, Any], value: Any) -> None:
     if value is not None:
         namespace["_"] = value
         print(repr(value))  # noqa: T201 - it is captured
 
 
+_SHOW = "__show__"
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
-def _module(body: list[ast.stmt]) -> ast.Module:
-    return ast.Module(body, type_ignores=[])
-
-
-def _run(code: CodeType, namespace: dict[str, Any]) -> Any:
+def _run(code: CodeType, namespace: dict[str, Any]) -> None:
     value = eval(code, namespace)
     if not code.co_flags & inspect.CO_COROUTINE:
-        return value
+        return
     try:
         value.send(None)
-    except StopIteration as finished:
-        return finished.value
+    except StopIteration:
+        return
     value.close()
     raise NotImplementedError(
         "the cell waits for something in `await`, which a dry run cannot do: nothing goes on "

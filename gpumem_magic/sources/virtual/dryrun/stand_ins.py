@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -11,6 +12,9 @@ import torch
 _PATIENCE = 1000
 """Times that one place gets the same answer to a question of yes or no: loops that wait for a value
 end then."""
+
+_TORCH = str(Path(torch.__file__).parent)
+"""Below it, numbers are compared to choose between values rather than between ways."""
 
 _COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
 _ARITHMETIC = tuple(
@@ -65,7 +69,8 @@ class Guesses:
 
         def comparing(name: str) -> Any:
             def compare(number: Any, *other: Any) -> Any:
-                self.needed("a number that came from a tensor", decides=True)
+                in_torch = sys._getframe(1).f_code.co_filename.startswith(_TORCH)
+                self.needed("a number that came from a tensor", decides=not in_torch)
                 return getattr(kind, name)(number, *other)
 
             return compare
