@@ -1,0 +1,135 @@
+"""`predict` and `fit`: the pipeline of a dry run, for code that is not run."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumem_magic.predict import MOST_RUNS, fit, predict
+
+pytest.importorskip("torch")
+
+TRAINING = """import torch
+batch_size = 4
+net = torch.nn.Linear(1024, 1024).to("cuda")
+x = torch.randn(batch_size, 1 << 20, device="cuda")
+y = x * 2
+"""
+MIB = 1 << 20
+
+
+def test_a_prediction_is_a_report():
+    report = predict(TRAINING, {}, "T4", name="mine")
+    assert report.predicted
+    assert (report.name, report.device.name, report.error) == ("mine", "Tesla T4", None)
+    assert report.peak.allocated == 1024 * 1024 * 4 + 4096 + 2 * 4 * 4 * MIB
+    assert {line.number: line.net for line in report.lines} == {
+        3: 4 * MIB + 4096,
+        4: 16 * MIB,
+        5: 16 * MIB,
+    }
+
+
+def test_the_callers_names_are_seen_and_stay():
+    report = predict("import torch\nMIB = torch.zeros(3, MIB // 4, device='cuda')")
+    assert report.peak.allocated == 3 * MIB
+    assert MIB == 1 << 20
+
+
+def test_a_size_is_a_card():
+    report = predict(TRAINING, {}, "24GiB")
+    assert report.device.total == 24 << 30
+
+
+def test_wrong_cards_and_wrong_code_are_told_at_once():
+    with pytest.raises(ValueError, match="unknown card"):
+        predict("x = 1", {}, "H1000000")
+    with pytest.raises(SyntaxError):
+        predict("x = = 1", {}, "T4")
+    with pytest.raises(SyntaxError):
+        predict("%time x = 1", {}, "T4")  # no notebook here
+
+
+def test_errors_of_the_cell_are_in_the_report():
+    report = predict("x = 1\nx / 0", {}, "T4")
+    assert report.error.startswith("ZeroDivisionError")
+    assert report.oom is None
+
+
+def test_out_of_memory_is_predicted_on_its_line():
+    report = predict(TRAINING.replace("batch_size = 4", "batch_size = 4000"), {}, "T4")
+    assert report.oom.line == 4
+    assert report.oom.requested == 4000 * 4 * MIB
+
+
+def test_in_a_notebook_magics_are_code(shell):
+    code = "from gpumem_magic import predict\nr = predict('%time n = 3\\nn / 0', gpu='T4')"
+    shell.run_cell(code).raise_error()
+    assert shell.user_ns["r"].error.startswith("ZeroDivisionError")
+
+
+def test_on_a_virtual_card_it_is_the_card_in_use(shell):
+    shell.run_line_magic("load_ext", "gpumem_magic")
+    shell.run_line_magic("gpumem", "--device A100-40GB")
+    code = "from gpumem_magic import predict\nr = predict('import torch')"
+    shell.run_cell(code).raise_error()
+    assert shell.user_ns["r"].device.name == "NVIDIA A100-SXM4-40GB"
+
+
+def test_the_largest_value():
+    namespace = {}
+    found = fit(TRAINING, "batch_size", namespace, "T4")
+    # 2 tensors of value * 4 MiB beside 4 MiB + 4 KiB, on 15,828,320,256 bytes less 120 MiB
+    assert found.name == "batch_size"
+    assert found.exact
+    assert found.runs <= MOST_RUNS
+    assert found.report.oom is None
+    assert found.next_report.oom is not None
+    again = TRAINING.replace("= 4\n", f"= {found.value}\n")
+    assert predict(again, {}, "T4").oom is None
+    assert predict(again.replace(f"= {found.value}\n", f"= {found.value + 1}\n"), {}, "T4").oom
+    assert found.report.peak.allocated == 4 * MIB + 4096 + 2 * found.value * 4 * MIB
+    assert namespace == {}
+
+
+def test_a_variable_of_the_namespace():
+    namespace = {"rows": 5}
+    found = fit(
+        "import torch\nx = torch.empty(rows, 1 << 28, device='cuda')", "rows", namespace, "T4"
+    )
+    assert (found.value, found.exact) == (14, True)
+    assert namespace == {"rows": 5}
+
+
+def test_nothing_fits():
+    found = fit("import torch\nn = 2\nx = torch.empty(n, 1 << 34, device='cuda')", "n", {}, "T4")
+    assert (found.value, found.report, found.exact) == (0, None, True)
+    assert found.next_report.oom.requested == 1 << 36
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "namespace", "message"),
+    [
+        ("x = 1", "batch", {}, "neither assigned"),
+        ("lr = 0.1\nx = lr", "lr", {}, "only a whole number"),
+        ("x = flag", "flag", {"flag": True}, "only a whole number"),
+        ("for n in (1, 2):\n    x = n", "n", {}, "line 1 gives it several values"),
+        ("n = 3\nn *= 2\nx = n", "n", {}, "line 2 changes it in place"),
+        ("n, m = 3, 4\nx = n", "n", {}, "statement of its own"),
+        ("def f(n=3):\n    return n", "n", {}, "neither assigned"),
+        ("import torch\nn = 3\nx = torch.empty(9, device='cuda')", "n", {}, "does not change"),
+        ("n = 3\nif n != 3:\n    raise OSError('no')", "n", {}, "fails, .* OSError"),
+    ],
+)
+def test_what_cannot_be_fitted(code, name, namespace, message):
+    with pytest.raises(ValueError, match=message):
+        fit(code, name, namespace, "T4")
+
+
+def test_memory_without_a_limit():
+    found = fit(
+        "import torch\nn = 3\nx = torch.empty(min(n, 50) << 20, device='cuda')", "n", {}, "T4"
+    )
+    assert not found.exact
+    assert found.value >= 50
+    assert found.next_report is None
+    assert "No value runs out of memory" in found.notes[0]
