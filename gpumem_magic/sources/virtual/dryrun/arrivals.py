@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,15 +17,9 @@ class Arrivals:
     def __init__(self, patches: Patches) -> None:
         self._awaited: list[tuple[str, str, Callable[[Any], None]]] = []
         self._seen = 0
-        original = builtins.__import__
-
-        def __import__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            module = original(*args, **kwargs)
-            if len(sys.modules) != self._seen:
-                self.look()
-            return module
-
-        patches.set(builtins, "__import__", __import__)
+        patches.set(builtins, "__import__", self._looking(builtins.__import__))
+        machinery: Any = importlib._bootstrap  # type: ignore[attr-defined]
+        patches.set(machinery, "_gcd_import", self._looking(machinery._gcd_import))
 
     def expect(self, module: str, action: Callable[[Any], None], attribute: str = "") -> None:
         """Call `action(module)` once it is loaded, if it has `attribute`."""
@@ -36,6 +31,17 @@ class Arrivals:
         self._seen = len(sys.modules)
         for expected in tuple(self._awaited):
             self._act(expected)
+
+    def _looking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`import` and `importlib.import_module`, and a look after them."""
+
+        def import_module(*args: Any, **kwargs: Any) -> Any:
+            module = original(*args, **kwargs)
+            if len(sys.modules) != self._seen:
+                self.look()
+            return module
+
+        return import_module
 
     def _act(self, expected: tuple[str, str, Callable[[Any], None]]) -> None:
         name, attribute, action = expected

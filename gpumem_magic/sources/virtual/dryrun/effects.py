@@ -8,6 +8,7 @@ import os
 import sys
 import sysconfig
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +71,24 @@ class Effects:
         self._bystanders = Bystanders()
         self._inside = threading.local()
         self._ended = False
+        self._replacements: dict[int, Any] = {}
+
+    def rebind(self, namespace: dict[str, Any]) -> None:
+        """Let names in `namespace` that are bound to what was replaced mean the replacement."""
+        for name, value in list(namespace.items()):
+            if id(value) in self._replacements:
+                namespace[name] = self._replacements[id(value)]
+
+    def rebind_users_modules(self) -> None:
+        """The same for modules of the user's (`from os import remove`), until the end."""
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__dict__", {}).get("__file__")
+            users = isinstance(file, str) and file not in self._libraries
+            if not users and module is not sys.modules.get("__main__"):
+                continue
+            for name, value in list(vars(module).items()):
+                if id(value) in self._replacements:
+                    self.patches.set(module, name, self._replacements[id(value)])
 
     def end(self) -> None:
         """Put everything back. Modules imported meanwhile may have kept what was replaced: that
@@ -117,6 +136,8 @@ class Effects:
 
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             self.patches.set(owner, name, chosen)
+        if isinstance(owner, types.ModuleType):
+            self._replacements[id(original)] = chosen
 
     def put(self, owner: Any, name: str, replacement: Any) -> None:
         """Replace `owner.name`, where there is one; not so for bystanders."""

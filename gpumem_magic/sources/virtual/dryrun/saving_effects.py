@@ -117,7 +117,7 @@ class SavingEffects:
         # who has imported save_file by its name comes as far as here
         self._effects.skip(module, "serialize_file", "safetensors.save_file")
         for name in ("_flatten", "_flatten_as_ptr"):
-            self._effects.put(module, name, lambda tensors: {})
+            self._effects.put(module, name, lambda tensors, *others: {})
 
     def _install_transformers(self, module: Any) -> None:
         for name in ("save_pretrained", "push_to_hub"):
@@ -139,18 +139,16 @@ class SavingEffects:
                     self._effects.replace(owner, name, self._exporting)
 
     def _exporting(self, original: Any) -> Any:
-        def export(frame: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
-            named = next(
-                (kwargs[key] for key in ("path_or_buf", "path", "buf") if key in kwargs), None
-            )
-            place = target if target is not None else named
-            if original.__name__ in ("to_sql", "to_gbq") or isinstance(place, (str, os.PathLike)):
-                self._effects.tell(described(f"{original.__name__}", (place,)))
-                if original.__name__ in ("to_csv", "to_json", "to_pickle"):  # by `open`
-                    with self._effects.silence():
-                        return original(frame, target, *args, **kwargs)
-                return None
-            return original(frame, target, *args, **kwargs)
+        def export(frame: Any, *args: Any, **kwargs: Any) -> Any:
+            named = [kwargs[key] for key in ("path_or_buf", "path", "buf") if key in kwargs]
+            place = (*args, *named, None)[0]
+            if isinstance(place, (str, os.PathLike)) or original.__name__ in ("to_sql", "to_gbq"):
+                self._effects.tell(described(original.__name__, (place,)))
+                if original.__name__ not in ("to_csv", "to_json", "to_pickle"):
+                    return None
+                with self._effects.silence():  # these write by `open`
+                    return original(frame, *args, **kwargs)
+            return original(frame, *args, **kwargs)
 
         return export
 

@@ -26,11 +26,12 @@ from gpumem_magic.sources.virtual.patches import Patches
 
 
 @contextmanager
-def without_side_effects(tell: Callable[[str], None]) -> Iterator[None]:
+def without_side_effects(tell: Callable[[str], None]) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Within, files are written to memory only, no process starts, and nothing is sent.
 
     tell: called with each thing that was not done, as users write it ("open('log.txt', 'w')",
-    "!nvidia-smi"), once for each kind and line.
+    "!nvidia-smi"), once for each kind and line. Gives a function that does the same for the names
+    in a namespace other than __main__'s that are bound to something replaced.
     """
     patches = Patches()
     files, effects = WrittenFiles(builtins.open), Effects(tell, patches)
@@ -43,7 +44,8 @@ def without_side_effects(tell: Callable[[str], None]) -> Iterator[None]:
         install_tracking_effects(effects, arrivals)
         install_shell_effects(effects)
         _load_data_in_process(effects)
-        yield
+        effects.rebind_users_modules()
+        yield effects.rebind
     finally:
         effects.end()
         files.null.close()

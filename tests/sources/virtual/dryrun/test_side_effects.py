@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import urllib.request
 import webbrowser
 
@@ -118,3 +119,24 @@ def test_workers_of_a_data_loader_stay_in_the_process(persistent):
         persistent,
         None,
     )
+
+
+def test_names_bound_earlier_are_replaced_too(tmp_path):
+    file, told = tmp_path / "real.txt", []
+    file.write_text("real")
+    module = types.ModuleType("users_module")
+    module.__file__ = str(tmp_path / "users_module.py")
+    module.delete, namespace = os.remove, {"delete": os.remove, "x": 1}
+    sys.modules["users_module"] = module
+    with without_side_effects(told.append) as rebind:
+        module.delete(file)
+        rebind(namespace)
+        with pytest.raises(FileNotFoundError):
+            namespace["delete"](file)
+    del sys.modules["users_module"]
+    assert file.read_text() == "real"
+    assert module.delete is os.remove
+    assert told == [f"os.remove({str(file)!r})"]
+    # AND what was kept from within is the real thing again
+    namespace["delete"](file)
+    assert not file.exists()
