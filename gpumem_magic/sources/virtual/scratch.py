@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.virtual.convolutions import Convolutions
+from gpumem_magic.sources.virtual.lookups import Lookups
 from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
 from gpumem_magic.sources.virtual.storages import Storages
@@ -63,6 +64,10 @@ def cublas_workspace_size(capability: tuple[int, int], config: str | None = None
     return CUBLAS_WORKSPACE_HOPPER if capability[0] >= 9 else CUBLAS_WORKSPACE
 
 
+_CUBLAS_WORKSPACE = "cuBLAS workspace"
+_CUBLASLT_WORKSPACE = "cuBLASLt workspace"
+
+
 class ScratchMemory:
     """The scratch memory of one device.
 
@@ -84,9 +89,14 @@ class ScratchMemory:
         convolutions = Convolutions(
             storages, lambda tensor, dims: self._reduce(tensor, dims, "sum"), capability
         )
+        self._lookups = Lookups(storages, capability)
         self._placings: dict[str, Placing] = {
             "convolution": convolutions.forward,
             "convolution_backward": convolutions.backward,
+            "embedding_dense_backward": self._lookups.embedding_backward,
+            "_embedding_bag": self._lookups.bag,
+            "_embedding_bag_backward": self._lookups.bag_backward,
+            "_embedding_bag_dense_backward": self._lookups.bag_backward,
         }
 
     def placing(self, operator: str) -> Placing | None:
@@ -94,17 +104,23 @@ class ScratchMemory:
         None: they are placed in turn, and buffers come after them."""
         return self._placings.get(operator)
 
+    def workspaces(self) -> tuple[tuple[str, int], ...]:
+        """The libraries that keep workspaces, each with the size of one."""
+        return (_CUBLAS_WORKSPACE, self._cublas_size), (_CUBLASLT_WORKSPACE, self._cublaslt_size)
+
     def of(self, operator: str) -> Scratch | None:
         """What takes the scratch memory of this operator (its name without "aten::"); None:
         none."""
         if operator in ("addmm", "_addmm_activation"):
             return self._addmm
         if operator in _CUBLAS:
-            return lambda args, kwargs: self._hold("cuBLAS workspace", self._cublas_size)
+            return lambda args, kwargs: self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
         if operator in _REDUCTIONS:
             return functools.partial(self._reduction, operator)
         if operator in _LOSSES:
             return functools.partial(self._loss, _LOSSES[operator])
+        if operator in ("index_put", "index_put_", "_index_put_impl_"):
+            return self._lookups.index_put
         if operator == "sort":
             return lambda args, kwargs: self._take(args[0].numel() * 8)
         if operator == "_softmax_backward_data":
@@ -136,13 +152,13 @@ class ScratchMemory:
                 self._storages.release(address)
 
     def _addmm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._hold("cuBLAS workspace", self._cublas_size)
+        self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
         bias, _, weight = args[:3]
         fused_bias = bias.dim() == 1 and min(weight.shape) > 1 and kwargs.get("beta", 1) == 1
         if (
             fused_bias and weight.is_floating_point()
         ):  # isInputCompliesAddmmCudaLt in native/cuda/Blas.cpp
-            self._hold("cuBLASLt workspace", self._cublaslt_size)
+            self._hold(_CUBLASLT_WORKSPACE, self._cublaslt_size)
 
     def _reduction(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._reduce(args[0], _dims(args, kwargs), operator)

@@ -78,22 +78,22 @@ class VirtualCard:
 
 
 class RealCard:
-    """A CUDA device: PyTorch tells what its allocator holds."""
+    """A CUDA device: PyTorch tells what its allocator holds, as of now."""
 
     def __init__(self, source: Source) -> None:
         self._device = source.device
         self.settings = Settings.from_environment()
+        found = torch.cuda.memory.memory_snapshot() if torch.cuda.is_initialized() else []
+        here = source.device.index
+        self._segments = [_segment(entry) for entry in found if entry["device"] == here]
 
     def segments(self) -> list[Segment]:
         """As in CardInUse."""
-        if not torch.cuda.is_initialized():
-            return []
-        found = torch.cuda.memory.memory_snapshot()
-        return [_segment(entry) for entry in found if entry["device"] == self._device.index]
+        return self._segments
 
     def second_allocator(self, card: GPUModel) -> CachingAllocator | None:
         """As in CardInUse; None where segments are expandable."""
-        segments = self.segments()
+        segments = self._segments
         if card.name != self._device.name or any(segment.expandable for segment in segments):
             return None
         driver = SimulatedDriver(card.total, context=card.context)
@@ -111,7 +111,16 @@ class RealCard:
         return nullcontext()
 
     def tell(self, source: VirtualSource, moved: dict[int, int]) -> None:
-        """As in CardInUse: nothing is known of the blocks."""
+        """As in CardInUse: the workspaces of cuBLAS are known by their sizes, as no tensor is in
+        them. The first of each is that of the forward pass, the next that of the backward one."""
+        owned = set(source.gpu.storages.addresses.values())
+        blocks = [b for s in self._segments for b in s.blocks if b.state == _IN_USE]
+        free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
+        scratch = source.gpu.scratch
+        for library, size in scratch.workspaces():
+            found = [moved[block.address] for block in free if block.requested == size]
+            for in_backward, address in zip((False, True), found, strict=False):
+                scratch.held[library, in_backward, 0] = address
 
 
 def _segment(entry: dict[str, Any]) -> Segment:
