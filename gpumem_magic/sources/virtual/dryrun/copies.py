@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-
 from gpumem_magic.sources.virtual.dryrun.copier import Copier, copying
-from gpumem_magic.sources.virtual.dryrun.elsewhere import storages_held
+from gpumem_magic.sources.virtual.dryrun.elsewhere import copies_held
 from gpumem_magic.sources.virtual.dryrun.exchanges import Entries, Exchange, exchanged
 from gpumem_magic.sources.virtual.dryrun.tensor_copies import CopiesOfStorages as StorageCopies
 
@@ -23,13 +21,12 @@ _NOT_COPIED: Final = frozenset(("__builtins__", "__loader__", "__spec__"))
 @dataclass(frozen=True, slots=True)
 class Borrowed:
     """What became of a namespace. notes: sentences on what is shared or approximated. kept: copies
-    of storages that names out of the cell's reach hold as well, so that they outlive its `del`.
-    held: copies that only weak references lead to.
+    (objects, or storages) that names out of the cell's reach hold as well, or only something that
+    was not copied: they outlive whatever the cell deletes.
     """
 
     notes: tuple[str, ...]
-    kept: tuple[torch.UntypedStorage, ...]
-    held: tuple[object, ...]
+    kept: tuple[object, ...]
 
 
 @contextlib.contextmanager
@@ -60,19 +57,14 @@ def _copied(
         with copying(copier):
             copies = {name: copier.copy(value, name) for name, value in chosen.items()}
             copier.finish()
-            kept = _also_held(namespace, chosen, copier)
-            held = copier.held_elsewhere()
+            kept = (*_also_held(namespace, chosen, copier), *copier.held_elsewhere())
     finally:
         exchanges = copier.code.exchanges
         copier.forget()
     exchanges.append(Entries(namespace, copies))
-    return Borrowed(copier.notes(), kept, held), exchanges
+    return Borrowed(copier.notes(), kept), exchanges
 
 
-def _also_held(
-    namespace: dict[str, Any], chosen: dict[str, Any], copier: Copier
-) -> tuple[torch.UntypedStorage, ...]:
+def _also_held(namespace: dict[str, Any], chosen: dict[str, Any], copier: Copier) -> list[object]:
     rest = {name: value for name, value in namespace.items() if name not in chosen}
-    copies = copier.tensors.copied()
-    held = storages_held(rest) if rest and copies else set()
-    return tuple(copy for key, copy in copies.items() if key in held)
+    return copies_held(rest, copier.memo, copier.tensors.copied())

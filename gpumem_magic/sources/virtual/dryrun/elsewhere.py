@@ -1,4 +1,4 @@
-"""Which storages other names hold, found without running any of the user's code."""
+"""What else holds what a dry run copies, found without running any of the user's code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -24,18 +24,41 @@ def holds_tensors(names: Mapping[str, Any]) -> bool:
     return next(iter(_tensors(names.values())), None) is not None
 
 
-def storages_held(names: Mapping[str, Any]) -> set[int]:
-    """The `_cdata` of the storages that the values of `names` lead to, graphs left out."""
-    found = set()
-    for tensor in _tensors(names.values()):
-        for each in (tensor, _base.grad.__get__(tensor) if tensor.is_leaf else None):
-            if each is not None and torch._C._has_storage(each):
-                found.add(_base.untyped_storage(each)._cdata)
-    return found
+def copies_held(
+    names: Mapping[str, Any],
+    memo: Mapping[int, Any],
+    storages: Mapping[int, torch.UntypedStorage],
+) -> list[object]:
+    """Copies of what the values of `names` lead to as well: objects by `memo`, else storages.
+
+    memo: copies by the id of the original. storages: by the original's `_cdata`. What a copied
+    object holds is not looked at: a dry run may take a gradient from a parameter that it shares.
+    """
+    found: list[object] = []
+    for thing in _referred(names.values(), memo):
+        copied = memo.get(id(thing), thing)
+        if copied is not thing:
+            found.append(copied)
+        elif isinstance(thing, torch.Tensor):
+            parts = (thing, _base.grad.__get__(thing) if thing.is_leaf else None)
+            found += [storages.get(_storage(each)) for each in parts if each is not None]
+    return [copied for copied in found if copied is not None]
 
 
-def _tensors(things: Iterable[Any]) -> Iterable[torch.Tensor]:
-    """Tensors among what the things refer to: up to 50,000 objects and 0.1 s."""
+def _storage(tensor: torch.Tensor) -> int:
+    if not torch._C._has_storage(tensor):
+        return 0
+    address: int = _base.untyped_storage(tensor)._cdata
+    return address
+
+
+def _tensors(things: Iterable[Any]) -> Iterator[torch.Tensor]:
+    return (thing for thing in _referred(things, {}) if isinstance(thing, torch.Tensor))
+
+
+def _referred(things: Iterable[Any], ends: Mapping[int, Any]) -> Iterator[Any]:
+    """What the things refer to, themselves included: up to 50,000 objects and 0.1 s. Not entered:
+    modules, classes, and what `ends` knows by its id."""
     deadline = time.perf_counter() + _SECONDS
     seen = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
     kept: list[Any] = []  # so that ids stay theirs
@@ -46,7 +69,6 @@ def _tensors(things: Iterable[Any]) -> Iterable[torch.Tensor]:
             continue
         seen.add(id(thing))
         kept.append(thing)
-        if isinstance(thing, torch.Tensor):
-            yield thing
-        if gc.is_tracked(thing):
+        yield thing
+        if gc.is_tracked(thing) and id(thing) not in ends:
             waiting += [each for each in gc.get_referents(thing) if type(each) not in ATOMS]

@@ -52,9 +52,14 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, held: _Held, edges: tuple[_Geometry | None, ...], outputs: Any, *inputs: Any
+        ctx: Any,
+        held: _Held,
+        edges: tuple[_Geometry | None, ...],
+        multiplies: bool,
+        outputs: Any,
+        *inputs: Any,
     ) -> Any:
-        ctx.held, ctx.edges = held, edges
+        ctx.held, ctx.edges, ctx.multiplies = held, edges, multiplies
         ctx.set_materialize_grads(False)
         return outputs
 
@@ -65,6 +70,8 @@ class _Step(torch.autograd.Function):
             raise RuntimeError(_FREED)
         incoming = next((g for g in gradients if g is not None), None)
         passes = not held.storages
+        if incoming is not None and ctx.multiplies:
+            _multiply(incoming)
         made = [
             None if edge is None or incoming is None else _gradient(edge, incoming, passes)
             for edge in ctx.edges
@@ -72,7 +79,14 @@ class _Step(torch.autograd.Function):
         if held.storages and not _keeps_graph():
             held.storages.clear()
             held.freed = True
-        return (None, None, None, *made)
+        return (None, None, None, None, *made)
+
+
+def _multiply(incoming: torch.Tensor) -> None:
+    """Take the workspace that products of matrices take, as the original's do."""
+    if incoming.dtype.is_floating_point:
+        one = incoming.new_empty((1, 1))
+        torch.mm(one, one)
 
 
 def _gradient(edge: _Geometry, incoming: torch.Tensor, passes: bool) -> torch.Tensor:
@@ -145,7 +159,7 @@ class GraphCopies:
         shapes = [_output(meta) for meta in node._input_metadata]
         outputs = tuple(_placeholder(*shape) for shape in shapes)
         made = _Step.apply(  # type: ignore[no-untyped-call]
-            self._held(node, path), tuple(edges), outputs, *inputs
+            self._held(node, path), tuple(edges), _multiplies(node), outputs, *inputs
         )
         return list(made)
 
@@ -170,6 +184,10 @@ class GraphCopies:
                 copied = self._tensors.storage(_base.untyped_storage(value))
                 found[copied._cdata] = copied
         return _Held(list(found.values()), freed)
+
+
+def _multiplies(node: Any) -> bool:
+    return any(part in node.name() for part in ("mm", "Mm", "Linear", "Baddbmm", "Matmul"))
 
 
 def _output(meta: Any) -> tuple[tuple[int, ...], torch.dtype]:

@@ -123,14 +123,28 @@ def test_only_what_is_reached_is_copied_but_all_is_put_back(lend):
     assert space == {"a": [1], "b": [2], "c": [3]}
 
 
-def test_storages_that_other_names_hold_outlive_a_del(lend, run):
+def test_what_other_names_hold_outlives_a_del(lend, run):
     model = nn.Linear(2, 2)
-    space = {"model": model, "other": [model], "data": torch.ones(3)}
-    with lend(space, frozenset({"model", "data"})) as found:
-        storage = space["model"].weight.untyped_storage()._cdata
-        run("del model", space)
-        assert storage in [kept._cdata for kept in found.kept]
-        assert len(found.kept) == 2
+    view = model.bias.detach()
+    space = {"model": model, "other": [model], "part": view, "data": torch.ones(3)}
+    with lend(space, frozenset({"model", "data"})):
+        weight = weakref.ref(space["model"].weight.untyped_storage())
+        bias = weakref.ref(space["model"].bias.untyped_storage())
+        data = weakref.ref(space["data"].untyped_storage())
+        run("del model, data", space)
+        gc.collect()
+        assert weight() is not None
+        assert bias() is not None
+        assert data() is None
+
+
+def test_gradients_can_be_let_go_though_another_name_holds_the_parameter(lend, run):
+    space = training()
+    with lend(space, frozenset({"optimizer"})):
+        parameter = space["optimizer"].param_groups[0]["params"][0]
+        gradient = weakref.ref(parameter.grad.untyped_storage())
+        run("optimizer.zero_grad()", space)
+        assert gradient() is None
 
 
 def test_without_other_names_nothing_is_kept(lend):
