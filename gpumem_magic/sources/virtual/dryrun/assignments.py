@@ -37,14 +37,6 @@ def assignments(tree: ast.Module, name: str) -> Sequence[ast.Assign | ast.AnnAss
     return _all_found([scope for scope in inner if not scope.is_global])
 
 
-def is_read(tree: ast.Module, name: str) -> bool:
-    """Whether the cell's own text uses the variable anywhere."""
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        for node in ast.walk(tree)
-    )
-
-
 def _inside(scope: _Scope) -> list[_Scope]:
     """The scopes of the functions in `scope`, but for those that get the name as a parameter."""
     found = []
@@ -153,11 +145,26 @@ class _Scope(ast.NodeVisitor):
         """It runs later; what it is given as defaults is evaluated here."""
         self.visit(node.args)
 
-    def visit_comprehension(self, node: ast.comprehension) -> None:
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_SetComp(self, node: ast.SetComp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._comprehension(node.generators, node.key, node.value)
+
+    def _comprehension(self, generators: list[ast.comprehension], *results: ast.expr) -> None:
         """Its target is a variable of its own."""
-        self.visit(node.iter)
-        for condition in node.ifs:
-            self.visit(condition)
+        self.visit(generators[0].iter)
+        targets = [node for g in generators for node in ast.walk(g.target)]
+        if not any(isinstance(node, ast.Name) and node.id == self.name for node in targets):
+            inner = [e for g in generators for e in (g.iter, *g.ifs)]
+            for expression in (*inner, *results):
+                self.visit(expression)
 
     def _is_name(self, target: ast.expr) -> bool:
         return isinstance(target, ast.Name) and target.id == self.name
