@@ -15,11 +15,26 @@ _Holds = tuple[int, int, int]
 """Python references, uses of the tensor and uses of its storage."""
 
 
+_aten = torch.ops.aten
+_WRITES_INTO_ZEROS = {
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.index_add.default: _aten.index_add_.default,
+    _aten.put.default: _aten.put_.default,
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.scatter_add.default: _aten.scatter_add_.default,
+    _aten.masked_scatter.default: _aten.masked_scatter_.default,
+}
+"""What fills a gradient of zeros in torch/csrc/autograd/FunctionsManual.cpp and native code called
+there: out of place where areAnyTensorSubclassLike says so, as under a dispatch mode."""
+
+_MAY_ADD = frozenset({_aten.index_put.default, _aten.put.default})
+
+
 class Accumulation:
-    """Two sums that torch makes in place where nobody else holds the first summand, but not where a
-    dispatch mode watches: that of two gradients (can_accumulate_inplace in
-    torch/csrc/autograd/input_buffer.cpp), and the bias of a linear layer whose input is not
-    contiguous (linear in native/Linear.cpp).
+    """What torch does in place where nobody else holds the first argument, but not where a dispatch
+    mode watches: the sum of two gradients (can_accumulate_inplace in
+    torch/csrc/autograd/input_buffer.cpp), that of the bias of a linear layer whose input is not
+    contiguous (linear in native/Linear.cpp), and writes into a new gradient of zeros.
 
     How many holds a tensor has when torch's code alone has it, and the tracker looks at it, depends
     on the versions of Python and torch; it is measured once.
@@ -28,8 +43,27 @@ class Accumulation:
     def __init__(self) -> None:
         self._gradient = _measure(_add_gradients)
         self._product = _measure(_add_bias)
+        self._zeros = _measure(_index)
 
-    def is_in_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    @staticmethod
+    def concerns(func: Any) -> bool:
+        """Whether the operator is one of those."""
+        return func is _aten.add.Tensor or func in _WRITES_INTO_ZEROS
+
+    def in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator that torch would call in place of `func(*args, **kwargs)`; None: the
+        same."""
+        if func is _aten.add.Tensor:
+            return _aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
+        if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+            return None
+        if func in _MAY_ADD and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
+            return None  # zeros in place of a gradient's values, which torch puts into a copy
+        if any(has > most for has, most in zip(_holds(args), self._zeros, strict=True)):
+            return None
+        return _WRITES_INTO_ZEROS[func]
+
+    def _is_sum_in_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether `aten.add(*args)` is such a sum, to be made in place."""
         if kwargs or not isinstance(args[1], torch.Tensor):
             return False
@@ -86,7 +120,7 @@ class _Witness(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.aten.add.Tensor:
+        if Accumulation.concerns(func):
             self._look(args, kwargs)
         out = func(*args, **kwargs)
         if isinstance(out, torch.Tensor):
@@ -117,3 +151,9 @@ def _add_bias(witness: _Witness) -> None:
     inputs = torch.ones(2, 3, 2).transpose(0, 1)
     with witness:
         torch.nn.functional.linear(inputs, weight, bias)
+
+
+def _index(witness: _Witness) -> None:
+    part = torch.ones(4, requires_grad=True)[torch.tensor([0, 1])].sum()
+    with witness:
+        part.backward()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.accumulation import Accumulation
 from gpumem_magic.sources.virtual.scratch import Placing, Scratch, ScratchMemory
 
 _HOST_OPERANDS_ALLOWED = frozenset(
@@ -81,7 +82,7 @@ class Traits:
                 func.name(), "CompositeImplicitAutograd"
             )
         )
-        self.accumulates = func is torch.ops.aten.add.Tensor
+        self.accumulates = Accumulation.concerns(func)
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
         self.copies = name == "copy_"
         self.indexes = name in _INDEXING
@@ -98,6 +99,16 @@ def composite_kernel(operator: Any) -> Callable[..., Any]:
     """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
     written for tracing, and draws other numbers."""
     return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def host_kernel(operator: Any) -> Callable[..., Any]:
+    """torch's own C++ code for host tensors, whether the operator is composite or has a kernel."""
+    keys = torch._C.DispatchKey
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    is_composite = has_kernel(operator.name(), "CompositeImplicitAutograd")
+    return functools.partial(
+        operator._op_dk, keys.CompositeImplicitAutograd if is_composite else keys.CPU
+    )
 
 
 def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

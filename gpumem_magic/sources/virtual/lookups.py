@@ -1,0 +1,140 @@
+"""The order in which embeddings and writes by index allocate on a GPU: they sort the indices."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.virtual.sorting import SCAN_STORAGE, radix_sort_storage, unique_storage
+from gpumem_magic.sources.virtual.storages import Storages
+
+_WITHOUT_SORTING = 3072
+_ROWS_OF_A_THREAD = 10
+_MAX_MODE = 2
+
+
+class Lookups:
+    """Places what embeddings return, and takes what their backward and index_put_ need."""
+
+    def __init__(self, storages: Storages, capability: tuple[int, int]) -> None:
+        self._storages = storages
+        self._capability = capability
+
+    def embedding_backward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """embedding_dense_backward_cuda of native/cuda/Embedding.cu."""
+        gradient, indices, by_frequency = args[0], args[1], args[4]
+        with contextlib.ExitStack() as buffers:
+            if not gradient.is_contiguous():
+                self._take(buffers, gradient.numel() * gradient.itemsize)
+            if indices.numel() <= _WITHOUT_SORTING and not by_frequency:
+                self._storages.place(out)
+                return
+            self._sum_rows(buffers, indices, by_frequency, out)
+
+    def bag(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+        """_embedding_bag_cuda of native/cuda/EmbeddingBag.cu; the CPU's kernel returns less."""
+        weight, indices, offsets = args[:3]
+        mode = args[4] if len(args) > 4 else 0
+        last = args[7] if len(args) > 7 else False
+        bags = offsets.numel() - int(bool(last))
+        result, offset2bag, bag_size, max_indices = out
+        self._place(bag_size, bags * indices.itemsize)
+        self._place(offset2bag, indices.numel() * indices.itemsize)
+        self._storages.place(result)
+        most = bags * weight.shape[1] * indices.itemsize if mode == _MAX_MODE else 0
+        self._place(max_indices, most)
+
+    def bag_backward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """embedding_bag_backward_cuda_sum_avg of native/cuda/EmbeddingBag.cu, which always
+        sorts."""
+        gradient, indices, by_frequency, mode = args[0], args[1], args[7], args[8]
+        with contextlib.ExitStack() as buffers:
+            if not gradient.is_contiguous():
+                self._take(buffers, gradient.numel() * gradient.itemsize)
+            if mode == _MAX_MODE:
+                self._storages.place(out)
+            else:
+                self._sum_rows(buffers, indices, by_frequency, out)
+
+    def index_put(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
+        the same place."""
+        accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+        written, indices, values = args[:3]
+        given = [index for index in indices if index is not None]
+        if not accumulates or not given or any(i.dtype in _MASKS for i in given):
+            return
+        shape = torch.broadcast_shapes(*(index.shape for index in given))
+        n = math.prod(shape)
+        sliced = math.prod(
+            size
+            for place, size in enumerate(written.shape)
+            if place >= len(indices) or indices[place] is None
+        )
+        with contextlib.ExitStack() as buffers:
+            if not written.is_contiguous():
+                self._take(buffers, written.numel() * written.itemsize)
+            with self._block(n * 8):
+                self._take(buffers, n * 8)
+            if values.numel() < n * sliced or not values.is_contiguous():
+                self._take(buffers, n * sliced * values.itemsize)
+            rows = written.numel() // max(1, sliced)
+            bits = max(1, (rows - 1).bit_length())
+            self._take(buffers, n * 8, n * 8)
+            self._sort(n, 8, bits)
+
+    def _sum_rows(
+        self,
+        buffers: contextlib.ExitStack,
+        indices: torch.Tensor,
+        by_frequency: bool,
+        out: torch.Tensor,
+    ) -> None:
+        """embedding_backward_cuda_kernel of native/cuda/EmbeddingBackwardKernel.cu: partial sums of
+        runs of equal indices, as many as there might be."""
+        n, width = indices.numel(), indices.itemsize
+        self._take(buffers, n * width, n * width)
+        self._sort(n, width)
+        if by_frequency:
+            self._take(buffers, n * width)
+            self._brief(SCAN_STORAGE)
+        self._storages.place(out)
+        if n == 0:
+            return
+        segments = min(n, out.shape[0])
+        self._take(buffers, n * width, 8)
+        self._brief(n * width, unique_storage(n))
+        self._take(buffers, segments * width, segments * width)
+        self._brief(SCAN_STORAGE)
+        partial = n // _ROWS_OF_A_THREAD + segments
+        wide = max(4, out.itemsize)
+        self._take(buffers, 8, partial * width, partial * out.shape[1] * wide)
+
+    def _sort(self, n: int, width: int, bits: int | None = None) -> None:
+        self._brief(n * width, radix_sort_storage(n, width, width, self._capability, bits))
+
+    def _place(self, tensor: torch.Tensor, size: int) -> None:
+        if tensor not in self._storages:
+            self._storages.place(tensor, self._storages.malloc(size))
+
+    def _brief(self, *sizes: int) -> None:
+        with contextlib.ExitStack() as buffers:
+            self._take(buffers, *sizes)
+
+    def _take(self, buffers: contextlib.ExitStack, *sizes: int) -> None:
+        for size in sizes:
+            buffers.enter_context(self._block(size))
+
+    @contextlib.contextmanager
+    def _block(self, size: int) -> Any:
+        address = self._storages.malloc(size)
+        try:
+            yield
+        finally:
+            self._storages.release(address)
+
+
+_MASKS = (torch.bool, torch.uint8)
