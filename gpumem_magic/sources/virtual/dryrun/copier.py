@@ -24,7 +24,7 @@ from gpumem_magic.sources.virtual.dryrun.atoms import (
 from gpumem_magic.sources.virtual.dryrun.code_copies import CODE, CodeCopies
 from gpumem_magic.sources.virtual.dryrun.container_copies import CONTAINERS, Handler, instances_of
 from gpumem_magic.sources.virtual.dryrun.paths import ATTRIBUTE, PART, Path, Step, written
-from gpumem_magic.sources.virtual.dryrun.special_copies import special
+from gpumem_magic.sources.virtual.dryrun.special_copies import copy_generator, special
 from gpumem_magic.sources.virtual.dryrun.tensor_copies import (
     CopiesOfStorages,
     RefusedError,
@@ -120,6 +120,8 @@ class Copier:
         package = (getattr(kind, "__module__", None) or "").partition(".")[0]
         if issubclass(kind, type):
             return CodeCopies.of_class
+        if issubclass(kind, torch._C.Generator):  # a virtual card's own, too
+            return copy_generator
         if package in SHARED_PACKAGES or package == _OWN_PACKAGE or issubclass(kind, FAMILIES):
             return _shared
         if issubclass(kind, types.ModuleType):

@@ -130,12 +130,12 @@ def _array(copier: Copier, thing: Any, path: Path) -> Any:
     return view
 
 
-def _torch_generator(copier: Copier, thing: torch.Generator, path: Path) -> torch.Generator:
-    device = thing.device.type
-    made = torch.Generator(device)
-    if device == "cpu":
+def copy_generator(copier: Copier, thing: torch.Generator, path: Path) -> torch.Generator:
+    """In the same state; a virtual card's cannot have the state of a real one's, only its seed."""
+    made = torch.Generator(thing.device.type)
+    try:
         made.set_state(thing.get_state())
-    else:
+    except RuntimeError:
         made.manual_seed(thing.initial_seed())
     return made
 
@@ -221,6 +221,5 @@ _WAYS: Final[tuple[tuple[Any, Handler], ...]] = (
     (weakref.ref, _weakref),
     ((weakref.ProxyType, weakref.CallableProxyType), _proxy),
     (np.ndarray, _array),
-    (torch.Generator, _torch_generator),
     ((io.TextIOWrapper, io.BufferedIOBase, io.FileIO), _file),
 )

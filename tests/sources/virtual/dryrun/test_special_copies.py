@@ -14,6 +14,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from gpumem_magic.sources.virtual.catalog import lookup
+from gpumem_magic.sources.virtual.gpu import VirtualGPU
+
 
 def test_generators_are_not_advanced(lend, run):
     space = run("def count():\n    yield 1\n    yield 2\nit = count()\npairs = zip(it, 'ab')", {})
@@ -196,3 +199,16 @@ def test_a_loss_scaler_in_the_middle_of_a_step_knows_the_copied_optimizer(lend):
         space["scaler"].step(space["optimizer"])
         space["scaler"].update()
     scaler.step(optimizer)
+
+
+def test_generators_of_a_virtual_card(lend):
+    with VirtualGPU(lookup("T4")):
+        generator = torch.Generator("cuda").manual_seed(3)
+        state = generator.get_state().clone()
+        with lend(space := {"generator": generator}):
+            copied = space["generator"]
+            assert copied is not generator
+            assert copied.device.type == "cuda"
+            torch.rand(2, generator=copied, device="cuda")
+            assert not torch.equal(copied.get_state(), state)
+        assert torch.equal(generator.get_state(), state)
