@@ -150,6 +150,16 @@ def test_a_measurement_in_a_predicted_cell_is_none(run, shell):
     assert "%gpumem --reset" in text
 
 
+def test_the_history_has_the_cell_once_also_when_it_is_saved_meanwhile(run, shell):
+    _, text = run("%%gpucheck -o r\nget_ipython().history_manager.writeout_cache()")
+    assert shell.user_ns["r"].error is None, text
+    with capture_output() as shown:
+        shell.history_manager.writeout_cache()
+    assert "not unique" not in shown.stdout + shown.stderr
+    saved = [text for *_, text in shell.history_manager.get_range(0)]
+    assert sum(text.startswith("%%gpucheck") for text in saved) == 1
+
+
 def test_predict_and_fit_are_functions_too(run, shell):
     result, _ = run(
         "from gpumem_magic import fit, predict\n"

@@ -94,7 +94,7 @@ def _draw(figure: Figure, axes: Axes, report: Report) -> None:
         top = max(top, min(scale.failure_level(line, report.oom) + report.oom.requested, 2 * top))
     x = np.arange(len(line.allocated) + 1)
     _areas(axes, line, x)
-    _frame(axes, line, top)
+    _frame(axes, line, top, "dry run" if report.predicted else "cell")
     if limit is not None:
         _limit(axes, limit, top, in_sight, line.peak)
     _lines(axes, line)
@@ -125,7 +125,7 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
         axes.step(x, reserved, where="post", color=INK, linewidth=1.4, label="reserved")
 
 
-def _frame(axes: Axes, line: Timeline, top: int) -> None:
+def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * 1.1)
     axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
@@ -133,7 +133,9 @@ def _frame(axes: Axes, line: Timeline, top: int) -> None:
     places, labels = scale.moments(line)
     axes.set_xticks(places, labels)
     axes.set_xlabel(
-        "time since the cell began (every memory event is given the same width)", color=INK, size=8
+        f"time since the {what} began (every memory event is given the same width)",
+        color=INK,
+        size=8,
     )
     _plain(axes, "y")
 

@@ -111,13 +111,12 @@ def largest_to_dict(found: Sequence[Found]) -> dict[str, Any]:
 
 
 def _entries(one: Found) -> tuple[Entry, ...]:
-    pairs = ((str(one.value), one.report), (_above(one), one.next_report))
-    return tuple(Entry(label, report) for label, report in pairs if report)
+    return tuple(Entry(_value(one, report), report) for report in reports_of(one))
 
 
-def _above(one: Found) -> str:
-    """What to call the value that does not fit; without `exact` it need not be the next one."""
-    return str(one.value + 1) if one.exact else "larger"
+def _value(one: Found, report: Report) -> str:
+    """What the variable was in a report: "97" of the report "batch_size = 97"."""
+    return wording.title(report).removeprefix(f"{wording.visible(one.name)} = ")
 
 
 def _remarks(one: Found) -> list[str]:

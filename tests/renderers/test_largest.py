@@ -25,7 +25,8 @@ class Found:
 @pytest.fixture
 def found(reports):
     fits, unfit = reports["predicted"](), reports["unfit"]()
-    return Found("batch_size", 96, replace(fits, name="train"), replace(unfit, flow_guessed=False))
+    above = replace(unfit, flow_guessed=False, name="batch_size = 97")
+    return Found("batch_size", 96, replace(fits, name="batch_size = 96"), above)
 
 
 def test_golden(found, same_as_golden):
@@ -46,7 +47,8 @@ def test_it_says_the_value_and_what_happens_above_it(found):
 
 
 def test_nothing_fits(found):
-    none = replace(found, value=0, report=None, runs=1)
+    above = replace(found.next_report, name="batch_size = 1")
+    none = replace(found, value=0, report=None, next_report=above, runs=1)
     text = largest_text([none])
     assert "No batch_size fits: 1 is too large for Tesla T4" in text
     assert "1 dry run" in text
@@ -59,7 +61,8 @@ def test_what_was_not_proven_is_not_said(found):
     assert "The largest batch_size found to fit Tesla T4 (14.57 GiB) is 96" in text
     assert "note: Up to 96 was tried." in text
     assert "97" not in text
-    assert "97" not in largest_text([replace(open_end, next_report=found.next_report)])
+    above = replace(found.next_report, name="batch_size = 120")
+    assert "\n120  " in largest_text([replace(open_end, next_report=above)])
 
 
 def test_many_cards_each_have_a_headline_and_a_table(found):

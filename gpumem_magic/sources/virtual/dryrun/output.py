@@ -161,9 +161,6 @@ def _capture_displays(patches: Patches, captured: Captured, bystanders: Bystande
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
 
-    def publish(data: Any, *args: Any, **kwargs: Any) -> None:
-        captured.show(data)
-
     def show(value: Any) -> None:
         if value is not None:
             formatted = shell.display_formatter.format(value)[0] if shell else repr(value)
@@ -172,5 +169,17 @@ def _capture_displays(patches: Patches, captured: Captured, bystanders: Bystande
     patches.set(sys, "displayhook", show)
     publisher = getattr(shell, "display_pub", None)
     if publisher is not None:
+        publish_outside, clear_outside = publisher.publish, publisher.clear_output
+
+        def publish(data: Any, *args: Any, **kwargs: Any) -> None:
+            if bystanders.running:
+                publish_outside(data, *args, **kwargs)
+            else:
+                captured.show(data)
+
+        def clear_output(*args: Any, **kwargs: Any) -> None:
+            if bystanders.running:
+                clear_outside(*args, **kwargs)
+
         patches.set(publisher, "publish", publish)
-        patches.set(publisher, "clear_output", lambda *args, **kwargs: None)
+        patches.set(publisher, "clear_output", clear_output)
