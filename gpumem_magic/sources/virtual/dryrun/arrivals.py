@@ -18,7 +18,7 @@ class Arrivals:
         self._awaited: list[tuple[str, str, Callable[[Any], None]]] = []
         self._seen = 0
         patches.set(builtins, "__import__", self._looking(builtins.__import__))
-        machinery: Any = importlib._bootstrap  # type: ignore[attr-defined]
+        machinery: Any = importlib._bootstrap
         patches.set(machinery, "_gcd_import", self._looking(machinery._gcd_import))
 
     def expect(self, module: str, action: Callable[[Any], None], attribute: str = "") -> None:

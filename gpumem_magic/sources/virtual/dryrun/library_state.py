@@ -84,7 +84,9 @@ def _keep_widgets() -> Restore:
     def restore() -> None:
         for registry, content in before:
             for key in registry.keys() - content.keys():
-                del registry[key]
+                made = registry.pop(key)
+                if hasattr(made, "_closed"):
+                    made._closed = True  # a comm would tell the frontend at its end
 
     return restore
 

@@ -13,14 +13,16 @@ _ABSENT: Any = object()
 _SHELL = (
     "execution_count last_execution_result last_execution_succeeded display_pub displayhook "
     "display_trap custom_exceptions CustomTB InteractiveTB exit_now ast_node_interactivity xmode "
-    "ast_transformers input_transformers_cleanup input_transformers_post configurables "
+    "ast_transformers input_transformers_post configurables _last_input_line "
     "user_ns_hidden showtraceback showsyntaxerror"
 ).split()
 _HISTORY = (
     "input_hist_parsed input_hist_raw output_hist output_hist_reprs outputs exceptions dir_hist "
-    "db_input_cache db_output_cache session_number _i _ii _iii _i00"
+    "session_number _i _ii _iii _i00"
 ).split()
+_UNSAVED = ("db_input_cache", "db_output_cache")
 _DISPLAYHOOK = ["_", "__", "___", "exec_result"]
+_TRANSFORMERS = ["cleanup_transforms", "line_transforms", "token_transformers"]
 _TRACEBACKS = ["tb", "ex", "etype", "evalue", "tb_offset"]
 
 
@@ -36,9 +38,11 @@ def keep_shell() -> Callable[[], object]:
     restores = [
         _keep_attributes(shell, _SHELL),
         _keep_attributes(shell.history_manager, _HISTORY),
+        _keep_unsaved(shell.history_manager),
         _keep_attributes(shell.displayhook, _DISPLAYHOOK),
         _keep_attributes(shell.InteractiveTB, _TRACEBACKS),
-        _keep_attributes(getattr(shell, "payload_manager", None), ["_payload"]),
+        _keep_attributes(shell.input_transformer_manager, _TRANSFORMERS),
+        _keep_attributes(shell.payload_manager, ["_payload"]),
         _keep_callbacks(shell),
         _keep_magics(shell),
     ]
@@ -53,12 +57,13 @@ def keep_shell() -> Callable[[], object]:
 def _keep_attributes(owner: Any, names: list[str]) -> Callable[[], None]:
     """Attributes of the instance, and the contents of those that are lists, dicts or sets."""
     before = {name: _value(owner, name) for name in names}
-    before = {name: value for name, value in before.items() if value is not _ABSENT}
     contents = [(v, type(v)(v)) for v in before.values() if type(v) in (list, dict, set)]
 
     def restore() -> None:
         for name, value in before.items():
-            if _value(owner, name) is not value:
+            if value is _ABSENT:
+                vars(owner).pop(name, None)
+            elif _value(owner, name) is not value:
                 with contextlib.suppress(AttributeError):  # some are only read
                     setattr(owner, name, value)
         for place, content in contents:
@@ -68,8 +73,21 @@ def _keep_attributes(owner: Any, names: list[str]) -> Callable[[], None]:
     return restore
 
 
+def _keep_unsaved(history: Any) -> Callable[[], None]:
+    """What is on its way to the history's file. A thread saves it at any time: what it has saved
+    must not come back, or it would be saved twice."""
+    before = {name: list(getattr(history, name, ())) for name in _UNSAVED}
+
+    def restore() -> None:
+        for name, entries in before.items():
+            now = getattr(history, name, [])
+            now[:] = [entry for entry in now if entry in entries]
+
+    return restore
+
+
 def _value(owner: Any, name: str) -> Any:
-    own = vars(owner) if owner is not None else {}
+    own = vars(owner)
     return own.get(name, own.get("_trait_values", {}).get(name, _ABSENT))
 
 

@@ -25,9 +25,7 @@ def arrived(tmp_path, monkeypatch):
     before = builtins.__import__, importlib._bootstrap._gcd_import
     arrivals = Arrivals(patches)
     for name, attribute in (("late_package", ""), ("late_package.part", "part"), ("sys", "")):
-        arrivals.expect(
-            name, lambda m: arrived.append((m.__name__, "last" in vars(m))), attribute
-        )
+        arrivals.expect(name, lambda m: arrived.append((m.__name__, "last" in vars(m))), attribute)
     arrivals.expect("late_package", lambda module: arrived.append("never"), "absent")
     yield arrived
     patches.restore()
@@ -45,6 +43,6 @@ def test_each_module_arrives_once_and_whole(arrived, load):
         import late_package
     import json  # noqa: F401
 
-    import late_package  # noqa: F811, F401
+    import late_package  # noqa: F401
 
     assert sorted(arrived) == [("late_package", True), ("late_package.part", False), ("sys", False)]

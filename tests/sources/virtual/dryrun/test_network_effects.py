@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import socket
 import subprocess
@@ -24,13 +25,9 @@ def server():
         listening.settimeout(0.2)
 
         def serve():
-            while True:
-                try:
+            while not closing.is_set():
+                with contextlib.suppress(TimeoutError):
                     connection, _ = listening.accept()
-                except TimeoutError:
-                    if closing.is_set():
-                        return
-                else:
                     reached.append(True)
                     connection.close()
 

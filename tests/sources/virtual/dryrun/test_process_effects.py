@@ -1,5 +1,8 @@
 """No process is started, signalled or ended, and nobody is asked or waited for."""
 
+# Users write what is not written elsewhere here.
+# ruff: noqa: PLW1510, PTH123, PTH208, SIM115
+
 from __future__ import annotations
 
 import getpass

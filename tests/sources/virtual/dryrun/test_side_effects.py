@@ -1,5 +1,8 @@
 """Cells that would change the world: it stays as it is, and what was not done is named."""
 
+# Users write what is not written elsewhere here.
+# ruff: noqa: PTH123
+
 from __future__ import annotations
 
 import builtins
@@ -50,8 +53,8 @@ def test_nothing_stays_replaced(error):
             changed = sum(before.get(place) is not value for place, value in replaceable().items())
             if error is not None:
                 raise error
-    except BaseException as raised:
-        assert type(raised) is error
+    except (ValueError, KeyboardInterrupt, SystemExit):
+        assert error is not None
     assert changed > 60
     after = replaceable()
     assert [p for p in before.keys() | after.keys() if before.get(p) is not after.get(p)] == []
