@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 _LONGEST: Final = 40
+_STEPS: Final = 12
 
 
 class Step(NamedTuple):
@@ -22,11 +23,13 @@ Path = Step | str
 
 
 def written(path: Path) -> str:
-    """`model.layers[3].weight` for the steps there."""
+    """`model.layers[3].weight` for the steps there; of very many the first and the last ones."""
     parts: list[str] = []
     while isinstance(path, Step):
         parts.append(_step(path))
         path = path.before
+    if len(parts) > _STEPS:
+        parts[_STEPS // 2 : -_STEPS // 2] = [" ... "]
     return path + "".join(reversed(parts))
 
 
