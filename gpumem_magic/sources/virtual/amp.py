@@ -167,8 +167,10 @@ class Autocast:
             dtype = torch.get_autocast_dtype("cuda")
         elif packet in _PROMOTE:
             dtype = self._widest((*args, *kwargs.values()))
-        converted = {key: self._to(value, dtype) for key, value in kwargs.items()}
-        return run(*(self._to(value, dtype) for value in args), **converted)
+        # in the order of C++, whose compilers look at the last argument first
+        last = {key: self._to(value, dtype) for key, value in reversed(kwargs.items())}
+        first = [self._to(value, dtype) for value in reversed(args)]
+        return run(*reversed(first), **last)
 
     def _to(self, value: Any, dtype: torch.dtype) -> Any:
         if isinstance(value, (list, tuple)):

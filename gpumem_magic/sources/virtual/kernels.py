@@ -15,12 +15,14 @@ from gpumem_magic.sources.virtual.attention import (
     choose_attention,
     mask_for_kernel,
 )
+from gpumem_magic.sources.virtual.attention_math import attend_plainly
 from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.encoder_layer import EncoderLayer
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent import Recurrent
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
-from gpumem_magic.sources.virtual.traits import composite_kernel
+from gpumem_magic.sources.virtual.traits import composite_kernel, host_kernel
 
 _KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
 
@@ -34,11 +36,13 @@ class Kernels:
         self._here = here
         self._card = card
         self._recurrent = Recurrent(storages, here, card)
+        self._encoder_layer = EncoderLayer(storages, card.capability)
         self._library: Any = None
 
     def patch(self, patches: Patches) -> None:
         """Replace what modules ask for before they call an operator."""
         self._recurrent.install(patches)
+        self._encoder_layer.install(patches)
 
     def install(self) -> None:
         """Register them with torch."""
@@ -47,8 +51,9 @@ class Kernels:
             warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
-            for name, layer in self._recurrent.operators().items():
-                self._impl(name, layer)
+            for operators in (self._recurrent.operators(), self._encoder_layer.operators()):
+                for name, kernel in operators.items():
+                    self._impl(name, kernel)
 
     def remove(self) -> None:
         """Take them out again."""
@@ -60,12 +65,12 @@ class Kernels:
     def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
         packet, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        composite = composite_kernel(operator)
+        on_host = host_kernel(operator)
 
         def choose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if tensor in self._storages and not self._here.tracker.is_suspended:
                 return kernel(tensor, *args, **kwargs)
-            return composite(tensor, *args, **kwargs)
+            return on_host(tensor, *args, **kwargs)
 
         self._library.impl(name, choose, _KEY)
         self._here.tracker.replacements[operator] = choose
@@ -105,10 +110,9 @@ class Kernels:
         choice = choose_attention(query, key, value, attn_mask, is_causal, self._card.capability)
         options = {"scale": scale, "enable_gqa": enable_gqa}
         if choice is None:
-            out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-                query, key, value, attn_mask, dropout_p, is_causal, None, **options
-            )[0]
-            return out
+            return attend_plainly(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
         attn_mask = mask_for_kernel(attn_mask, choice, query, key)
         return attend(
             self._storages,

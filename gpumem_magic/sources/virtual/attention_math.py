@@ -1,0 +1,47 @@
+"""Attention by the plain formula, in the steps and with the memory of torch's C++ code, which a
+dispatch mode would have it change: it would not add the mask in place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def attend_plainly(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> torch.Tensor:
+    """_scaled_dot_product_attention_math in native/transformers/attention.cpp; mask: additive."""
+    dtype = query.dtype
+    if dtype.itemsize == 2 and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
+        query, key, value = query.float(), key.float(), value.float()
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1])
+    root = math.sqrt(abs(scale))
+    query = query * math.copysign(root, scale)
+    if causal:
+        if mask is not None:
+            raise RuntimeError(
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                "is_causal=True"
+            )
+        shape = query.shape[-2], key.shape[-2]
+        mask = query.new_ones(shape, dtype=torch.bool).tril()
+        mask = torch.where(mask, 0.0, mask.new_full((), -torch.inf, dtype=query.dtype))
+    if grouped:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = torch.matmul(query, (key * root).transpose(-2, -1))
+    if mask is not None:
+        scores.add_(mask)
+    scores = torch.ops.aten._safe_softmax(scores, -1)
+    if dropout > 0:
+        scores = torch.dropout(scores, dropout, True)
+    return torch.matmul(scores, value).to(dtype)
