@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -224,3 +225,49 @@ def test_a_wrong_option_runs_nothing(loaded):
     assert "--nmae" in answer.reply["evalue"]
     assert "--name" in answer.reply["evalue"]
     assert loaded.run("print('ran' in globals())").texts("stream") == ["False\n"]
+
+
+def test_a_prediction_is_one_output_and_runs_nothing(loaded):
+    answer = loaded.run(
+        "%%gpucheck --gpu T4 -o r\nimport torch\nprint('mine')\n"
+        "x = torch.ones(1 << 20, device='cuda')\ndisplay(3)\nx = x + x"
+    )
+    assert answer.reply["status"] == "ok"
+    outputs = [content for _, content in answer.outputs if not content.get("transient")]
+    assert len(outputs) == 1  # but for a progress line
+    data = outputs[0]["data"]
+    assert "Fits: " in data["text/plain"]
+    assert "<table" in data["text/html"]
+    count = answer.reply["execution_count"]
+    answer = loaded.run("print('x' in globals(), r.output.split(), r.peak.allocated)")
+    assert "".join(answer.texts("stream")) == f"False ['mine', '3'] {8 << 20}\n"
+    assert answer.reply["execution_count"] == count + 1
+
+
+def test_a_syntax_error_in_a_prediction_is_the_reply(loaded):
+    answer = loaded.run("%%gpucheck\nx = 1\ny = (")
+    assert answer.reply["ename"] in ("SyntaxError", "_IncompleteInputError")
+    text = re.sub(r"\x1b\[[\d;]*m", "", "".join(answer.reply["traceback"]))
+    assert "line 3" in text
+    assert "gpumem_magic" not in text
+
+
+def test_a_long_prediction_shows_one_line_and_can_be_interrupted(loaded):
+    stopped = []
+
+    def interrupt(outputs):
+        if not stopped and any("predicting for T4" in str(content) for _, content in outputs):
+            stopped.append(True)
+            loaded.manager.interrupt_kernel()
+
+    answer = loaded.run(
+        "%%gpucheck --gpu T4\nimport time\nimport torch\nx = torch.ones(5, device='cuda')\n"
+        "while True:\n    time.sleep(0.05)",
+        interrupt,
+    )
+    assert stopped
+    assert answer.reply["ename"] == "KeyboardInterrupt"
+    assert answer.texts("update_display_data")[-1] == ""
+    answer = loaded.run("print('x' in globals())\n1 + 1")
+    assert "".join(answer.texts("stream")) == "False\n"
+    assert answer.texts("execute_result") == ["2"]
