@@ -76,11 +76,11 @@ class Traits:
         self.name = name
         self.is_view = func.is_view or torch.Tag.inplace_view in tags or name in _NO_KERNEL
         self.is_random = torch.Tag.nondeterministic_seeded in tags
-        self.is_composite = (
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        self.is_composite = (  # some have a kernel besides, which is what devices run
             func.namespace != "prim"
-            and torch._C._dispatch_has_kernel_for_dispatch_key(
-                func.name(), "CompositeImplicitAutograd"
-            )
+            and has_kernel(func.name(), "CompositeImplicitAutograd")
+            and not has_kernel(func.name(), "CPU")
         )
         self.accumulates = Accumulation.concerns(func)
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite

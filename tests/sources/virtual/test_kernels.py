@@ -141,3 +141,13 @@ def test_dropout_that_drops_nothing_takes_nothing(gpu, p, train):
     assert y.is_cuda
     y.sum().backward()
     assert torch.equal(x.grad.cpu(), torch.ones(1000))
+
+
+def test_operators_with_a_kernel_are_not_taken_apart(blocks):
+    """silu_backward could be made of others, but neither CPU nor CUDA does so."""
+    x = torch.randn(1000, device="cuda", requires_grad=True)
+    out = functional.silu(x)
+    gradient = torch.ones_like(out)
+    blocks()
+    out.backward(gradient)
+    assert blocks() == [4000]
