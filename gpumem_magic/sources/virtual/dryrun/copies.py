@@ -20,13 +20,18 @@ _NOT_COPIED: Final = frozenset(("__builtins__", "__loader__", "__spec__"))
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """What became of a namespace. notes: sentences on what is shared or approximated. kept: copies
-    (objects, or storages) that names out of the cell's reach hold as well, or only something that
-    was not copied: they outlive whatever the cell deletes.
+    """What became of a namespace. kept: copies (objects, or storages) that names out of the cell's
+    reach hold as well, or only something that was not copied: they outlive whatever the cell
+    deletes.
     """
 
-    notes: tuple[str, ...]
+    copier: Copier
     kept: tuple[object, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what is shared, and on what was approximated so far."""
+        return self.copier.notes()
 
 
 @contextlib.contextmanager
@@ -62,7 +67,7 @@ def _copied(
         exchanges = copier.code.exchanges
         copier.forget()
     exchanges.append(Entries(namespace, copies))
-    return Borrowed(copier.notes(), kept), exchanges
+    return Borrowed(copier, kept), exchanges
 
 
 def _also_held(namespace: dict[str, Any], chosen: dict[str, Any], copier: Copier) -> list[object]:

@@ -3,7 +3,7 @@ the backward pass comes to it, as in the original."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,13 +38,16 @@ class _Geometry(NamedTuple):
 
 
 class _Held:
-    """What one node of a graph keeps alive."""
+    """What one node of a graph keeps alive. tell: to be called when a backward pass comes here."""
 
-    __slots__ = ("freed", "storages")
+    __slots__ = ("freed", "storages", "tell")
 
-    def __init__(self, storages: list[torch.UntypedStorage], freed: bool) -> None:
+    def __init__(
+        self, storages: list[torch.UntypedStorage], freed: bool, tell: Callable[[], None]
+    ) -> None:
         self.storages = storages
         self.freed = freed
+        self.tell = tell
 
 
 class _Step(torch.autograd.Function):
@@ -68,6 +71,7 @@ class _Step(torch.autograd.Function):
         held: _Held = ctx.held
         if held.freed:
             raise RuntimeError(_FREED)
+        held.tell()
         incoming = next((g for g in gradients if g is not None), None)
         passes = not held.storages
         if incoming is not None and ctx.multiplies:
@@ -133,7 +137,6 @@ class GraphCopies:
 
     def output(self, tensor: torch.Tensor, path: Path) -> torch.Tensor:
         """The copy of a tensor with a graph, over the copy of its storage."""
-        self._copier.say(_SAID)
         over = self._tensors.over_copy(tensor)
         node = _base.grad_fn.__get__(tensor)
         for each in _upwards(node, self._outputs):
@@ -183,7 +186,7 @@ class GraphCopies:
             elif torch._C._has_storage(value):
                 copied = self._tensors.storage(_base.untyped_storage(value))
                 found[copied._cdata] = copied
-        return _Held(list(found.values()), freed)
+        return _Held(list(found.values()), freed, lambda: self._copier.say(_SAID))
 
 
 def _multiplies(node: Any) -> bool:
