@@ -83,7 +83,8 @@ def headline(one: Found) -> str:
         return f"No {name} fits: 1 is too large for {card}"
     if not one.exact:
         return f"The largest {name} found to fit {card} is {one.value}"
-    return f"The largest {name} that fits {card} is {one.value}"
+    probably = "probably " if any(report.flow_guessed for report in reports_of(one)) else ""
+    return f"The largest {name} that {probably}fits {card} is {one.value}"
 
 
 def reports_of(one: Found) -> tuple[Report, ...]:

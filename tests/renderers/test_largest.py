@@ -55,6 +55,11 @@ def test_nothing_fits(found):
     assert "\n1   " in text
 
 
+def test_a_guessed_way_makes_it_probable(found):
+    guessed = replace(found, report=replace(found.report, flow_guessed=True))
+    assert "The largest batch_size that probably fits Tesla T4" in largest_text([guessed])
+
+
 def test_what_was_not_proven_is_not_said(found):
     open_end = replace(found, exact=False, next_report=None, notes=("Up to 96 was tried.",))
     text = largest_text([open_end])
