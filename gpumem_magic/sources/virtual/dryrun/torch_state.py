@@ -144,10 +144,7 @@ def _autocast_depth() -> int:
 
 def _keep_flags() -> Restore:
     """Determinism, precision and which library computes what."""
-    deterministic = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    deterministic = _determinism()
     before = {name: _read(f"_get_{name}") for name in _FLAGS}
     attention = {name: _read(f"_get_{name}_sdp_enabled") for name in _ATTENTION}
     precisions = {place: _read("_get_fp32_precision_getter", *place) for place in _PRECISIONS}
@@ -156,7 +153,8 @@ def _keep_flags() -> Restore:
     limit = _read("_cuda_get_cudnn_benchmark_limit")
 
     def restore() -> None:
-        torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+        if _determinism() != deterministic:  # to set it would import the compiler
+            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
         for name, value in before.items():
             if value is not None and _read(f"_get_{name}") != value:
                 getattr(_C, f"_set_{name}")(*(value if isinstance(value, tuple) else (value,)))
@@ -171,6 +169,13 @@ def _keep_flags() -> Restore:
             _C._cuda_set_cudnn_benchmark_limit(limit)
 
     return restore
+
+
+def _determinism() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
 
 
 def _read(name: str, *arguments: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -164,3 +166,15 @@ def test_the_generator_of_a_virtual_card_is_as_it_was(gpu):
         torch.randn(3, device="cuda")
         torch.cuda.manual_seed_all(7)
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_what_is_not_loaded_stays_so():
+    code = (
+        "import sys, torch\n"
+        "from gpumem_magic.sources.virtual.dryrun.surroundings import unchanged_surroundings\n"
+        "before = set(sys.modules)\n"
+        "with unchanged_surroundings(): pass\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
