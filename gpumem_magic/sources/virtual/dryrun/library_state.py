@@ -20,12 +20,16 @@ def _keep_numpy() -> Restore:
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "get_printoptions"):
         return _nothing
-    state = numpy.random.get_state(legacy=False)
+    drawn = "numpy.random" in sys.modules
+    state = numpy.random.get_state(legacy=False) if drawn else None
     printing, errors = numpy.get_printoptions(), numpy.geterr()
     called = numpy.geterrcall()
 
     def restore() -> None:
-        numpy.random.set_state(state)
+        if state is not None:
+            numpy.random.set_state(state)
+        elif "numpy.random" in sys.modules:
+            numpy.random.seed()  # as it begins
         numpy.set_printoptions(**printing)
         numpy.seterr(**errors)
         numpy.seterrcall(called)
