@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import stub_device
-from fidelity_causes import cause_of
+from fidelity_causes import ADDRESSES, cause_of
 from fidelity_child import Outcome
 from fidelity_events import differences
 from fidelity_table import WORKLOADS, Workload
@@ -41,7 +41,8 @@ TOLD = 1.0
 @dataclass(frozen=True, slots=True)
 class Way:
     """A column. child: the way of fidelity_child.py. python: of whom, "" for this one. device:
-    what the process finds as CUDA device: nothing, the stub, or a real one."""
+    what the process finds as CUDA device: nothing, the stub (placing segments as it likes, or
+    upwards), or a real one."""
 
     name: str
     child: str
@@ -55,8 +56,10 @@ def here() -> str:
 
 
 REAL = Way("real", "cuda", "the real allocator, on the stub device", device="stub")
+UPWARDS = Way("real_up", "cuda", "the same, new segments at higher addresses", device="stub up")
 WAYS = (
     REAL,
+    UPWARDS,
     Way("dry", "dry", "dry run, the same torch"),
     Way("live", "live", "virtual GPU, computed on the CPU, the same torch"),
     Way("dry_here", "dry", "dry run, this Python's torch", here),
@@ -112,9 +115,13 @@ class Runners:
         key = f"{way.device} {way.python()}"
         if key not in self._helpers or self._helpers[key].poll() is not None:
             arguments = [str(CHILD), "--limit", str(LIMIT)]
-            ordinary = [way.python(), "-W", "ignore", *arguments]
+            command = [way.python(), "-W", "ignore", *arguments]
+            if way.device.startswith("stub"):
+                command = stub_device.on_stub(*arguments)
+            if way is UPWARDS:
+                command = [*stub_device.upwards(), *command]
             self._helpers[key] = subprocess.Popen(
-                stub_device.on_stub(*arguments) if way.device == "stub" else ordinary,
+                command,
                 env=stub_device.environment(**QUIET),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -122,6 +129,13 @@ class Runners:
                 text=True,
             )
         return self._helpers[key]
+
+
+def is_possible(way: Way) -> bool:
+    """Whether this machine has what the way needs."""
+    if way.device == "gpu":
+        return has_gpu()
+    return way is not UPWARDS or bool(stub_device.upwards())
 
 
 def applies(way: Way, work: Workload) -> bool:
@@ -220,7 +234,7 @@ def _row_as_json(work: Workload, row: dict[str, Outcome]) -> dict[str, Any]:
             values = {size: off(outcome, row[REAL.name], size) for size in SIZES}
             ways[way]["percent"] = {k: round(v, 4) for k, v in values.items() if v is not None}
     percent = ways.get("dry", {}).get("percent", {})
-    causes = {size: cause_of(work.name, size) for size, v in percent.items() if abs(v) > TOLD}
+    causes = {size: why(work.name, row, size) for size, v in percent.items() if abs(v) > TOLD}
     return {
         "title": work.title,
         "card": work.card,
@@ -248,7 +262,7 @@ def line(name: str, row: dict[str, Outcome]) -> str:
     real = row.get(REAL.name, Outcome(error="not run"))
     shown = [f"{name:<26}{(real.allocated or 0) / 2**20:>11,.1f}"]
     for way, outcome in row.items():
-        if way == REAL.name:
+        if way in (REAL.name, UPWARDS.name):
             continue
         values = [off(outcome, real, size) for size in SIZES]
         text = " ".join("      -" if v is None else f"{v:+7.2f}" for v in values)
@@ -306,8 +320,7 @@ def main() -> int:
         and (work.live or not options.small)
     ]
     wanted = set(filter(None, options.ways.split(",")))
-    possible = [way for way in WAYS if way.device != "gpu" or has_gpu()]
-    ways = [way for way in possible if not wanted or way.name in wanted]
+    ways = [way for way in WAYS if (not wanted or way.name in wanted) and is_possible(way)]
     with Runners() as runners:
         if options.align:
             for work in chosen:

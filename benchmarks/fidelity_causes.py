@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+ADDRESSES = (
+    "Where the driver places a new segment decides which of two equally large free blocks is lower, "
+    "and so which is used first. With segments placed upwards on both sides the error is gone"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """workloads and sizes: where it shows; text: what it is."""

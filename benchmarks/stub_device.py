@@ -4,6 +4,8 @@ $GPUMEM_STUB_PYTHON, which has a CUDA build of torch."""
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,17 @@ def python() -> str:
 def on_stub(*arguments: str) -> list[str]:
     """The command line for that Python on the stub device."""
     return [f"{os.environ['GPUMEM_STUB']}/run.sh", python(), "-W", "ignore", *arguments]
+
+
+def upwards() -> list[str]:
+    """What to put before a command so that the stub places each new segment above the last, as the
+    virtual GPU does; by itself it places most below, as Linux places mappings. Real drivers are seen
+    to do the one and the other. Empty where that cannot be had."""
+    if shutil.which("setarch") is None:
+        return []
+    prefix = ["setarch", platform.machine(), "--addr-compat-layout"]
+    works = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    return prefix if works else []
 
 
 def like(card: GPUModel) -> dict[str, str]:
