@@ -17,13 +17,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import BatchSampler, DataLoader
 
+from gpumem_magic.sources.virtual.dryrun.rounds import Rounds
 from gpumem_magic.sources.virtual.patches import Patches
 
 _NAME = "__bounded__"
 _LEAST = 3  # iterations: the first makes the optimizer's states, the second may move blocks
-_LONGEST_PERIOD = 8
-"""Iterations after which addresses repeat, at most: what a variable keeps of the last iteration
-makes the next one's block another, so that two addresses take turns."""
 
 _LOADING = str(Path(torch.utils.data.__file__).parent)
 
@@ -31,14 +29,15 @@ _LOADING = str(Path(torch.utils.data.__file__).parent)
 class Loops:
     """Ends loops early in one dry run, where the rest would change nothing.
 
-    events_so_far: the allocator's events, a sequence that only grows; the first three items of a
-    row are action, address and size. optimizer_steps: end every loop after so many steps of each
+    events_so_far: the allocator's events, a sequence that only grows; a row begins with action,
+    address, size and requested. optimizer_steps: end every loop after so many steps of each
     optimizer that has stepped in it. may_skip: False runs all other loops to their ends.
 
     Only `for` loops of the cell and loops over a DataLoader are seen, and of these only those that
-    contain an optimizer's step. It is exact as long as shapes and the program's flow stay the same
-    from one iteration to the next. skipped: whether any iteration was left out for that reason, so
-    that a cell which then fails may fail for want of them.
+    contain an optimizer's step, by rounds: the iterations up to one with a step. See Rounds for how
+    exact it is; shapes and the program's flow have to stay the same from one to the next.
+    skipped: whether any iteration was left out for that reason, so that a cell which then fails may
+    fail for want of them.
     """
 
     def __init__(
@@ -120,8 +119,7 @@ class BoundedLoop:
         self._count = 0
         self._ended = False
         self._first_step = self._steps_seen = len(loops.stepped)
-        self._begin = 0  # of the round that runs now: iterations up to one with a step
-        self._rounds: deque[tuple[int, int]] = deque(maxlen=2 * _LONGEST_PERIOD)
+        self._rounds = Rounds(loops.events_so_far)
         self._first_loader: BoundedLoader | None = None
         self._loader: BoundedLoader | None = None  # which the last item came from
 
@@ -149,15 +147,14 @@ class BoundedLoop:
 
     def _is_over(self) -> bool:
         """Called between iterations: whether to end here."""
-        loops, now = self._loops, len(self._loops.events_so_far())
+        loops = self._loops
         if self._count == 0:
-            self._begin = now
+            self._rounds.begin()
             return False
         if len(loops.stepped) == self._steps_seen:
             return False
         self._steps_seen = len(loops.stepped)
-        self._rounds.append((self._begin, now))
-        self._begin = now
+        self._rounds.close()
         if self._loader is not None and self._loader is self._first_loader:
             return False  # it decides, and can tell its last batch from the others
         if self._count == self._length:
@@ -178,29 +175,12 @@ class BoundedLoop:
         return True
 
     def _only_repeats(self) -> bool:
-        period = self._period() if self._count >= _LEAST else None
-        if period is None:
+        how = self._rounds.repetition() if self._count >= _LEAST else ""
+        if not how:
             return False
-        last = "the last one" if period == 1 else f"the last {period}"
-        rest = f"the others repeat {last} event for event, as long as shapes stay the same"
+        rest = f"the others {how}, as long as shapes stay the same"
         self._loops.tell(self.place, f"{self._run()}; {rest}{self._at_the_end()}", skipped=True)
         return True
-
-    def _period(self) -> int | None:
-        """How many of the last rounds did to the allocator what as many before them had done."""
-        rounds = list(self._rounds)
-        for period in range(1, len(rounds) // 2 + 1):
-            pairs = zip(rounds[-period:], rounds[-2 * period : -period], strict=True)
-            if all(self._same(one, other) for one, other in pairs):
-                return period
-        return None
-
-    def _same(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
-        if one[1] - one[0] != other[1] - other[0]:
-            return False
-        events = self._loops.events_so_far()
-        shift = other[0] - one[0]
-        return all(tuple(events[i][:3]) == tuple(events[i + shift][:3]) for i in range(*one))
 
     def _run(self) -> str:
         if self._length is None:

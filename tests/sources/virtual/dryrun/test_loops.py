@@ -68,9 +68,23 @@ def test_addresses_that_take_turns_repeat_after_two():
 
 def test_a_loop_that_grows_runs_to_its_end():
     program = Program()
-    assert len(program.run(LOOP, items=range(40), addresses=lambda i: (i,))) == 41
+    assert len(program.run(LOOP, items=range(40), addresses=range)) == 41
     assert program.loops.notes == ()
     assert not program.loops.skipped
+
+
+def test_equal_blocks_that_change_places_for_ever_are_settled():
+    program = Program()
+    seen = program.run(LOOP, items=range(1000), addresses=lambda i: (i, 99))
+    assert seen == [0, 1, 2, 3, 4, 5, "else"]
+    assert "ask for the same sizes in the same order" in program.loops.notes[0]
+
+
+def test_a_loop_that_takes_segments_is_not_settled():
+    program = Program()
+    program.globals["segment"] = lambda i: program.events.append((3, i, 2 << 20, 2 << 20, 0))
+    code = LOOP.replace("    optimizer.step()", "    segment(i)\n    optimizer.step()")
+    assert len(program.run(code, items=range(40), addresses=lambda i: (i,))) == 41
 
 
 def test_a_loop_without_an_optimizer_runs_to_its_end():
