@@ -89,7 +89,8 @@ def additive_mask(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tenso
     (convert_boolean_attn_mask in native/transformers/attention.cpp)."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
-    return torch.where(mask, 0.0, mask.new_full((), -torch.inf, dtype=query.dtype))
+    hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
+    return torch.where(mask, torch.zeros_like(hidden), hidden)
 
 
 def mask_for_kernel(

@@ -34,7 +34,9 @@ def attend_plainly(
             )
         shape = query.shape[-2], key.shape[-2]
         mask = query.new_ones(shape, dtype=torch.bool).tril()
-        mask = torch.where(mask, 0.0, mask.new_full((), -torch.inf, dtype=query.dtype))
+        hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
+        mask = torch.where(mask, torch.zeros_like(hidden), hidden)
+        del hidden
     if grouped:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
@@ -44,4 +46,7 @@ def attend_plainly(
     scores = torch.ops.aten._safe_softmax(scores, -1)
     if dropout > 0:
         scores = torch.dropout(scores, dropout, True)
-    return torch.matmul(scores, value).to(dtype)
+    weights = scores.to(dtype)  # returned beside the output, of which nobody takes it
+    out = torch.matmul(scores, value).to(dtype)
+    del weights
+    return out

@@ -1,0 +1,45 @@
+"""Attention by the plain formula: values as torch's, blocks as CUDA's code asks for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+CASES = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scaled": {"scale": -0.5},
+    "mask": {"attn_mask": True},
+    "grouped": {"enable_gqa": True},
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values_and_gradients_are_those_of_the_host(gpu, options, dtype):
+    heads = 2 if options.get("enable_gqa") else 4
+    tensors = [torch.randn(2, n, 5, 8, dtype=dtype) for n in (4, heads, heads)]
+    results = []
+    for device in ("cpu", "cuda"):
+        given = [t.clone().to(device).requires_grad_() for t in tensors]
+        chosen = dict(options)
+        if "attn_mask" in chosen:
+            chosen["attn_mask"] = torch.linspace(-1, 1, 25).view(5, 5).to(device, dtype)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            out = functional.scaled_dot_product_attention(*given, **chosen)
+        out.sum().backward()
+        results.append([out, *(t.grad for t in given)])
+    for host, device in zip(*results, strict=True):
+        assert torch.allclose(host, device.cpu(), atol=1e-5 if dtype is torch.float32 else 2e-2)
+
+
+def test_the_mask_is_added_in_place(blocks):
+    """Grouped heads have no fused kernel on this card."""
+    query = torch.randn(2, 4, 64, 16, device="cuda")
+    key = torch.randn(2, 2, 64, 16, device="cuda")
+    blocks()
+    with torch.no_grad():
+        functional.scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True)
+    scores = 2 * 4 * 64 * 64 * 4
+    assert blocks().count(scores) == 2  # before and after the softmax
