@@ -15,6 +15,7 @@ from gpumem_magic.sources.virtual.convolutions import Convolutions
 from gpumem_magic.sources.virtual.lookups import Lookups
 from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
+from gpumem_magic.sources.virtual.sorting import median_buffers, sort_buffers
 from gpumem_magic.sources.virtual.storages import Storages
 
 Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
@@ -80,6 +81,7 @@ class ScratchMemory:
     ) -> None:
         self._storages = storages
         self._processors = processors
+        self._capability = capability
         self._cublas_size = cublas_workspace_size(
             capability, os.environ.get("CUBLAS_WORKSPACE_CONFIG")
         )
@@ -122,7 +124,13 @@ class ScratchMemory:
         if operator in ("index_put", "index_put_", "_index_put_impl_"):
             return self._lookups.index_put
         if operator == "sort":
-            return lambda args, kwargs: self._take(args[0].numel() * 8)
+            return lambda args, kwargs: self._take(
+                *sort_buffers(args[0], _sorted_dim(args, kwargs), self._capability)
+            )
+        if operator == "median":
+            return lambda args, kwargs: (
+                self._take(*median_buffers(args[0], self._capability)) if len(args) == 1 else None
+            )
         if operator == "_softmax_backward_data":
             return self._softmax_backward
         if operator == "_safe_softmax":
@@ -198,3 +206,11 @@ def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
     if dims is None:
         dims = next((a for a in args[1:] if isinstance(a, (list, tuple))), None)
     return [dims] if isinstance(dims, int) else dims
+
+
+def _sorted_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The dimension that `sort` was asked for, in either of its overloads."""
+    named = kwargs.get("dim")
+    if named is None:
+        named = next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), -1)
+    return int(named)

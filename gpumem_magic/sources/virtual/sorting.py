@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 
+import torch
+
+_SMALL_SORT = 4096
+_INDEX = 8  # bytes
+
 _ALIGNMENT = 256
 _RADIX_BITS = 8
 _DIGITS = 2**_RADIX_BITS
@@ -41,6 +46,35 @@ def radix_sort_storage(
 def unique_storage(n: int) -> int:
     """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs."""
     return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
+
+
+def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) -> tuple[int, ...]:
+    """Bytes of the buffers that sorting along `dim` takes besides values and indices.
+
+    After sort_cuda_kernel of native/cuda/Sort.cpp: slices of up to 4096 elements are sorted in
+    place, beside one row of indices; a single long one by CUB; several long ones by CUB twice, with
+    the number of the slice.
+    """
+    n = tensor.numel()
+    slice_size = tensor.shape[dim] if tensor.dim() else 1
+    if n == 0 or tensor.dim() == 0:
+        return ()
+    if slice_size <= _SMALL_SORT:
+        return (slice_size * _INDEX,)
+    storage = radix_sort_storage(n, tensor.itemsize, _INDEX, capability)
+    if slice_size == n:
+        return (n * _INDEX, storage)
+    return (n * _INDEX, n * _INDEX, n * tensor.itemsize, storage)
+
+
+def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
+    """Bytes that the median of all elements takes: they are sorted (median_impl of
+    native/cuda/Sorting.cpp)."""
+    flat = tensor.numel()
+    if flat <= _SMALL_SORT:
+        return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX)
+    storage = radix_sort_storage(flat, tensor.itemsize, _INDEX, capability)
+    return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX, storage)
 
 
 def _items(nominal: int, widest: int) -> int:
