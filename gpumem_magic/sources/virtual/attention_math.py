@@ -22,6 +22,7 @@ def attend_plainly(
     dtype = query.dtype
     if dtype.itemsize == 2 and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.float(), key.float(), value.float()
+    wide = query  # stays beside the scaled one
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     root = math.sqrt(abs(scale))
@@ -48,5 +49,5 @@ def attend_plainly(
         scores = torch.dropout(scores, dropout, True)
     weights = scores.to(dtype)  # returned beside the output, of which nobody takes it
     out = torch.matmul(scores, value).to(dtype)
-    del weights
+    del weights, wide
     return out

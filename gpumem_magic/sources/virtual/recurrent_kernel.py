@@ -44,7 +44,7 @@ class Call:
             gates, args[0].shape[-1], hidden, projected, layers, 1 + bool(bidirectional)
         )
         steps = args[0].shape[int(self.batch_first)] if first == 1 else args[1].shape[0]
-        self._unit = steps * states[0].shape[1] * hidden * self.layout.directions
+        self._unit: int = steps * states[0].shape[1] * hidden * self.layout.directions
         self._kept: list[torch.Tensor] = []
 
     def keep(self, tensor: torch.Tensor) -> None:
@@ -163,12 +163,12 @@ class Layers(torch.autograd.Function):
             found = torch.autograd.grad(
                 [v for v, _ in known], inputs, [g for _, g in known], allow_unused=True
             )
-            found = [
+            dense = [
                 torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)
             ]
             others = 1 + call.states
-            results = [call.laid_out(found[0]), *map(torch.clone, found[1:others])]
-            in_place = _in_one_block(found[others:], call) if of_weights else []
+            results = [call.laid_out(dense[0]), *map(torch.clone, dense[1:others])]
+            in_place = _in_one_block(dense[others:], call) if of_weights else []
         _place(call, tensors, output, gradients, results, in_place)
         of_none: list[Any] = [None] * (len(tensors) - others)
         return None, *results, *(in_place or of_none)

@@ -37,11 +37,12 @@ class Layout:
         """In torch's order of parameters, of which each layer and direction has `each`: 2 or 3
         without biases, 4 or 5 with them."""
         rows, state = self.gates * self.hidden, self.projected or self.hidden
-        matrices, biases = [], []
+        matrices: list[list[tuple[int, ...]]] = []
+        biases: list[list[tuple[int, ...]]] = []
         for layer in range(self.layers):
             for _ in range(self.directions):
                 columns = state * self.directions if layer else self.inputs
-                shapes = [(rows, columns), (rows, state)]
+                shapes: list[tuple[int, ...]] = [(rows, columns), (rows, state)]
                 if self.projected:
                     shapes.append((self.projected, self.hidden))
                 matrices.append(shapes)
@@ -49,8 +50,8 @@ class Layout:
         offset = 0
         found: list[list[Place]] = [[] for _ in matrices]
         for shapes_of_one_kind in (matrices, biases):
-            for places, shapes in zip(found, shapes_of_one_kind, strict=True):
-                for shape in shapes:
+            for places, of_one in zip(found, shapes_of_one_kind, strict=True):
+                for shape in of_one:
                     places.append((offset, shape))
                     offset += math.prod(shape)
         if self.projected and each > 3:  # torch names the projection last
