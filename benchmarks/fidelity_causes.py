@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 ADDRESSES = (
-    "Where the driver places a new segment decides which of two equally large free blocks is lower, "
-    "and so which is used first. With segments placed upwards on both sides the error is gone"
+    "Where the driver places a new segment decides which of two equally large free blocks is "
+    "lower, and so which is used first. With segments placed upwards on both sides it is gone"
 )
 
 
@@ -25,7 +24,5 @@ CAUSES: tuple[Cause, ...] = ()
 
 def cause_of(workload: str, size: str) -> str | None:
     """The text, or None where no cause is known."""
-    found = [
-        cause.text for cause in CAUSES if workload in cause.workloads and size in cause.sizes
-    ]
+    found = [cause.text for cause in CAUSES if workload in cause.workloads and size in cause.sizes]
     return " ".join(found) or None

@@ -29,6 +29,7 @@ from fidelity_table import Workload
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 LIMIT = 300
+GB = 10**9
 IMPORTS = (
     "numpy",
     "torch._dynamo",
@@ -44,7 +45,7 @@ IMPORTS = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A cell of fidelity_workloads/ and what is promised of it: seconds, and bytes of host memory."""
+    """A cell of fidelity_workloads/ and its limits: seconds, and bytes of host memory."""
 
     title: str
     work: Workload
@@ -58,8 +59,8 @@ MODELS = (
     Model("ViT-B, 32 x 224 x 224, autocast, 2 steps", Workload("vit")),
     Model("ResNet-50, 32 x 224 x 224, 2 steps", Workload("resnet")),
     Model("T5 small, 16 x (256, 64), Adafactor, 2 steps", Workload("t5")),
-    Model("Llama 7 B, 1 x 2048, made on the card, 1 step", Workload("llama_7b", "B200"), 2.0, 10**9),
-    Model("Llama 7 B, made on the host and moved", Workload("llama_7b_moved", "B200"), 2.0, 10**9),
+    Model("Llama 7 B, 1 x 2048, made on the card, 1 step", Workload("llama_7b", "B200"), 2.0, GB),
+    Model("Llama 7 B, made on the host and moved", Workload("llama_7b_moved", "B200"), 2.0, GB),
 )
 
 
@@ -156,7 +157,7 @@ def about() -> dict[str, str]:
     return {
         "torch": stub_device.torch_version(python()),
         "cpu": f"{model or platform.machine()}, {os.cpu_count()} cores",
-        "load": "{:.1f} processes ran on average in the last minute".format(os.getloadavg()[0]),
+        "load": f"{os.getloadavg()[0]:.1f} processes ran on average in the last minute",
         "numbers": "the best of fresh processes; seconds without imports, the second prediction "
         "in the same process (again), highest host memory over that of the imports (bytes)",
         "date": time.strftime("%Y-%m-%d"),

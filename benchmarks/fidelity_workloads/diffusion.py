@@ -16,7 +16,10 @@ class ResBlock(nn.Module):
         super().__init__()
         self.norm1, self.conv1 = nn.GroupNorm(32, inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
         self.time = nn.Linear(time, outputs)
-        self.norm2, self.conv2 = nn.GroupNorm(32, outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm2, self.conv2 = (
+            nn.GroupNorm(32, outputs),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+        )
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x, t):
@@ -40,7 +43,9 @@ class Attention(nn.Module):
 class Denoiser(nn.Module):
     def __init__(self):
         super().__init__()
-        self.time = nn.Sequential(nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, 4 * width))
+        self.time = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, 4 * width)
+        )
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         self.down1, self.pool = ResBlock(width, width, 4 * width), nn.Conv2d(width, width, 3, 2, 1)
         self.down2, self.att = ResBlock(width, 2 * width, 4 * width), Attention(2 * width)
@@ -49,7 +54,9 @@ class Denoiser(nn.Module):
         self.head = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, x, t):
-        steps = torch.exp(-math.log(10000) * torch.arange(width // 2, device=x.device) / (width // 2))
+        steps = torch.exp(
+            -math.log(10000) * torch.arange(width // 2, device=x.device) / (width // 2)
+        )
         angles = t[:, None].float() * steps[None]
         t = self.time(torch.cat([angles.sin(), angles.cos()], -1))
         x = self.stem(x)
