@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.virtual.convolutions import Convolutions
+from gpumem_magic.sources.virtual.layouts import Layout
 from gpumem_magic.sources.virtual.lookups import Lookups
 from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
@@ -32,6 +33,7 @@ _REDUCTIONS = frozenset(
 _ORDERS = frozenset("amax amin max min".split())
 """They keep values as they are; other reductions combine them in float32 at least."""
 
+_POOLINGS = frozenset({"max_pool2d_with_indices_backward", "avg_pool2d_backward"})
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
 _LOSSES = {
     "mse_loss": 1,
@@ -127,6 +129,8 @@ class ScratchMemory:
             return lambda args, kwargs: self._take(
                 *sort_buffers(args[0], _sorted_dim(args, kwargs), self._capability)
             )
+        if operator in _POOLINGS:
+            return self._pooling_backward
         if operator == "median":
             return lambda args, kwargs: (
                 self._take(*median_buffers(args[0], self._capability)) if len(args) == 1 else None
@@ -187,6 +191,13 @@ class ScratchMemory:
                 offset=int(tensor.storage_offset()),
             )
         )
+
+    def _pooling_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
+        AveragePool2d.cu)."""
+        gradient = Layout.of(args[0])
+        if not gradient.is_in(Layout.of(args[1]).suggested()):
+            self._take(gradient.nbytes)
 
     def _softmax_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""

@@ -49,3 +49,21 @@ def test_a_turing_card_multiplies_matrices_for_bfloat16(blocks, dtype, buffers):
     conv = nn.Conv2d(16, 32, 3, padding=1, bias=False, device="cuda", dtype=dtype)
     taken, _ = _first(blocks, lambda: conv(x))
     assert taken == [262144, *buffers, *[-size for size in buffers]]
+
+
+def test_pooling_wants_the_gradient_in_the_layout_of_its_input(blocks):
+    x = torch.ones(8, 16, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    y = nn.functional.max_pool2d(x.requires_grad_(), 2)
+    gradient = torch.ones(y.shape, device="cuda")
+    blocks()
+    y.backward(gradient)
+    assert blocks()[:3] == [524288, 131072, -131072]
+
+
+def test_an_operator_with_a_kernel_is_not_taken_apart(blocks):
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    y = nn.functional.silu(x)
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    assert blocks() == [4000]
