@@ -20,6 +20,7 @@ from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.encoder_layer import EncoderLayer
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent import Recurrent
+from gpumem_magic.sources.virtual.rms_norm import RMSNorm
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 from gpumem_magic.sources.virtual.traits import composite_kernel, host_kernel
@@ -51,6 +52,8 @@ class Kernels:
             warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
+            if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
+                self._impl("rms_norm", RMSNorm(self._storages, self._here))
             for operators in (self._recurrent.operators(), self._encoder_layer.operators()):
                 for name, kernel in operators.items():
                     self._impl(name, kernel)
