@@ -39,7 +39,6 @@ def _without_slack(loss: torch.Tensor) -> torch.Tensor:
 
 
 _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
-    "binary_cross_entropy": _without_slack,
     "soft_margin_loss": _without_slack,
     "native_dropout": lambda results: results[::-1],
     "_pack_padded_sequence": lambda results: results[0],

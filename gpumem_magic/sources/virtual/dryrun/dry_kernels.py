@@ -10,7 +10,7 @@ import torch
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
 from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes
-from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, untouched
+from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, tensor_over, untouched
 from gpumem_magic.sources.virtual.operands import tensors_among
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.storages import Storages
@@ -26,6 +26,10 @@ _MOST_WITHOUT_META = 2**26
 
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
+
+_KEEPS_ALL = frozenset({"aten::mse_loss", "aten::smooth_l1_loss", "aten::binary_cross_entropy"})
+"""Losses whose mean lies in memory for one value per element (native/Loss.cpp, native/cuda/Loss.cu):
+the kernel writes them all first."""
 
 
 class _Plan:
@@ -154,6 +158,8 @@ class DryKernels:
         if not plan.aliases:
             return None
         single = len(plan.aliases) == 1
+        if plan.name in _KEEPS_ALL and isinstance(shapes, Shape) and not shapes.size:
+            return self._mean_of_all(shapes, *args[:2])
         shapes = (shapes,) if single or shapes is None else shapes
         out = [
             self._made(shapes[i]) if alias is None else self._given(alias, shapes, i, args, kwargs)
@@ -175,6 +181,12 @@ class DryKernels:
         if shapes[0] is not None and isinstance(shapes[i], Shape) and given.shape != shapes[i].size:
             self._resize(given, shapes[i].size)
         return given
+
+    def _mean_of_all(self, mean: Shape, *operands: torch.Tensor) -> torch.Tensor:
+        size = torch.broadcast_shapes(*(operand.shape for operand in operands))
+        storage = untouched(size.numel() * mean.dtype.itemsize)
+        self.valueless.mark(storage)
+        return tensor_over(storage, mean.dtype, (), ())
 
     def _made(self, shape: Any) -> Any:
         if isinstance(shape, Shape):
