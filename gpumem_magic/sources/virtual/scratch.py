@@ -39,12 +39,12 @@ _LOSSES = {
     "mse_loss": 1,
     "smooth_l1_loss": 1,
     "huber_loss": 1,
-    "soft_margin_loss": 1,
-    "binary_cross_entropy": 1,
+    "soft_margin_loss": 0,
+    "binary_cross_entropy": 0,
     "binary_cross_entropy_with_logits": 2,
 }
 """Tensors as large as the input that these losses write before they are reduced (native/Loss.cpp,
-native/cuda/Loss.cu)."""
+native/cuda/Loss.cu); 0: it is the result itself, into which the mean is copied."""
 
 CUBLAS_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 """Bytes: ":4096:2:16:8", the default of at::cuda::getChosenWorkspaceSize below capability 9.0."""
@@ -208,7 +208,8 @@ class ScratchMemory:
         names = [a for a in args[2:] if isinstance(a, int)]
         reduction = names[-1] if names else kwargs.get("reduction", 1)
         if reduction:
-            self._take(*[args[0].numel() * args[0].dtype.itemsize] * tensors)
+            itemsize = args[0].dtype.itemsize
+            self._take(*[args[0].numel() * itemsize] * tensors or [itemsize])
 
 
 def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:

@@ -31,15 +31,7 @@ _TORCHS_OWN = frozenset(
 """Namespaces of operators written in C++: all others may have kernels in Python."""
 
 
-def _without_slack(loss: torch.Tensor) -> torch.Tensor:
-    """The CPU's kernel leaves a reduced loss in memory for one value per element."""
-    if loss.dim() == 0:
-        loss.untyped_storage().resize_(loss.element_size())
-    return loss
-
-
 _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
-    "soft_margin_loss": _without_slack,
     "native_dropout": lambda results: results[::-1],
     "_pack_padded_sequence": lambda results: results[0],
 }

@@ -27,7 +27,9 @@ _MOST_WITHOUT_META = 2**26
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
 
-_KEEPS_ALL = frozenset({"aten::mse_loss", "aten::smooth_l1_loss", "aten::binary_cross_entropy"})
+_KEEPS_ALL = frozenset(f"aten::{name}_loss" for name in ("mse", "smooth_l1", "soft_margin")) | {
+    "aten::binary_cross_entropy"
+}
 """Losses whose mean lies in memory for one value per element (native/Loss.cpp, native/cuda/Loss.cu):
 the kernel writes them all first."""
 
