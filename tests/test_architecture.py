@@ -16,8 +16,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # A module imports only from its own room and from rooms before it.
 ROOMS = (
-    *("units", "events", "trace.findings", "nvml", "sources", "trace", "advice", "report"),
-    *("renderers", "history", "measure", "fitting", "predict", "forecast", "magics", "panel"),
+    *("units", "events", "trace.findings", "nvml", "inventory", "sources", "trace", "advice"),
+    *("report", "renderers", "history", "measure", "fitting", "predict", "forecast"),
+    *("magics", "panel"),
 )
 
 # Who may import what is heavy, or belongs to one room only (by prefix of the path in the package).
