@@ -167,13 +167,13 @@ def _parameter_like(parameter: Any, tensor: Any) -> Any:
 
 
 class StandIns(TorchDispatchMode):
-    """Answers `.item()` and its like: nothing on the card is infinite, and a count on the host
-    (Adam's steps) is one."""
+    """Answers `.item()` and its like for floats: on the card (a loss, whether a gradient is
+    infinite) 0, on the host (what an optimizer counts) 0.5. Sizes and places are not guessed."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._local_scalar_dense.default:
-            number = float if args[0].dtype.is_floating_point else int
-            return number(args[0].device.type == "cpu")
+        asked = func is torch.ops.aten._local_scalar_dense.default
+        if asked and args[0].dtype.is_floating_point:
+            return 0.0 if args[0].device.type == "cuda" else 0.5
         return func(*args, **(kwargs or {}))
 
 
