@@ -30,8 +30,8 @@ _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _KEEPS_ALL = frozenset(f"aten::{name}_loss" for name in ("mse", "smooth_l1", "soft_margin")) | {
     "aten::binary_cross_entropy"
 }
-"""Losses whose mean lies in memory for one value per element (native/Loss.cpp, native/cuda/Loss.cu):
-the kernel writes them all first."""
+"""Losses whose mean lies in memory for one value per element, all of which are written first
+(native/Loss.cpp, native/cuda/Loss.cu)."""
 
 
 class _Plan:
@@ -92,6 +92,7 @@ class DryKernels:
         patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func(*args, **kwargs)` returns: computed if it is small and known."""
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _Plan(func)
@@ -201,13 +202,14 @@ class DryKernels:
         """A mapping cannot grow: a larger one takes its place."""
         needed = (size.numel() + int(tensor.storage_offset())) * tensor.dtype.itemsize
         if needed <= tensor.untyped_storage().nbytes():
-            return torch.ops.aten.resize_.default(tensor, size)
+            torch.ops.aten.resize_.default(tensor, size)
+            return tensor
         on_device = self._storages is not None and tensor in self._storages
         larger = untouched(needed)
         self.valueless.mark(larger)
         stride = torch.empty(size, device="meta").stride()
         old = tensor.untyped_storage()  # given back after the new one is there, as CUDA does
-        tensor.set_(larger, tensor.storage_offset(), size, stride)  # type: ignore[call-overload]
+        tensor.set_(larger, tensor.storage_offset(), size, stride)
         if on_device and self._storages is not None:
             self._storages.place(tensor)
         del old

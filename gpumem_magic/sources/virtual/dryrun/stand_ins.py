@@ -17,11 +17,14 @@ _TORCH = str(Path(torch.__file__).parent)
 """Below it, numbers are compared to choose between values rather than between ways."""
 
 _COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
-_ARITHMETIC = tuple(
-    f"__{side}{name}__"
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
-    for side in ("", "r")
-) + ("__neg__", "__abs__")
+_ARITHMETIC = (
+    *(
+        f"__{side}{name}__"
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+        for side in ("", "r")
+    ),
+    *("__neg__", "__abs__"),
+)
 
 
 class Guesses:
@@ -78,10 +81,11 @@ class Guesses:
         def computing(name: str) -> Any:
             return lambda number, *other: self.number(getattr(kind, name)(number, *other))
 
+        plus = getattr(kind, "__add__")  # noqa: B009 - a float's or an int's
         members: dict[str, Any] = {name: comparing(name) for name in _COMPARISONS}
         members |= {name: computing(name) for name in _ARITHMETIC}
         members["__hash__"] = kind.__hash__
-        members["__reduce__"] = lambda number: (kind, (kind.__add__(number, kind()),))
+        members["__reduce__"] = lambda number: (kind, (plus(number, 0),))
         return type(kind.__name__, (kind,), members)
 
     def _line(self) -> int | None:

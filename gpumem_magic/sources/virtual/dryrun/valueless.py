@@ -32,7 +32,7 @@ def tensor_over(
     storage: torch.UntypedStorage, dtype: torch.dtype, size: Any, stride: Any, offset: int = 0
 ) -> torch.Tensor:
     """A tensor of this geometry over `storage`."""
-    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)  # type: ignore[call-overload,no-any-return]
+    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
 
 
 class Valueless:

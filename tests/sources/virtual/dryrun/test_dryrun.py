@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import gc
+from pathlib import Path
 
 import pytest
 import torch
@@ -135,7 +136,9 @@ CELLS = {
     "inference": IMPORTS
     + ENCODER
     + "net.eval()\nwith torch.inference_mode():\n    out = net(batch()[0])\nout\n",
-    "half": IMPORTS + CNN + "net.half().eval()\nwith torch.no_grad():\n    net(batch()[0].half())\n",
+    "half": IMPORTS
+    + CNN
+    + "net.half().eval()\nwith torch.no_grad():\n    net(batch()[0].half())\n",
     "lstm": training(RECURRENT.replace("KIND", "LSTM")),
     "gru": training(RECURRENT.replace("KIND", "GRU")),
     "loader": IMPORTS + LOADER,
@@ -187,7 +190,8 @@ def test_unknown_sizes_are_the_largest_possible_and_named():
     found = dry(IMPORTS + VALUES)
     assert found.error is None
     notes = " ".join(found.notes)
-    assert "Line 6" in notes and "how many elements" in notes
+    assert "Line 6" in notes
+    assert "how many elements" in notes
     # what is made of `numbers` is small, and so known
     assert "few.max" not in notes
 
@@ -206,7 +210,9 @@ def test_control_flow_by_a_value_is_marked_and_goes_one_way():
 
 
 def test_a_loop_that_waits_for_a_value_ends():
-    code = IMPORTS + "x = torch.ones(99999, device='cuda')\nwhile not (x > 1).all():\n    x.add_(1)\n"
+    code = (
+        IMPORTS + "x = torch.ones(99999, device='cuda')\nwhile not (x > 1).all():\n    x.add_(1)\n"
+    )
     found = dry(code)
     assert (found.error, found.flow_guessed) == (None, True)
 
@@ -218,7 +224,8 @@ def test_known_small_values_decide_as_they_do_live():
     )
     found = dry(code)
     assert found.events.size[-1] == 45 * 512
-    assert not found.flow_guessed and found.notes == ()
+    assert not found.flow_guessed
+    assert found.notes == ()
 
 
 def test_out_of_memory_has_torchs_text_and_strikes_in_the_step():
@@ -234,7 +241,8 @@ def live_text(found):
 
 def test_what_other_errors_say_is_told_with_their_line():
     found = dry(IMPORTS + "net = nn.Linear(3, 4).cuda()\nnet(torch.ones(2, 5, device='cuda'))\n")
-    assert found.error.startswith("RuntimeError") and found.error_line == 5
+    assert found.error.startswith("RuntimeError")
+    assert found.error_line == 5
 
 
 def test_mixed_devices_are_refused_as_on_a_gpu():
@@ -252,13 +260,13 @@ def test_large_host_tensors_cost_nothing():
 
 
 def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def test_top_level_await_that_waits_is_refused():
     found = dry("class Waits:\n    def __await__(self):\n        yield\nawait Waits()\n")
-    assert "NotImplementedError" in found.error and "await" in found.error
+    assert "NotImplementedError" in found.error
+    assert "await" in found.error
 
 
 def test_an_interrupt_goes_through_and_leaves_the_namespace():
@@ -320,7 +328,8 @@ def test_the_card_in_use_and_its_tensors_stay_as_they_are(source):
     assert torch.equal(after[3], before[3])
     assert torch.equal(opened.gpu.random.generator.get_state(), random)
     for (place, version, values), (other, count, same) in zip(before[2], after[2], strict=True):
-        assert (place, version) == (other, count) and torch.equal(values, same)
+        assert (place, version) == (other, count)
+        assert torch.equal(values, same)
     opened.enter()
     assert net[0].weight.is_cuda
     opened.leave()
@@ -342,7 +351,8 @@ def test_what_is_alive_may_not_fit_another_card():
     try:
         opened.leave()
         found = dry("x = 1\n", {"kept": kept}, origin=opened)
-        assert found.failure is not None and found.error_line is None
+        assert found.failure is not None
+        assert found.error_line is None
         assert "does not fit on a Tesla T4" in found.notes[0]
     finally:
         opened.gpu.storages.release(address)
