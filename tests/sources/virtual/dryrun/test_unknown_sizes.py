@@ -1,0 +1,48 @@
+"""Results whose size is a matter of values: assumed as large as they can be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpumem_magic.sources.virtual.dryrun.geometry import Geometry
+from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes
+
+aten = torch.ops.aten
+X = torch.ones(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "sizes"),
+    [
+        (aten.nonzero.default, (X,), [(24, 2)]),
+        (aten.masked_select.default, (X, torch.ones(6, dtype=torch.bool)), [(24,)]),
+        (aten._unique2.default, (X, True, True, True), [(24,), (4, 6), (24,)]),
+        (aten._unique2.default, (X,), [(24,), (0,), (0,)]),
+        (aten.unique_consecutive.default, (X, False, True), [(24,), (0,), (24,)]),
+        (aten.unique_dim.default, (X, 1), [(4, 6), (6,), (6,)]),
+        (aten.bincount.default, (torch.ones(5, dtype=torch.int64), None, 7), [(7,)]),
+        (aten.index.Tensor, (X, [X > 0]), [(24,)]),
+        (aten.index.Tensor, (X, [None, torch.ones(6, dtype=torch.bool)]), [(4, 6)]),
+    ],
+    ids=str,
+)
+def test_everything_is_found(func, args, sizes):
+    found = UnknownSizes(Geometry()).assumed(func, args, {})
+    found = found if type(found) is tuple else (found,)
+    assert [tuple(shape.size) for shape in found] == sizes
+
+
+def test_real_results_are_never_larger():
+    mask = torch.rand(4, 6) > 0.3
+    unknown = UnknownSizes(Geometry())
+    for func, args in ((aten.nonzero.default, (mask,)), (aten.masked_select.default, (X, mask))):
+        assumed = unknown.assumed(func, args, {})
+        assert func(*args).numel() <= assumed.size.numel()
+        assert func(*args).dtype is assumed.dtype
+
+
+def test_all_other_operators_are_left_to_their_meta_kernels():
+    unknown = UnknownSizes(Geometry())
+    assert unknown.assumed(aten.index.Tensor, (X, [torch.tensor([1, 2])]), {}) is None
+    assert unknown.assumed(aten.relu.default, (X,), {}) is None
