@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import BuiltinFunctionType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpumem_magic.events import Cell, Device, Recording
 from gpumem_magic.trace.findings import Level, Trace
+
+if TYPE_CHECKING:
+    from gpumem_magic.sources.holders.device_memory import DeviceMemory
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
 
@@ -42,6 +45,9 @@ class Source(Protocol):
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
+
+    def memory(self) -> DeviceMemory:
+        """What the allocator of `device` holds now, block by block."""
 
     def close(self) -> None:
         """Restore everything that the source replaced."""

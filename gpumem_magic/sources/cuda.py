@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpumem_magic.events import Cell, Device, LiveBlocks, Reading, Recording
+from gpumem_magic.events import Cell, Device, LiveBlocks, Phase, Reading, Recording
 from gpumem_magic.sources.callsite import error_line
 from gpumem_magic.sources.device import (
     NOTHING,
@@ -34,6 +34,9 @@ from gpumem_magic.sources.history import (
     parse_rules,
     rows_by_changes,
 )
+from gpumem_magic.sources.holders.births import Birth, Told
+from gpumem_magic.sources.holders.cuda_memory import cuda_memory
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.labels import OwnerWatch, Workspace, label_owners, label_workspaces
 from gpumem_magic.sources.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.regions import Regions, Span
@@ -67,14 +70,6 @@ class _Ended:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a trace found its surviving blocks to be, when the allocator stood at `changes`."""
-
-    changes: int
-    categories: Mapping[int, int]
-
-
 class CudaSource:
     """Measures cells on CUDA or ROCm devices. `index`: the one to show when a cell uses none."""
 
@@ -86,7 +81,8 @@ class CudaSource:
         self._watch: OwnerWatch | None = None
         self._marks: list[dict[int, int]] = []
         self._before = _Moment({}, {})
-        self._told: dict[int, _Told] = {}
+        self._told: dict[int, Told] = {}
+        self._births: dict[int, Mapping[int, Birth]] = {}  # of what was alive before this cell
         self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
         self._started = self._clock = 0.0
 
@@ -139,10 +135,26 @@ class CudaSource:
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
         device = recording.device.index
-        if trace.survivors is None:
-            return
-        told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
-        self._told[device] = _Told(self._reader.counters(device).changes, dict(told))
+        earlier = self._births.pop(device, {})
+        self._told[device] = Told.of(
+            recording, trace, earlier, self._reader.counters(device).changes
+        )
+
+    def memory(self) -> DeviceMemory:
+        """What the allocator of the current device holds now."""
+        index = self._current()
+        counters = self._reader.counters(index)
+        told = self._told.get(index)
+        known = told if told is not None and told.changes == counters.changes else None
+        return cuda_memory(
+            self.device,
+            self._reader.read(index, counters),
+            self._reader.processes(index),
+            known.categories if known else {},
+            known.births if known else {},
+            self._workspaces.get(index, {}),
+            self._regions.last is Phase.OPTIMIZER if known else None,
+        )
 
     def close(self) -> None:
         """Give up a recording that was not stopped, and let go of the driver."""
@@ -220,6 +232,7 @@ class CudaSource:
         told = self._told.pop(device, None)
         if told is None or told.changes != before.changes:
             return blocks
+        self._births[device] = told.births
         known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
         return replace(blocks, category=np.array(known, np.int8))
 

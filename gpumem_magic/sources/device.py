@@ -70,6 +70,10 @@ class DeviceReader:
             unknown["process_used"] = driver.unknown["this_process"]
         return Reading(counters.allocated, counters.reserved, used, ours, unknown)
 
+    def processes(self, device: int) -> tuple[nvml.Process, ...]:
+        """The processes on the device that the driver lists, this one included."""
+        return self._ask_driver(device).processes
+
     def describe(self, device: int) -> Device:
         """Name, size and capability; from the driver while CUDA is not initialised."""
         import torch

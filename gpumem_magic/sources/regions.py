@@ -77,7 +77,8 @@ class Regions:
 
     position: the number of memory events so far (or any mark that grows with it). on_moment(kind,
     optimizer): called when a backward pass begins (BACKWARD, None) and when an optimizer's step
-    begins (STEP) and ends (STEPPED); it must not raise.
+    begins (STEP) and ends (STEPPED); it must not raise. last: what ended last, also in an earlier
+    watch.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Regions:
         self._on_moment = on_moment
         self._open: list[_Open] = []
         self._closed: list[Span] = []
+        self.last: Phase | None = None
         self._installed = False
         self._originals: dict[str, Callable[..., Any]] = {}
         self._wrappers: dict[str, Callable[..., Any]] = {}
@@ -184,6 +186,7 @@ class Regions:
         if region not in self._open:
             return
         end = self._position()
+        self.last = region.phase
         while self._open:
             last = self._open.pop()
             self._closed.append(self._span(last, end))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,15 @@ from gpumem_magic.events import (
     Events,
     Label,
     LiveBlocks,
+    Phase,
     Reading,
     Recording,
 )
 from gpumem_magic.sources.callsite import error_line
 from gpumem_magic.sources.failures import one_line, out_of_memory
+from gpumem_magic.sources.holders.births import Birth, births_of
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.holders.virtual_memory import virtual_memory
 from gpumem_magic.sources.labels import OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
 from gpumem_magic.sources.virtual.catalog import GPUModel
@@ -29,6 +33,7 @@ from gpumem_magic.sources.virtual.gpu import VirtualGPU
 from gpumem_magic.trace.findings import Level, Trace
 
 _UNTOLD = -1
+_Fact = TypeVar("_Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class VirtualSource:
         self.gpu = gpu or VirtualGPU(model)
         self._begun: _Begun | None = None
         self._told: dict[int, tuple[object, int]] = {}
+        self._births: dict[int, tuple[object, Birth]] = {}
+        self._requests = -1
         self._regions = Regions(self._position, self._look)
         self.gpu.switch_on()
 
@@ -122,11 +129,38 @@ class VirtualSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
+        placements = self.gpu.storages.placements()
+        born = births_of(recording, self._known(self._births))
+        self._births = {address: (placements.get(address), b) for address, b in born.items()}
+        self._requests = self._allocations()
         if trace.survivors is None:
             return
-        placements = self.gpu.storages.placements()
         told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
         self._told = {address: (placements.get(address), category) for address, category in told}
+
+    def memory(self) -> DeviceMemory:
+        """What the card's allocator holds now."""
+        stepped = self._regions.last is Phase.OPTIMIZER
+        return virtual_memory(
+            self.gpu,
+            self.device,
+            self._read(),
+            self._known(self._told),
+            self._known(self._births),
+            stepped if self._requests == self._allocations() else None,
+        )
+
+    def _known(self, told: Mapping[int, tuple[object, _Fact]]) -> dict[int, _Fact]:
+        """What was told of blocks that still are where they were."""
+        placements = self.gpu.storages.placements()
+        return {
+            address: fact
+            for address, (then, fact) in told.items()
+            if placements.get(address) is then
+        }
+
+    def _allocations(self) -> int:
+        return self.gpu.allocator.stats()["allocation.all.allocated"]
 
     def events_so_far(self) -> Sequence[tuple[Any, ...]]:
         """A row for each event of the recording that is under way: action, address, size, ..."""
