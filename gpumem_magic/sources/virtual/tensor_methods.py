@@ -83,6 +83,7 @@ class TensorMethods:
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "to", self._method(self._storage_to))
         patches.set(storage, "clone", self._method(self._storage_clone))
+        patches.set(storage, "copy_", self._method(_storage_copy))
 
     @staticmethod
     def _method(bound: Any) -> Any:
@@ -230,8 +231,23 @@ class TensorMethods:
         return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
 
     def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        self._storages.place(torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage))
+        self._storages.place(_bytes_of(storage))
         return storage
+
+
+def _storage_copy(
+    storage: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: bool | None = None
+) -> torch.UntypedStorage:
+    """By tensors: a copy that no function of torch's has asked for says nothing of devices."""
+    if storage.nbytes() != source.nbytes() or storage.nbytes() == 0:
+        copied: torch.UntypedStorage = _storage_base.copy_(storage, source, non_blocking)
+        return copied
+    _bytes_of(storage).copy_(_bytes_of(source), non_blocking=bool(non_blocking))
+    return storage
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)  # type: ignore[call-overload,no-any-return]
 
 
 def _parse_to_with(parse_to: Any) -> Any:

@@ -137,8 +137,13 @@ class DryKernels:
         """The shapes of the results; _RUN where only the kernel can tell them."""
         if not plan.makes_new and not plan.resizes:
             return None
+        if plan.name == "aten::_pack_padded_sequence":
+            return self._packed(func, *args)
         if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
-            self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
+            if assumed is True:
+                self.guesses.needed("whether tensors are equal", decides=True)
+            else:
+                self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
             return assumed
         try:
             return self._geometry.results(func, args, kwargs)
@@ -149,6 +154,17 @@ class DryKernels:
                 f"{plan.name} cannot be predicted: torch does not tell the shape of its results "
                 "without running it"
             ) from None
+
+    def _packed(
+        self, func: Any, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+    ) -> Any:
+        """The shape of a packed sequence, and how many of the sequences reach each time step."""
+        if lengths in self.valueless:
+            self.guesses.needed("the lengths of sequences")
+            lengths = torch.full(lengths.shape, padded.shape[1 if batch_first else 0])
+        data, sizes = func(torch.empty((*padded.shape[:2], 1)), lengths, batch_first)
+        size = torch.Size((data.shape[0], *padded.shape[2:]))
+        return Shape(size, torch.empty(size, device="meta").stride(), padded.dtype), sizes
 
     def _results(
         self, plan: _Plan, shapes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

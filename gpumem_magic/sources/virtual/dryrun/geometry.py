@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 _META = torch.device("meta")
+_size: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+"""The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
 
 
 class Shape(NamedTuple):
@@ -20,7 +22,7 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Shape:
         """That of `tensor`."""
-        return cls(tensor.shape, tensor.stride(), tensor.dtype)
+        return cls(_size(tensor), tensor.stride(), tensor.dtype)
 
     def nbytes(self) -> int:
         """Bytes that a dense tensor of this shape takes."""
@@ -39,6 +41,8 @@ class Geometry:
         Raises NotImplementedError where the operator has no meta kernel, or where the shapes depend
         on values; RuntimeError for arguments that the operator refuses.
         """
+        if torch.Tag.data_dependent_output in func.tags:
+            raise NotImplementedError(func.name())
         key = func, _key(args), _key(tuple(kwargs.items())) if kwargs else None
         try:
             return self._known[key]
@@ -51,7 +55,7 @@ class Geometry:
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.shape, value.stride(), value.dtype
+        return _size(value), value.stride(), value.dtype
     if isinstance(value, (list, tuple)):
         return tuple(map(_key, value))
     return type(value), value
@@ -86,7 +90,7 @@ def _has_channels_last(*tensors: torch.Tensor) -> bool:
 
 def _to_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+        meta = torch.empty_strided(_size(value), value.stride(), dtype=value.dtype, device=_META)
         return meta.conj() if value.is_conj() else meta
     if isinstance(value, (list, tuple)):
         return [_to_meta(item) for item in value]

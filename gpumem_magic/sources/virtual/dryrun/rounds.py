@@ -69,8 +69,18 @@ class Rounds:
         events = self._events()
         if any(events[i][0] in _SEGMENTS for i in range(rounds[0][0], rounds[-1][1])):
             return False
+        if self._grows(*rounds[-1]):
+            return False
         request = slice(0, 4, 3)  # sizes of blocks have slack, which depends on the place
         return all(self._same(rounds[-1], other, request) for other in rounds[:-1])
+
+    def _grows(self, begin: int, end: int) -> bool:
+        """Whether a round keeps more, or less, than it was given: sooner or later that tells."""
+        requested = {Action.ALLOC: 0, Action.FREE: 0}
+        rows = [row for row in self._events()[begin:end] if row[0] in requested]
+        for row in rows:
+            requested[row[0]] += row[3]
+        return requested[Action.ALLOC] != requested[Action.FREE]
 
     def _same(self, one: tuple[int, int], other: tuple[int, int], columns: slice) -> bool:
         if one[1] - one[0] != other[1] - other[0]:
