@@ -3,9 +3,11 @@ frozen values, which know neither torch nor the shell."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from os import PathLike
+from typing import Any
 
 from gpumem_magic.events import Category, Device
 from gpumem_magic.nvml import Process
@@ -30,6 +32,40 @@ class HolderKind(Enum):
     CYCLE = "reference cycle"
     LIBRARY = "library"  # cuBLAS's workspaces
     UNKNOWN = "unknown"
+
+
+class View:
+    """What the user can read, keep and save of an answer; its renderer is asked when needed."""
+
+    __slots__ = ()
+
+    def text(self) -> str:
+        """The answer for a terminal of 80 columns."""
+        from gpumem_magic.renderers.inventory_views import view_text
+
+        return view_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of the answer as plain values, with a format number; sizes are bytes."""
+        from gpumem_magic.renderers.inventory_views import view_dict
+
+        return view_dict(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the answer as .json, .csv, .html or .txt. Raises ValueError for another suffix."""
+        from gpumem_magic.renderers.inventory_views import save_view
+
+        save_view(self, path)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
+        from gpumem_magic.renderers.inventory_views import view_html
+
+        return {"text/plain": self.text(), "text/html": view_html(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +108,7 @@ class FreeMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(View):
     """Where the memory of one device is, in bytes. device_used = allocated + cached.size + context
     + others; the sizes of `holdings` add up to allocated.
 
@@ -103,7 +139,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(View):
     """All that one variable, or a part of it, leads to: `parts` by submodule and category.
 
     Here a part's `also` are other names' ways to it, which `del` alone would not cut. size: the sum
@@ -113,6 +149,14 @@ class Breakdown:
     name: str
     size: int
     parts: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdowns(View):
+    """The breakdowns of several variables, in the order asked for. What two of them share counts in
+    both."""
+
+    breakdowns: tuple[Breakdown, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +170,24 @@ class Freed:
     reserved: int
     cost: str = ""
     left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery(View):
+    """What letting go gave back, step by step, and what is held after it."""
+
+    device: Device
+    before: Level
+    after: Level
+    steps: tuple[Freed, ...]
+    holdings: tuple[Holding, ...] = ()
+
+    @property
+    def freed(self) -> int | None:
+        """Bytes that no tensor holds any more; None where a level is not known."""
+        if self.before.allocated is None or self.after.allocated is None:
+            return None
+        return self.before.allocated - self.after.allocated
 
 
 @dataclass(frozen=True, slots=True)

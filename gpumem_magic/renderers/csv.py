@@ -28,7 +28,7 @@ def to_csv(reports: Sequence[Report]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_field(value) for value in _row(report)] for report in reports)
+    writer.writerows([field(value) for value in _row(report)] for report in reports)
     return buffer.getvalue()
 
 
@@ -47,7 +47,7 @@ def _row(report: Report) -> tuple[object, ...]:
     )
 
 
-def _field(value: object) -> object:
+def field(value: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe in front."""
     if not isinstance(value, str):
         return value

@@ -16,12 +16,13 @@ from gpumem_magic.renderers.page import page
 from gpumem_magic.renderers.text import report_text
 from gpumem_magic.report import Report
 
+
 SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
 
 
 def save_report(report: Report, path: str | os.PathLike[str]) -> None:
     """Write one report; its figure for .png and .svg. Raises ValueError for another suffix."""
-    _write(
+    write(
         Path(path),
         {
             ".json": lambda: dumps(report),
@@ -32,6 +33,9 @@ def save_report(report: Report, path: str | os.PathLike[str]) -> None:
             ".svg": lambda: _timeline(report, ".svg"),
         },
     )
+
+
+SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
 
 
 def save_reports(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
@@ -60,7 +64,7 @@ def _save(
 ) -> None:
     """Write reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON."""
     whole = [text] if text else []
-    _write(
+    write(
         Path(path),
         {
             ".json": lambda: dumps_all(reports, more),
@@ -87,10 +91,11 @@ def _overview(reports: Sequence[Report], suffix: str) -> bytes:
     return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
 
 
-def _write(path: Path, forms: dict[str, Callable[[], str | bytes]]) -> None:
+def write(path: Path, forms: dict[str, Callable[[], str | bytes]]) -> None:
+    """Write the form of the suffix. Raises ValueError for another one; a file there stays whole."""
     form = forms.get(path.suffix.lower())
     if form is None:
-        raise ValueError(f"{path}: a report is saved as {', '.join(SUFFIXES)}")
+        raise ValueError(f"{path}: a report is saved as {', '.join(forms)}")
     content = form()
     # A lone surrogate (from a broken string literal in a cell) has no UTF-8.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content

@@ -23,7 +23,7 @@ _COLUMNS = types.MappingProxyType(
 
 def to_dict(report: Report) -> dict[str, Any]:
     """The report as plain values that JSON has, with its format number."""
-    encoded: dict[str, Any] = _encode(report)
+    encoded: dict[str, Any] = encode(report)
     return {"format": FORMAT, **encoded}
 
 
@@ -80,17 +80,18 @@ def _check_format(data: Mapping[str, Any]) -> None:
         )
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
+    """A value of this package as plain values: fields by name, a member of an Enum as its value."""
     if isinstance(value, Timeline):
         return _encode_timeline(value)
     if is_dataclass(value):
-        return {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {_encode(key): _encode(item) for key, item in value.items()}
+        return {encode(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+        return [encode(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -1,0 +1,91 @@
+"""Answers about held memory in every form: text, HTML, plain values, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpumem_magic.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery, View
+from gpumem_magic.renderers.csv import field
+from gpumem_magic.renderers.files import write
+from gpumem_magic.renderers.inventory import inventory_text
+from gpumem_magic.renderers.inventory_html import inventory_html
+from gpumem_magic.renderers.inventory_names import breakdowns_html, breakdowns_text
+from gpumem_magic.renderers.inventory_recovery import recovery_html, recovery_text
+from gpumem_magic.renderers.json import FORMAT, encode
+from gpumem_magic.renderers.markup import Markup
+from gpumem_magic.renderers.page import page
+
+_COLUMNS = (
+    *("kind", "name", "size", "count", "category", "shape", "dtype", "cell", "line", "also"),
+    "unneeded",
+)
+
+
+def view_text(view: View) -> str:
+    """The answer for a terminal of 80 columns."""
+    if isinstance(view, Inventory):
+        return inventory_text(view)
+    if isinstance(view, Recovery):
+        return recovery_text(view)
+    return breakdowns_text(_breakdowns(view))
+
+
+def view_html(view: View) -> str:
+    """The answer as one <div> with inline styles."""
+    if isinstance(view, Inventory):
+        return inventory_html(view)
+    if isinstance(view, Recovery):
+        return recovery_html(view)
+    return breakdowns_html(_breakdowns(view))
+
+
+def view_dict(view: View) -> dict[str, Any]:
+    """The answer as plain values, with the format number and what it is."""
+    return {"format": FORMAT, "what": type(view).__name__.lower(), **encode(view)}
+
+
+def save_view(view: View, path: str | os.PathLike[str]) -> None:
+    """Write the answer in the form that the suffix says. Raises ValueError for another one."""
+    write(
+        Path(path),
+        {
+            ".json": lambda: json.dumps(view_dict(view), allow_nan=False),
+            ".csv": lambda: _csv(_holdings(view)),
+            ".html": lambda: page((), above=Markup(view_html(view))),
+            ".txt": lambda: view_text(view) + "\n",
+        },
+    )
+
+
+def _breakdowns(view: View) -> tuple[Breakdown, ...]:
+    if isinstance(view, Breakdowns):
+        return view.breakdowns
+    if isinstance(view, Breakdown):
+        return (view,)
+    raise TypeError(f"no view of a {type(view).__name__}")
+
+
+def _holdings(view: View) -> Sequence[Holding]:
+    if isinstance(view, (Inventory, Recovery)):
+        return view.holdings
+    return [part for breakdown in _breakdowns(view) for part in breakdown.parts]
+
+
+def _csv(holdings: Sequence[Holding]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for holding in holdings:
+        values = encode(holding)
+        writer.writerow([_cell(values[column]) for column in _COLUMNS])
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> object:
+    return field(", ".join(map(str, value)) if isinstance(value, list) else value)
