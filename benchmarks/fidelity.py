@@ -3,7 +3,8 @@ estimators say of them, against PyTorch's real allocator.
 
 python benchmarks/fidelity.py [--json FILE] [--ways WAY,...] [--small] [--align] [NAME ...]
 With --json, what FILE holds of other workloads and ways is kept. --align shows instead where the
-allocator was first asked for something else. Each run is a process of its own with a time limit.
+allocator was first asked for something else, and what only one side held at its peak. Each run is
+a process of its own with a time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import stub_device
 from fidelity_causes import ADDRESSES, cause_of
 from fidelity_child import Outcome
-from fidelity_events import differences
+from fidelity_events import at_peak, differences
 from fidelity_table import WORKLOADS, Workload
 
 from gpumem_magic.sources.virtual.catalog import lookup
@@ -309,6 +310,7 @@ def align(runners: Runners, ways: Iterable[Way], work: Workload) -> str:
             found = differences(real, mine)
             texts.append(f"{way.name}: {len(mine)} events, real {len(real)}")
             texts += [f"  {text}" for text in found or ["no difference"]]
+            texts += [f"  at the peak {text}" for text in at_peak(real, mine)]
     return "\n".join([line(work.name, told), *texts])
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import torch
 
-Event = tuple[str, int, str]
-"""Action, bytes as asked for, where."""
+Event = tuple[str, int, str, int]
+"""Action, bytes as asked for, where, address."""
 
 ACTIONS = {0: "alloc", 1: "free", 3: "segment_alloc"}
 HISTORY = {"alloc": "alloc", "free_requested": "free", "segment_alloc": "segment_alloc"}
@@ -24,7 +25,7 @@ def from_history() -> list[Event]:
     """From the memory history of this process's CUDA device."""
     trace = torch.cuda.memory._snapshot()["device_traces"][0]
     return [
-        (HISTORY[event["action"]], event["size"], _place(event.get("frames") or []))
+        (HISTORY[event["action"]], event["size"], _place(event.get("frames") or []), event["addr"])
         for event in trace
         if event["action"] in HISTORY
     ]
@@ -51,7 +52,7 @@ def recording_virtual_gpus(path: Path) -> Iterator[None]:
         def on_event(action: Any, address: int, size: int, requested: int, *rest: Any) -> None:
             if int(action) in ACTIONS:
                 asked = size if int(action) == 3 else requested
-                events.append((ACTIONS[int(action)], asked, _place_of(trackers[-1:])))
+                events.append((ACTIONS[int(action)], asked, _place_of(trackers[-1:]), address))
             if listener is not None:
                 listener(action, address, size, requested, *rest)
 
@@ -104,6 +105,40 @@ def differences(real: list[Event], virtual: list[Event], most: int = 5) -> list[
         if len(found) >= most:
             break
     return found
+
+
+def at_peak(real: list[Event], virtual: list[Event], most: int = 12) -> list[str]:
+    """What only one side had when it held most, the largest first; sizes that both had, in
+    whatever places, are left out."""
+    sides = [_alive_at_peak(events) for events in (real, virtual)]
+    sizes = [Counter(event[1] for event in side) for side in sides]
+    lines = []
+    for name, side, more in zip(
+        ("real", "virtual"), sides, (sizes[0] - sizes[1], sizes[1] - sizes[0]), strict=True
+    ):
+        for event in sorted(side, key=lambda each: -each[1]):
+            if more[event[1]] > 0:
+                more[event[1]] -= 1
+                lines.append((event[1], f"only {name}: {event[1]} {event[2]}"))
+    return [text for _, text in sorted(lines, key=lambda each: -each[0])[:most]]
+
+
+def _alive_at_peak(events: list[Event]) -> list[Event]:
+    alive: dict[int, Event] = {}
+    now = highest = 0
+    found: list[Event] = []
+    for event in events:
+        action, size, _, address = event
+        if action == "alloc":
+            alive[address] = event
+            now += size
+            if now > highest:
+                highest, found = now, []
+        elif action == "free" and address in alive:
+            if now == highest and not found:
+                found = list(alive.values())
+            now -= alive.pop(address)[1]
+    return found or list(alive.values())
 
 
 def _common(keys: list[Any]) -> int:

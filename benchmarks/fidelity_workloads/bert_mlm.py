@@ -20,7 +20,7 @@ for _ in range(2):
     chosen = torch.rand(ids.shape, device="cuda") < 0.15
     labels = torch.where(chosen, ids, -100)
     ids = ids.masked_fill(chosen, 103)
-    loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss
+    loss = model(input_ids=ids, labels=labels).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
