@@ -91,7 +91,7 @@ class Claims:
         if tensor.requires_grad and tensor.retains_grad:
             self.claim(tensor.grad, Kind.GRADIENT, f"{path}.grad", Via.NAME)
         # a slice of a storage must not name it while the whole is there
-        self.claim(tensor, kind, path, Via.NAME if _is_whole(tensor) else Via.OPTIMIZER)
+        self.claim(tensor, kind, path, Via.NAME if is_whole(tensor) else Via.OPTIMIZER)
 
     def claim(self, tensor: Any, kind: Kind, name: str, via: Via) -> None:
         """Claim the storage of `tensor`, or those of its parts if it has none of its own."""
@@ -102,25 +102,13 @@ class Claims:
         except (RuntimeError, NotImplementedError):  # sparse, say
             address = None
         if address is None:
-            for attribute, part in self._parts(tensor):
+            for attribute, part in parts_of(self._torch, tensor):
                 self.claim(part, kind, name + attribute, via)
             return
         rank = kind * _WAYS + via
         best = self._best.get(address)
         if best is None or rank < best[0]:
             self._best[address] = rank, name, tensor
-
-    def _parts(self, tensor: Any) -> Iterator[tuple[str, Any]]:
-        """Tensors of which a sparse or wrapping tensor (DTensor, quantized) consists."""
-        torch = self._torch
-        if tensor.layout is torch.sparse_coo:
-            with torch.utils._python_dispatch._disable_current_modes():
-                parts = tensor._indices(), tensor._values()
-            yield from zip(("._indices()", "._values()"), parts, strict=True)
-        elif hasattr(type(tensor), "__tensor_flatten__"):
-            for name, part in list(fields(tensor).items()):
-                if issubclass(type(part), torch.Tensor):
-                    yield f".{name}", part
 
     def owned(self) -> list[Owned]:
         """The winners, in the order in which their storages were met."""
@@ -137,9 +125,22 @@ class Claims:
         return found
 
 
-def _is_whole(tensor: Any) -> bool:
+def is_whole(tensor: Any) -> bool:
+    """Whether the tensor uses all of its storage."""
     try:
         held: int = tensor.untyped_storage().nbytes()
     except (RuntimeError, NotImplementedError):
         return True
     return bool(tensor.numel() * tensor.element_size() >= held)
+
+
+def parts_of(torch: Any, tensor: Any) -> Iterator[tuple[str, Any]]:
+    """Tensors of which a sparse or wrapping tensor (DTensor, quantized) consists."""
+    if tensor.layout is torch.sparse_coo:
+        with torch.utils._python_dispatch._disable_current_modes():
+            parts = tensor._indices(), tensor._values()
+        yield from zip(("._indices()", "._values()"), parts, strict=True)
+    elif hasattr(type(tensor), "__tensor_flatten__"):
+        for name, part in list(fields(tensor).items()):
+            if issubclass(type(part), torch.Tensor):
+                yield f".{name}", part

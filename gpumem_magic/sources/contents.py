@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-_LEAVES: Final = (
+_PLAIN: Final = (
     *(object, type, type(None), type(...), bool, int, float, complex, str, bytes, bytearray, range),
-    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType),
-    *(types.CodeType, types.FrameType, types.TracebackType, types.GeneratorType, slice, property),
-    *(weakref.ref, memoryview, types.GenericAlias),
+    *(types.ModuleType, types.CodeType, slice, weakref.ref, memoryview, types.GenericAlias),
 )
+_CODE: Final = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, property),
+    *(types.FrameType, types.TracebackType, types.GeneratorType),
+)
+_LEAVES: Final = (*_PLAIN, *_CODE)
+_PLAIN_IDS: Final = frozenset(map(id, _PLAIN))
 _LEAF_IDS: Final = frozenset(map(id, _LEAVES))
 _FOREIGN: Final = frozenset(
     (
@@ -60,40 +64,43 @@ class Contents:
     """Lists what an object holds: (path, thing) for items first, then for attributes.
 
     Reads items of built-in containers and `__dict__` or slots of all else, never a property. What
-    each type offers is remembered, so use one for many objects and let it go.
+    each type offers is remembered, so use one for many objects and let it go. code: list functions,
+    generators and frames too, and keys of dicts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: bool = False) -> None:
         self._slots: dict[int, tuple[tuple[str, Any], ...]] = {}
+        self._leaves = _PLAIN_IDS if code else _LEAF_IDS
+        self._lists_keys = code
 
     def of(self, thing: Any, path: str) -> Found:
         """What `thing`, written `path`, holds. May raise whatever a changing container raises."""
         kind = type(thing)
-        if issubclass(kind, _LEAVES[1:]) or kind.__module__.split(".")[0] in _FOREIGN:
+        if issubclass(kind, _LEAVES[1:]) or package_of(kind) in _FOREIGN:
             return
         held = fields(thing)
         if issubclass(kind, dict):
             yield from self._attributes(held, path)  # outputs.logits reads better than its item
-            yield from _entries(thing, path)
+            yield from self._entries(thing, path)
         elif issubclass(kind, tuple):
-            yield from _elements(tuple.__iter__(thing), path, getattr(kind, "_fields", ()))
+            yield from self._elements(tuple.__iter__(thing), path, _own(kind, "_fields"))
         elif issubclass(kind, list):
-            yield from _elements(list.__iter__(thing), path)
+            yield from self._elements(list.__iter__(thing), path)
         elif issubclass(kind, collections.deque):
-            yield from _elements(collections.deque.__iter__(thing), path)
+            yield from self._elements(collections.deque.__iter__(thing), path)
         elif issubclass(kind, set):
-            yield from _elements(set.__iter__(thing), f"list({path})")
+            yield from self._elements(set.__iter__(thing), f"list({path})")
         elif issubclass(kind, frozenset):
-            yield from _elements(frozenset.__iter__(thing), f"list({path})")
-        elif issubclass(kind, collections.UserDict) and isinstance(data := held.get("data"), dict):
-            yield from _entries(data, path)
+            yield from self._elements(frozenset.__iter__(thing), f"list({path})")
+        elif issubclass(kind, collections.UserDict) and issubclass(type(held.get("data")), dict):
+            yield from self._entries(held["data"], path)
         if not issubclass(kind, dict):
             yield from self._attributes(held, path)
         yield from self._slotted(thing, kind, path)
 
     def _attributes(self, held: dict[str, object], path: str) -> Found:
         for name, value in list(held.items()):
-            if id(type(value)) not in _LEAF_IDS and type(name) is str:
+            if id(type(value)) not in self._leaves and type(name) is str:
                 yield attribute(path, name), value
 
     def _slotted(self, thing: object, kind: type, path: str) -> Found:
@@ -105,36 +112,50 @@ class Contents:
                 value = slot.__get__(thing)
             except AttributeError:  # never assigned
                 continue
-            if id(type(value)) not in _LEAF_IDS:
+            if id(type(value)) not in self._leaves:
                 yield attribute(path, name), value
+
+    def _elements(self, values: Iterator[object], path: str, names: object = ()) -> Found:
+        labels = names if type(names) is tuple else ()
+        first = list(islice(values, _SNIFF))
+        rest = [] if _barren(first) else list(values)
+        for i, value in enumerate(first + rest):
+            if id(type(value)) not in self._leaves:
+                yield (f"{path}.{labels[i]}" if i < len(labels) else f"{path}[{i}]"), value
+
+    def _entries(self, held: Any, path: str) -> Found:
+        if self._lists_keys:
+            yield from self._elements(dict.__iter__(held), f"list({path})")
+        if _barren(list(islice(dict.values(held), _SNIFF))):
+            return
+        for i, (key, value) in enumerate(list(dict.items(held))):
+            if id(type(value)) not in self._leaves:
+                text = repr(key) if id(type(key)) in _PLAIN_KEYS else ""
+                short = 0 < len(text) <= _LONGEST_KEY
+                yield (f"{path}[{text}]" if short else f"list({path}.values())[{i}]"), value
+
+
+def package_of(kind: type) -> str:
+    """The top package that a class says it is from; "" where it does not say."""
+    name = _own(kind, "__module__")
+    return name.partition(".")[0] if type(name) is str else ""
+
+
+def _own(kind: type, name: str) -> object:
+    """An attribute of a class, past what its metaclass may do."""
+    try:
+        return type.__getattribute__(kind, name)
+    except AttributeError:
+        return None
 
 
 def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
-    for base in kind.__mro__:
-        own = base.__dict__
+    for base in type.__getattribute__(kind, "__mro__"):
+        own = type.__getattribute__(base, "__dict__")
         if "__slots__" in own:
             for name, value in own.items():
                 if type(value) is types.MemberDescriptorType:
                     yield name, value
-
-
-def _elements(values: Iterator[object], path: str, names: object = ()) -> Found:
-    labels = names if type(names) is tuple else ()
-    first = list(islice(values, _SNIFF))
-    rest = [] if _barren(first) else list(values)
-    for i, value in enumerate(first + rest):
-        if id(type(value)) not in _LEAF_IDS:
-            yield (f"{path}.{labels[i]}" if i < len(labels) else f"{path}[{i}]"), value
-
-
-def _entries(held: dict[object, object], path: str) -> Found:
-    if _barren(list(islice(dict.values(held), _SNIFF))):
-        return
-    for i, (key, value) in enumerate(list(dict.items(held))):
-        if id(type(value)) not in _LEAF_IDS:
-            text = repr(key) if id(type(key)) in _PLAIN_KEYS else ""
-            short = 0 < len(text) <= _LONGEST_KEY
-            yield (f"{path}[{text}]" if short else f"list({path}.values())[{i}]"), value
 
 
 def _barren(first: list[object]) -> bool:

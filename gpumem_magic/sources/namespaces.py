@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_LIBRARIES = tuple(
+LIBRARIES = tuple(
     {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).parents[1])}
 )
@@ -26,25 +26,26 @@ def names_of(namespace: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
     thread = threading.get_ident()
 
     def names() -> dict[str, Any]:
-        return {**namespace, **_running(sys._current_frames().get(thread), namespace)}
+        return {**namespace, **running_locals(sys._current_frames().get(thread), namespace)}
 
     return names
 
 
-def _running(frame: FrameType | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
+def running_locals(frame: FrameType | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Locals of the user's functions from `frame` outwards to the code of the cell itself."""
     found: dict[str, Any] = {}
     while frame is not None:
         if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             if frame.f_globals is namespace:
                 break
-        elif not frame.f_code.co_filename.startswith(_LIBRARIES):
-            found = {**_locals(frame), **found}
+        elif not frame.f_code.co_filename.startswith(LIBRARIES):
+            found = {**locals_of(frame), **found}
         frame = frame.f_back
     return found
 
 
-def _locals(frame: FrameType) -> dict[str, Any]:
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """The variables of a function's frame, which afterwards keeps no more than before."""
     seen = frame.f_locals
     values = dict(seen)
     # Before Python 3.13 the frame keeps this dict, and with it every value that the function may
@@ -55,7 +56,7 @@ def _locals(frame: FrameType) -> dict[str, Any]:
 
 
 def _references() -> int:
-    """References to a frame's dict as `_locals` sees them when nobody else holds it."""
+    """References to a frame's dict as `locals_of` sees them when nobody else holds it."""
     seen = sys._getframe().f_locals
     return sys.getrefcount(seen)
 

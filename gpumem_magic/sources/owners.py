@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumem_magic.sources.claims import Claims, Kind, Locate, Owned, Via
 from gpumem_magic.sources.contents import Contents, attribute, fields, is_leaf
+from gpumem_magic.sources.modules import items, listed_modules, member
 
 __all__ = ["Owned", "scan"]
 
@@ -93,7 +94,7 @@ class _Search:
         """Breadth first, so that the shortest path comes first; weaker names after the others."""
         roots = [_Node(thing, name) for name, thing in names.items() if _counts(name, thing)]
         roots.sort(key=lambda node: (len(node.path), node.path))
-        inside = self._listed_modules(roots)
+        inside = listed_modules(self._torch, (node.thing for node in roots))
         weak = {n.path for n in roots if n.path in _NAMELESS or id(n.thing) in inside}
         self._walk(node for node in roots if node.path not in weak)
         self._walk(node for node in roots if node.path in weak)
@@ -163,44 +164,20 @@ class _Search:
         if not self._first_time(node):
             return
         held = fields(node.thing)
-        for name, parameter in _items(held.get("_parameters")):
-            self._claims.parameter(parameter, self._member(node, name, "_parameters"), Via.MODULE)
-        for name, buffer in _items(held.get("_buffers")):
-            path = self._member(node, name, "_buffers")
+        for name, parameter in items(held.get("_parameters")):
+            self._claims.parameter(
+                parameter,
+                member(self._torch, node.thing, node.path, name, "_parameters"),
+                Via.MODULE,
+            )
+        for name, buffer in items(held.get("_buffers")):
+            path = member(self._torch, node.thing, node.path, name, "_buffers")
             self._claims.claim(buffer, Kind.BUFFER, path, Via.MODULE)
-        for name, module in _items(held.get("_modules")):
-            yield _Node(module, self._member(node, name, "_modules"))
+        for name, module in items(held.get("_modules")):
+            yield _Node(module, member(self._torch, node.thing, node.path, name, "_modules"))
         for name, thing in list(held.items()):
             if name not in self._bookkeeping and not is_leaf(thing):
                 yield _Node(thing, attribute(node.path, name), 1)
-
-    def _member(self, node: _Node, name: str, table: str) -> str:
-        nn, kind = self._torch.nn, type(node.thing)
-        if name.isdigit() and hasattr(kind, "__getitem__"):
-            return f"{node.path}[{name}]"
-        if issubclass(kind, (nn.ModuleDict, nn.ParameterDict)):
-            return f"{node.path}[{name!r}]"
-        return f"{node.path}.{name}" if name.isidentifier() else f"{node.path}.{table}[{name!r}]"
-
-    def _listed_modules(self, roots: Iterable[_Node]) -> set[int]:
-        """Ids of modules inside a ModuleList, Sequential or ModuleDict of a module in `roots`."""
-        nn = self._torch.nn
-        lists = nn.ModuleList, nn.Sequential, nn.ModuleDict
-        waiting = [n.thing for n in roots if issubclass(type(n.thing), nn.Module)]
-        if len(waiting) < 2:
-            return set()
-        listed: set[int] = set()
-        seen: set[int] = set()
-        while waiting:
-            module = waiting.pop()
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
-            children = [child for _, child in _items(fields(module).get("_modules"))]
-            waiting += children
-            if issubclass(type(module), lists):
-                listed.update(map(id, children))
-        return listed
 
     def _tensor(self, node: _Node) -> Iterable[_Node]:
         if not self._late():
@@ -222,7 +199,7 @@ class _Search:
 
     def _read_groups(self, path: str, groups: Any) -> None:
         for i, group in enumerate(groups or ()):
-            for key, value in _items(group):
+            for key, value in items(group):
                 if key != "params":  # a learning rate may be a tensor
                     node = _Node(value, f"{path}.param_groups[{i}][{key!r}]", 0, Kind.STATE)
                     self._walk([] if is_leaf(value) else [node])
@@ -231,12 +208,12 @@ class _Search:
                 self._claims.parameter(parameter, name, Via.OPTIMIZER)
 
     def _read_states(self, path: str, states: Any) -> None:
-        for i, (key, state) in enumerate(_items(states)):
+        for i, (key, state) in enumerate(items(states)):
             name = self._claims.name_of(key)
             if name is None and type(key) is str:
                 name = repr(key)
             place = f"{path}.state[{name}]" if name else f"list({path}.state.values())[{i}]"
-            for entry, value in _items(state):
+            for entry, value in items(state):
                 if type(value) is self._torch.Tensor:  # a short cut for almost all of them
                     self._claims.claim(value, Kind.STATE, f"{place}[{entry!r}]", Via.NAME)
                 elif not is_leaf(value):
@@ -249,12 +226,3 @@ _Visit = Callable[[_Search, _Node], Iterable[_Node]]
 def _counts(name: object, thing: object) -> bool:
     """Whether it is a name of the user's (IPython has its own) and may hold something."""
     return type(name) is str and not _SHELLS_OWN.fullmatch(name) and not is_leaf(thing)
-
-
-def _items(table: Any) -> Iterable[tuple[Any, Any]]:
-    """Entries of a dict, or of the tables that scripted modules have instead."""
-    if type(table) is dict and not table:
-        return ()
-    if issubclass(type(table), dict):
-        return list(dict.items(table))
-    return list(table.items()) if hasattr(type(table), "items") else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from gpumem_magic.sources.graph_nodes import raw_saved
 from gpumem_magic.sources.virtual.dryrun.paths import Path, Step
 
 if TYPE_CHECKING:
@@ -218,22 +219,14 @@ def _upwards(node: Any, known: dict[Any, Any]) -> Iterator[Any]:
 
 
 def _saved(node: Any) -> Iterator[Any]:
-    """Tensors that a node has saved; a RuntimeError where they were freed.
-
-    Read past the hooks of torch.autograd.graph.saved_tensors_hooks: to unpack could recompute.
-    """
-    for name in dir(node):
-        if name.startswith("_raw_saved_"):
-            raw = getattr(node, name, None)
-            for each in raw if isinstance(raw, (tuple, list)) else (raw,):
-                yield from _unwrapped(node, name.removeprefix("_raw"), each)
+    """Tensors that a node has saved; a RuntimeError where they were freed."""
+    for name, raw in raw_saved(node):
+        yield from _unwrapped(node, f"_saved_{name}", raw)
     for value in getattr(node, "__dict__", {}).values():  # what a user's ctx holds
         yield from _tensors(value)
 
 
 def _unwrapped(node: Any, name: str, raw: Any) -> Iterator[Any]:
-    if raw is None:
-        return
     if hasattr(raw, "data"):
         yield from _tensors(raw.data)
         if raw.data is None and raw.unpack_hook is None:
