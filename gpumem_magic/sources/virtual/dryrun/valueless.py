@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import weakref
 from typing import Any
 
@@ -13,12 +14,14 @@ from gpumem_magic.sources.virtual.storages import storage_id
 _MAPPED_FROM = 2**16
 """Bytes from which a storage is a mapping of its own."""
 
-_ANONYMOUS = {
-    "flags": getattr(mmap, "MAP_PRIVATE", 0)
-    | getattr(mmap, "MAP_ANONYMOUS", 0)
-    | getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python 3.10 has no name for Linux's
-}
-_MAPPING: dict[str, Any] = _ANONYMOUS if hasattr(mmap, "MAP_ANONYMOUS") else {}
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""Python 3.10 has no name for it."""
+
+_MAPPING: dict[str, Any] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE}
+    if sys.platform != "win32"
+    else {}
+)
 
 
 def untouched(nbytes: int) -> torch.UntypedStorage:
