@@ -46,7 +46,7 @@ def like(card: GPUModel) -> dict[str, str]:
         "STUB_GPU_NAME": card.name,
         "STUB_GPU_CC": "{}.{}".format(*card.capability),
         "STUB_GPU_SMS": str(card.multiprocessors),
-        "STUB_GPU_MEMORY": str(card.total),
+        "STUB_GPU_MEMORY": str(card.total + (not card.context)),  # it takes a byte at least
         "STUB_CONTEXT_MEMORY": str(card.context),
         "STUB_CUDNN_WORKSPACE": "0",
     }

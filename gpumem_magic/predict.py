@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
     from gpumem_magic.events import Cell
     from gpumem_magic.report import Report
+    from gpumem_magic.sources.virtual.rehearsal import Scribe
 
 MOST_RUNS = 12
 """Dry runs that `fit` makes at most."""
@@ -126,11 +127,13 @@ def predict_cell(
     optimizer_steps: int | None = None,
     values: Mapping[str, int] | None = None,
     name: str = "",
+    scribe: Scribe | None = None,
 ) -> Report:
     """`predict` for a cell that is known as typed (`cell`) and as Python code.
 
     cells: the other cells of the notebook by the file name of their frames. values: variables to
-    set, in place of what the cell, or else the namespace, gives them.
+    set, in place of what the cell, or else the namespace, gives them. scribe: writes down what the
+    allocator is asked for.
     """
     from gpumem_magic.report import build_report
     from gpumem_magic.sources.callsite import unfold_all
@@ -149,6 +152,7 @@ def predict_cell(
             origin=origin,
             optimizer_steps=optimizer_steps,
             values=values,
+            scribe=scribe,
         )
     recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells or {}))
     return build_report(recording, build_trace(recording), name)
@@ -167,12 +171,14 @@ def fit_cell(
     """`fit` for a cell that is known as typed (`cell`) and as Python code."""
     from gpumem_magic.fitting import Try, search, try_of
     from gpumem_magic.sources.cards import card_for, source_in_use
+    from gpumem_magic.sources.virtual.rehearsal import Rehearsals, Scribe
 
     _check_syntax(code, cell.filename)
     start = _value_now(code, name, namespace)
     with source_in_use() as origin:
         card = card_for(gpu, origin)
     reports: dict[int, Report] = {}
+    scribe, rehearsals = Scribe(), Rehearsals()
 
     def run(value: int) -> Try:
         report = reports[value] = predict_cell(
@@ -184,11 +190,13 @@ def fit_cell(
             optimizer_steps=optimizer_steps,
             values={name: value},
             name=f"{name} = {value}",
+            scribe=scribe,
         )
         _check_outcome(report, name, value)
+        rehearsals.add(value, scribe.script, fits=report.oom is None)
         return try_of(value, report)
 
-    found = search(run, start, card.total - card.context, MOST_RUNS)
+    found = search(run, start, card.total - card.context, MOST_RUNS, rehearsals.fits)
     if not found.grows:
         raise ValueError(
             f"{name!r} does not change the memory of this cell: it is the same with {min(reports)} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from gpumem_magic.sources.virtual.dryrun.starting_state import (
 )
 from gpumem_magic.sources.virtual.dryrun.surroundings import unchanged_surroundings
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
+from gpumem_magic.sources.virtual.rehearsal import Scribe
 from gpumem_magic.sources.virtual.source import VirtualSource
 from gpumem_magic.units import format_bytes
 
@@ -44,6 +45,7 @@ def dry_run(
     origin: Source | None = None,
     optimizer_steps: int | None = None,
     values: Mapping[str, int] | None = None,
+    scribe: Scribe | None = None,
 ) -> tuple[Recording, ...]:
     """What the cell would do to the memory of `card`: one Recording, marked as predicted.
 
@@ -51,7 +53,8 @@ def dry_run(
     cell.filename. namespace: its globals; they, and everything they reach, stay as they are.
     cells: others of the notebook by the file name of their frames. origin: the source in use, whose
     memory the dry run starts from. optimizer_steps: see Loops. values: variables to set, in place
-    of what the cell, or else the namespace, gives them.
+    of what the cell, or else the namespace, gives them. scribe: writes down what the allocator is
+    asked for.
 
     Errors of the cell are in the Recording. KeyboardInterrupt goes through.
     """
@@ -66,6 +69,7 @@ def dry_run(
         card=card,
         in_use=card_in_use(origin),
         optimizer_steps=optimizer_steps,
+        scribe=scribe,
     )
     recording, skipped = attempt.record(may_skip=True)
     if skipped and recording.error is not None and recording.failure is None:
@@ -86,6 +90,7 @@ class _Attempt:
     card: GPUModel
     in_use: CardInUse | None
     optimizer_steps: int | None
+    scribe: Scribe | None
 
     def record(self, *, may_skip: bool) -> tuple[Recording, bool]:
         """The recording, and whether iterations were left out that would have repeated others."""
@@ -142,10 +147,11 @@ class _Attempt:
             source.start(names_of(self.namespace))
             error = None
             try:
-                if state.lacking:
-                    source.gpu.storages.malloc(state.lacking)
-                tree = loops.bind(self.tree)
-                execute(tree, self.cell.filename, self.namespace, self.shows_last)
+                with self.scribe.writing(state.allocator) if self.scribe else nullcontext():
+                    if state.lacking:
+                        source.gpu.storages.malloc(state.lacking)
+                    tree = loops.bind(self.tree)
+                    execute(tree, self.cell.filename, self.namespace, self.shows_last)
             except KeyboardInterrupt:
                 raise
             except BaseException as raised:
