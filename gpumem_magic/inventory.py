@@ -3,15 +3,14 @@ frozen values, which know neither torch nor the shell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from os import PathLike
-from typing import Any
 
 from gpumem_magic.events import Category, Device
 from gpumem_magic.nvml import Process
 from gpumem_magic.trace.findings import Level
+from gpumem_magic.view import View
 
 
 class HolderKind(Enum):
@@ -32,40 +31,6 @@ class HolderKind(Enum):
     CYCLE = "reference cycle"
     LIBRARY = "library"  # cuBLAS's workspaces
     UNKNOWN = "unknown"
-
-
-class View:
-    """What the user can read, keep and save of an answer; its renderer is asked when needed."""
-
-    __slots__ = ()
-
-    def text(self) -> str:
-        """The answer for a terminal of 80 columns."""
-        from gpumem_magic.renderers.inventory_views import view_text
-
-        return view_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of the answer as plain values, with a format number; sizes are bytes."""
-        from gpumem_magic.renderers.inventory_views import view_dict
-
-        return view_dict(self)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the answer as .json, .csv, .html or .txt. Raises ValueError for another suffix."""
-        from gpumem_magic.renderers.inventory_views import save_view
-
-        save_view(self, path)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from gpumem_magic.renderers.inventory_views import view_html
-
-        return {"text/plain": self.text(), "text/html": view_html(self)}
 
 
 @dataclass(frozen=True, slots=True)

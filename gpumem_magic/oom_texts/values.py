@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gpumem_magic.view import View
+
 SIZES = ("asked", "total", "free", "process", "allocated", "cached", "allowed", "pools", "other")
 """The fields of a Reading that are sizes."""
 
@@ -126,7 +128,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(View):
     """An out-of-memory text, number by number; what it reads as; what it does not tell; what to do
     next, in order."""
 

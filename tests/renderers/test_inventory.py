@@ -21,7 +21,7 @@ from gpumem_magic.inventory import (
 )
 from gpumem_magic.nvml import Process
 from gpumem_magic.renderers.columns import width
-from gpumem_magic.renderers.inventory_views import view_html
+from gpumem_magic.renderers.views import view_html
 from gpumem_magic.trace.findings import Level
 from gpumem_magic.units import GIB, MIB
 
@@ -265,7 +265,7 @@ def test_plain_values_are_exact():
 
 
 def test_another_suffix_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"\.json, \.csv, \.html, \.txt"):
+    with pytest.raises(ValueError, match=r"\.json, \.html, \.txt, \.csv"):
         make_inventory().save(tmp_path / "x.png")
 
 

@@ -1,4 +1,4 @@
-"""Answers about held memory in every form: text, HTML, plain values, files."""
+"""Answers about memory in every form: text, HTML, plain values, files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery, View
+from gpumem_magic.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery
+from gpumem_magic.oom_texts import Explanation
 from gpumem_magic.renderers.csv import field
+from gpumem_magic.renderers.explained import explained_html, explained_text
 from gpumem_magic.renderers.files import write
 from gpumem_magic.renderers.inventory import inventory_text
 from gpumem_magic.renderers.inventory_html import inventory_html
@@ -20,6 +22,7 @@ from gpumem_magic.renderers.inventory_recovery import recovery_html, recovery_te
 from gpumem_magic.renderers.json import FORMAT, encode
 from gpumem_magic.renderers.markup import Markup
 from gpumem_magic.renderers.page import page
+from gpumem_magic.view import View
 
 _COLUMNS = (
     *("kind", "name", "size", "count", "category", "shape", "dtype", "cell", "line", "also"),
@@ -33,6 +36,8 @@ def view_text(view: View) -> str:
         return inventory_text(view)
     if isinstance(view, Recovery):
         return recovery_text(view)
+    if isinstance(view, Explanation):
+        return explained_text(view)
     return breakdowns_text(_breakdowns(view))
 
 
@@ -42,6 +47,8 @@ def view_html(view: View) -> str:
         return inventory_html(view)
     if isinstance(view, Recovery):
         return recovery_html(view)
+    if isinstance(view, Explanation):
+        return explained_html(view)
     return breakdowns_html(_breakdowns(view))
 
 
@@ -52,15 +59,14 @@ def view_dict(view: View) -> dict[str, Any]:
 
 def save_view(view: View, path: str | os.PathLike[str]) -> None:
     """Write the answer in the form that the suffix says. Raises ValueError for another one."""
-    write(
-        Path(path),
-        {
-            ".json": lambda: json.dumps(view_dict(view), allow_nan=False),
-            ".csv": lambda: _csv(_holdings(view)),
-            ".html": lambda: page((), above=Markup(view_html(view))),
-            ".txt": lambda: view_text(view) + "\n",
-        },
-    )
+    forms: dict[str, Callable[[], str | bytes]] = {
+        ".json": lambda: json.dumps(view_dict(view), allow_nan=False),
+        ".html": lambda: page((), above=Markup(view_html(view))),
+        ".txt": lambda: view_text(view) + "\n",
+    }
+    if not isinstance(view, Explanation):
+        forms[".csv"] = lambda: _csv(_holdings(view))
+    write(Path(path), forms)
 
 
 def _breakdowns(view: View) -> tuple[Breakdown, ...]:
