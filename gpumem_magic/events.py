@@ -124,12 +124,15 @@ class LiveBlocks:
     """Blocks that were alive when the recording began: int64 columns of equal length.
 
     category: int8, what an earlier recording found each to be, as its place in Category, or -1.
+    segments: int64 rows (address, size) of the memory that they lie in; None where that is not
+    known, or not in segments of fixed size.
     """
 
     address: NDArray[np.int64]
     size: NDArray[np.int64]
     requested: NDArray[np.int64]
     category: NDArray[np.int8] | None = None
+    segments: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +160,11 @@ class Failure:
 
     stack: index into Recording.stacks or -1. position: number of events before it. op: the
     operator ("aten.addmm") where the source sees operators. reserved_free: bytes that lay free
-    inside reserved memory, in pieces of at most largest_free. None stands for not known.
+    inside reserved memory, in pieces of at most largest_free. None stands for not known: a library
+    that ran out of memory does not tell what it requested.
     """
 
-    requested: int
+    requested: int | None
     segment: int | None
     device_free: int | None
     position: int

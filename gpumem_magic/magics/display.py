@@ -9,7 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from gpumem_magic.magics.options import Request
-from gpumem_magic.renderers import mimebundle
+from gpumem_magic.renderers import mimebundle, post_mortem_bundle
+from gpumem_magic.renderers.post_mortem import post_mortem_text
 from gpumem_magic.renderers.text import report_text, summary_line
 from gpumem_magic.report import Report
 
@@ -26,7 +27,9 @@ def show(
 ) -> None:
     """Show what `request` wants to see of its reports."""
     for report in reports if not request.quiet else ():
-        if request.brief:
+        if request.brief and report.oom:
+            show_post_mortem(shell, report)
+        elif request.brief:
             tell(summary_line(report))
         else:
             show_report(shell, report, plot and request.plot)
@@ -38,6 +41,14 @@ def show_report(shell: InteractiveShell, report: Report, plot: bool) -> None:
         display(mimebundle(report, plot), raw=True)  # type: ignore[no-untyped-call]
     else:
         tell(report_text(report))  # a terminal needs no figure, and so no matplotlib
+
+
+def show_post_mortem(shell: InteractiveShell, report: Report) -> None:
+    """Show what a report says of an out-of-memory error, without the rest of it."""
+    if is_rich(shell):
+        display(post_mortem_bundle(report), raw=True)  # type: ignore[no-untyped-call]
+    else:
+        tell(post_mortem_text(report))
 
 
 def show_text(shell: InteractiveShell, found: Text) -> None:

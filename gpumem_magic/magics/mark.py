@@ -12,10 +12,11 @@ from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from gpumem_magic.events import Cell
-from gpumem_magic.magics.display import show
+from gpumem_magic.magics.display import show, warn
 from gpumem_magic.magics.monitor import Monitor, harmless
 from gpumem_magic.magics.options import Request, parse_cell
 from gpumem_magic.report import Report
+from gpumem_magic.sources.failures import out_of_memory
 
 _MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
 _OURS = ("%%gpumem", "%%gpucheck")
@@ -79,6 +80,7 @@ class CellHooks:
         self._running: list[_Started | None] = []  # the outermost first; None began before us
         self._transformed = ""
         self._request: Request | None = None
+        self._hinted = False
 
     def join_running_cell(self) -> None:
         """Act on the rest of the cell that loads the extension, as on every later one."""
@@ -151,6 +153,17 @@ class CellHooks:
             self._monitor.leave()
         if request is not None:
             show(self._shell, reports, request, self._monitor.settings.plot)
+        elif not self._hinted and started is not None and not _names_us(started.raw):
+            self._hint(_error(result))
+
+    def _hint(self, error: BaseException | None) -> None:
+        """Once in a session, after memory ran out in a cell that nobody measured."""
+        if error is not None and out_of_memory(error) is not None:
+            self._hinted = True
+            warn(
+                "%gpucheck --explain tells what it means; %%gpumem on top of the cell tells where "
+                "it went"
+            )
 
     def _cell(self, started: _Started, result: ExecutionResult | None) -> Cell:
         """The cell that ran, under the name that its frames carry; no number outside `In`."""
@@ -166,6 +179,11 @@ class CellHooks:
                 break
             lines = clean(lines)
         return lines
+
+
+def _names_us(raw: str) -> bool:
+    """Whether a cell uses our magics somewhere, so that its author knows them."""
+    return any(name.lstrip("%") in raw for name in _OURS)
 
 
 def _error(result: ExecutionResult | None) -> BaseException | None:

@@ -38,8 +38,8 @@ def explained_html(explanation: Explanation) -> str:
         element("div", f"as {known} writes it", style="opacity:0.75") if known else EMPTY,
         element("div", explanation.verdict, style=frame()),
         _table(explanation.facts),
-        _list("What it does not tell", "ul", explanation.untold),
-        _list("What to do next", "ol", explanation.steps),
+        _list("What it does not tell", [f"• {reason}" for reason in explanation.untold]),
+        _list("What to do next", _numbered(explanation.steps)),
         style=ROOT,
     )
 
@@ -96,9 +96,7 @@ def _row(fact: Fact) -> Markup:
     )
 
 
-def _list(title: str, kind: str, items: Sequence[str]) -> Markup:
-    if not items:
-        return EMPTY
-    entries = [element("li", item) for item in items]
+def _list(title: str, items: Sequence[str]) -> Markup:
+    entries = [element("div", item, style="padding:0 8px 0 20px") for item in items]
     name = element("div", title, style="font-weight:600;padding:2px 8px;margin:14px 0 0 0")
-    return element("div", name, element(kind, *entries, style="margin:0;padding:0 8px 0 32px"))
+    return element("div", name, *entries) if entries else EMPTY

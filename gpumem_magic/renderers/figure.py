@@ -91,7 +91,8 @@ def _draw(figure: Figure, axes: Axes, report: Report) -> None:
     in_sight = limit is not None and limit <= _SIGHT * level
     top = max(level, limit or 0) if in_sight else level
     if report.oom:
-        top = max(top, min(scale.failure_level(line, report.oom) + report.oom.requested, 2 * top))
+        wanted = scale.failure_level(line, report.oom) + (report.oom.requested or 0)
+        top = max(top, min(wanted, 2 * top))
     x = np.arange(len(line.allocated) + 1)
     _areas(axes, line, x)
     _frame(axes, line, top, "dry run" if report.predicted else "cell")
@@ -217,7 +218,7 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory) -> None:
     point, held = scale.failure_point(line, oom), scale.failure_level(line, oom)
     if point is None:
         return
-    x, top = point + 1, held + oom.requested
+    x, top = point + 1, held + (oom.requested or 0)
     end = min(top, axes.get_ylim()[1])
     axes.plot([x, x], [held, top], color=ALARM, linewidth=2.5, label="out of memory", zorder=6)
     axes.plot([x], [end], marker="X", markersize=9, color=ALARM,

@@ -10,8 +10,9 @@ from gpumem_magic.renderers import pieces, predicted, wording
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
 from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
+from gpumem_magic.renderers.post_mortem import ending, failure_markup
 from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Call, Level, Line, OutOfMemory
+from gpumem_magic.trace.findings import Call, Level, Line
 from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 15  # shown at once; the others open on demand
@@ -25,7 +26,7 @@ def report_html(report: Report, plot: bool = True) -> str:
     return element(
         "div",
         _head(report),
-        _failure(report, report.oom) if report.oom else EMPTY,
+        failure_markup(report, report.oom) if report.oom else EMPTY,
         _levels(report),
         _figure(report) if plot else EMPTY,
         _by_line(report),
@@ -33,6 +34,7 @@ def report_html(report: Report, plot: bool = True) -> str:
         _largest(report),
         *(pieces.small(note) for note in (*wording.reasons(report), *report.notes)),
         predicted.output(report),
+        *map(pieces.small, ending(report)),
         style=ROOT,
     )
 
@@ -57,21 +59,6 @@ def _head(report: Report) -> Markup:
         predicted.headline(report) if report.predicted else EMPTY,
         element("div", *numbers, style="display:flex;flex-wrap:wrap;gap:0 32px;margin:6px 0 0 0"),
         element("div", error) if error else EMPTY,
-    )
-
-
-def _failure(report: Report, oom: OutOfMemory) -> Markup:
-    source = wording.source_of(report, oom.line)
-    moment, held = wording.held_at_failure(report, oom)
-    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
-    return element(
-        "div",
-        element("strong", wording.oom_headline(oom)),
-        element("div", pieces.code(source)) if source else EMPTY,
-        *(element("div", fact) for fact in wording.oom_facts(oom)),
-        element("div", f"{moment}: {', '.join(parts) or 'unknown'}"),
-        pieces.stack(held),
-        style=predicted.frame(),
     )
 
 

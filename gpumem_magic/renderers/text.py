@@ -8,8 +8,9 @@ from gpumem_magic.events import Category
 from gpumem_magic.renderers import verdict, wording
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, bar, fit, fit_middle, left, right, wrap
+from gpumem_magic.renderers.post_mortem import ending, failure_rows
 from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Call, Level, Line, OutOfMemory
+from gpumem_magic.trace.findings import Call, Level, Line
 from gpumem_magic.units import format_bytes, format_change
 
 _LINES = 20  # a screenful; HTML and JSON have all of them
@@ -34,13 +35,14 @@ def report_text(report: Report) -> str:
     """The whole report, ending without a newline."""
     sections = [
         _head(report),
-        _failure(report, report.oom) if report.oom else [],
+        failure_rows(report, report.oom) if report.oom else [],
         _levels(report),
         _by_line(report),
         _by_kind(report),
         _largest(report),
         notes_rows(report.notes),
         [f"{verdict.output_phrase(report)}: in report.output"] if report.output else [],
+        ending(report),
     ]
     rows = "\n\n".join("\n".join(section) for section in sections if section)
     return "\n".join(row.rstrip() for row in rows.split("\n"))
@@ -76,17 +78,6 @@ def headline_rows(report: Report) -> list[str]:
 def notes_rows(notes: Sequence[str]) -> list[str]:
     """Notes below the numbers."""
     return [row for note in notes for row in wrap(f"note: {wording.visible(note)}", "      ")]
-
-
-def _failure(report: Report, oom: OutOfMemory) -> list[str]:
-    rows = [wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")]
-    source = wording.source_of(report, oom.line)
-    rows += [fit(f"  {source}", WIDTH)] if source else []
-    for fact in wording.oom_facts(oom):
-        rows += wrap(f"  {fit(fact, 400)}", "    ")
-    moment, held = wording.held_at_failure(report, oom)
-    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
-    return [*rows, *wrap(f"  {moment}: {', '.join(parts) or 'unknown'}", "    ")]
 
 
 def _levels(report: Report) -> list[str]:

@@ -36,9 +36,9 @@ def free(report: Report) -> int | None:
 
 def short(oom: OutOfMemory) -> int | None:
     """Bytes that the card lacked; None where that is not known, or not why it failed."""
-    if oom.device_free is None or oom.fragmented:
-        return None
     wanted = oom.requested if oom.segment is None else oom.segment
+    if oom.device_free is None or wanted is None or oom.fragmented:
+        return None
     return wanted - oom.device_free if wanted > oom.device_free else None
 
 

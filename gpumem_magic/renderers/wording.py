@@ -212,28 +212,49 @@ def shown(sizes: Mapping[Category, int]) -> tuple[tuple[Category, int], ...]:
 def oom_headline(oom: OutOfMemory) -> str:
     """Where memory ran out and what was asked for."""
     where = f" in line {oom.line}" if oom.line else ""
+    if oom.requested is None:
+        return f"Out of memory{where}: {visible(oom.library) or 'a library'} asked for it"
     return f"Out of memory{where}: {format_bytes(oom.requested)} asked for"
 
 
 def oom_facts(oom: OutOfMemory) -> tuple[str, ...]:
-    """What was asked of whom, what lay free, and whether the card was full or fragmented."""
-    asked = f"{visible(oom.op)} asked for " if oom.op else "asked for "
-    asked += format_bytes(oom.requested)
-    if oom.segment is not None and oom.segment != oom.requested:
-        asked += f", for which PyTorch asked the device for {format_bytes(oom.segment)}"
+    """What was asked of whom, what lay free, who had the rest, and whether the card was full or
+    fragmented."""
     free = f"free on the device: {format_bytes(oom.device_free)}; "
     free += f"free in PyTorch's cache: {format_bytes(oom.reserved_free)}"
     if oom.reserved_free and oom.largest_free is not None:
         free += f", in pieces of at most {format_bytes(oom.largest_free)}"
-    return (asked, free, _verdict(oom))
+    return tuple(fact for fact in (_asked(oom), free, _other_processes(oom), _verdict(oom)) if fact)
+
+
+def _asked(oom: OutOfMemory) -> str:
+    if oom.requested is None:
+        return "asked for outside PyTorch's allocator: how much is unknown"
+    asked = f"{visible(oom.op)} asked for " if oom.op else "asked for "
+    asked += format_bytes(oom.requested)
+    if oom.segment is not None and oom.segment != oom.requested:
+        asked += f", for which PyTorch asked the device for {format_bytes(oom.segment)}"
+    return asked
+
+
+def _other_processes(oom: OutOfMemory) -> str:
+    if oom.others is not None:
+        return f"other processes: {format_bytes(oom.others)}"
+    why = visible(oom.unknown.get("others", ""))  # nothing in reports of older versions
+    return f"other processes: unknown, because {why}" if why else ""
 
 
 def _verdict(oom: OutOfMemory) -> str:
+    missing = f"; {format_bytes(oom.missing)} more was needed" if oom.missing else ""
+    if oom.library:
+        return "the libraries of CUDA take memory from the device, not from PyTorch's cache"
+    if oom.allowed is not None and (oom.device_free or 0) >= (oom.segment or 0):
+        return f"stopped by the limit of {format_bytes(oom.allowed)} on PyTorch{missing}"
     if oom.fragmented is None:
         return "whether the memory was full or fragmented is unknown"
     if oom.fragmented:
         return "fragmented: the free pieces together would have held it, but no single one did"
-    return "truly full: all that lay free in the cache together would not have held it"
+    return f"truly full: all that lay free in the cache together would not have held it{missing}"
 
 
 def held_at_failure(report: Report, oom: OutOfMemory) -> tuple[str, Mapping[Category, int]]:

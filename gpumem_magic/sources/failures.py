@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from gpumem_magic.events import Action, Failure, Phase
+from gpumem_magic.oom_texts import Origin, Reading, Size, parse
 from gpumem_magic.sources.blocks import Rules, round_size, segment_size
 from gpumem_magic.sources.history import Columns
-from gpumem_magic.units import parse_bytes
 
-_TEXT = re.compile(r"(?:CUDA|HIP) out of memory\. Tried to allocate ([\d.]+ \w+)")
-_DEVICE = re.compile(r"\bGPU (\d+)")
-_OUTSIDE = (
-    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
-    *("CUDA error: out of memory", "HIP error: out of memory"),
-)
+_HERE = ("CUDA", "HIP")  # what is measured; MPS, XPU and others run out of memory elsewhere
 
 
 def out_of_memory(error: BaseException | None) -> str | None:
-    """The text of PyTorch's out-of-memory error, if `error` is one or was raised because of one."""
+    """The text that memory of the GPU ran out, if `error` is one or was raised because of one.
+
+    Any version's text counts, and PyTorch's own class whatever its text; of the libraries those
+    whose words have no other cause.
+    """
     for found in _chain(error):
         text = _text(found)
-        if _TEXT.search(text):
+        if _is_ours(found) or _is_failure(parse(text)):
             return text
     return None
 
 
 def outside_allocator(error: BaseException | None) -> str | None:
-    """A sentence, if a CUDA library ran out of memory without PyTorch's allocator."""
+    """A sentence, if a library ran, or may have run, out of memory without PyTorch's allocator."""
     for found in _chain(error):
-        for text in _OUTSIDE:
-            if text in _text(found):
-                return (
-                    f"Memory ran out outside PyTorch's allocator ({text}); how much was asked for "
-                    "is not known."
-                )
+        reading = parse(_text(found))
+        if reading.origin is not Origin.LIBRARY:
+            continue
+        if reading.certain:
+            return (
+                f"Memory ran out outside PyTorch's allocator, in {reading.library}; how much was "
+                "asked for is not known."
+            )
+        return f"{reading.library} often fails so where memory is short, but not only then."
     return None
 
 
 def device_of(message: str) -> int | None:
     """The index of the device that an out-of-memory text speaks of; None if it names none."""
-    found = _DEVICE.search(message)
-    return int(found[1]) if found else None
+    return parse(message).device
 
 
 def find_failure(message: str, columns: Columns, rules: Rules) -> Failure:
     """The failure that `message` tells of: the history's last, or what the text alone says."""
     events = columns.events
     rows = np.flatnonzero(events.action == Action.OOM)
-    if not len(rows):
-        return _read(message, len(events))
+    if not len(rows) or parse(message).origin is Origin.LIBRARY:
+        return read_failure(message, len(events))
     row = int(rows[-1])
     # the history holds the size after rounding
     requested = int(events.requested[row])
@@ -71,11 +71,36 @@ def find_failure(message: str, columns: Columns, rules: Rules) -> Failure:
     )
 
 
-def _read(message: str, position: int) -> Failure:
-    """The text gives two decimals of the segment's size, and not the request's."""
-    found = _TEXT.search(message)
-    size = parse_bytes(found[1]) if found else 0
-    return Failure(size, size, None, position, -1, Phase.FORWARD, None, message)
+def read_failure(message: str, position: int) -> Failure:
+    """What the text alone says, two decimals of it; the segment's size stands for the request's."""
+    reading = parse(message)
+    asked = _about(reading.asked)
+    return Failure(
+        requested=asked,
+        segment=asked,
+        device_free=_about(reading.free),
+        position=position,
+        stack=-1,
+        phase=Phase.FORWARD,
+        op=None,
+        message=message,
+        reserved_free=_about(reading.cached),
+    )
+
+
+def _about(size: Size | None) -> int | None:
+    return None if size is None else size.about
+
+
+def _is_ours(error: BaseException) -> bool:
+    kind = type(error)
+    return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"
+
+
+def _is_failure(reading: Reading) -> bool:
+    if reading.origin is Origin.LIBRARY:
+        return reading.certain
+    return reading.origin is Origin.ALLOCATOR and reading.backend in _HERE
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -66,11 +66,14 @@ def parse_rules(settings: Mapping[str, Any]) -> Rules:
 
 def live_blocks(segments: Iterable[Segment]) -> LiveBlocks:
     """The blocks that someone owns."""
+    segments = tuple(segments)
     owned = [block for segment in segments for block in segment.blocks if block.allocated]
+    held = np.array([(segment.address, segment.size) for segment in segments], np.int64)
     return LiveBlocks(
         np.array([block.address for block in owned], np.int64),
         np.array([block.size for block in owned], np.int64),
         np.array([block.requested for block in owned], np.int64),
+        segments=None if any(segment.expandable for segment in segments) else held.reshape(-1, 2),
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.events import Reading, Recording
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
-from gpumem_magic.trace.failure import explain_failure
+from gpumem_magic.trace.failure import complete_failure, explain_failure
 from gpumem_magic.trace.findings import Level, Survivors, Trace
 from gpumem_magic.trace.gaps import name_gaps, name_losses
 from gpumem_magic.trace.levels import find_levels
@@ -49,7 +47,8 @@ def build_trace(recording: Recording) -> Trace:
     timeline = find_timeline(recording, attribution, levels, lives, kind, moments)
     if failure and oom:
         point = int(np.searchsorted(moments, failure.position))
-        oom = replace(oom, point=point, held=by_category(timeline.by_category[point]))
+        seen = (levels, lives, owners, kind, attribution, timeline)
+        oom = complete_failure(oom, recording, failure, *seen, point)
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
     return Trace(

@@ -1,17 +1,25 @@
-"""Why an allocation failed, and whether the memory that lay free was merely in too small pieces."""
+"""Why an allocation failed, what was alive then, and which single change would have left room."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Action, Events, Failure, Recording
-from gpumem_magic.trace.findings import OutOfMemory
+from gpumem_magic.events import Failure, Recording
+from gpumem_magic.oom_texts import Reading, parse
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.findings import OutOfMemory, Timeline
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.owners import Owners
+from gpumem_magic.trace.peak import by_category, find_blocks
+from gpumem_magic.trace.remedies import BLOCK, find_remedies
+from gpumem_magic.trace.room import find_room
 from gpumem_magic.trace.stacks import Stacks
 
-_BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
+_BLOCKS_KEPT = 50
 
 
 def explain_failure(
@@ -23,7 +31,10 @@ def explain_failure(
 ) -> OutOfMemory:
     """What the failure and the events before it say of the memory that was wanted."""
     free, largest = _free_memory(recording, failure, levels, lives)
-    line = int(stacks.line[failure.stack])
+    line = int(stacks.line[failure.stack]) or (recording.error_line if failure.stack < 0 else None)
+    reading = parse(failure.message)
+    reserved = _reserved(recording, failure, levels)
+    others, why = _others(recording, failure, reading, reserved)
     return OutOfMemory(
         requested=failure.requested,
         segment=failure.segment,
@@ -34,11 +45,41 @@ def explain_failure(
         line=line or None,
         op=failure.op,
         message=failure.message,
+        others=others,
+        missing=_missing(failure, reading, reserved),
+        allowed=reading.allowed.about if reading.allowed else None,
+        library=reading.library,
+        unknown={} if others is not None else {"others": why},
     )
 
 
-def _fragmented(requested: int, free: int | None, largest: int | None) -> bool | None:
-    needed = -(-requested // _BLOCK) * _BLOCK
+def complete_failure(
+    oom: OutOfMemory,
+    recording: Recording,
+    failure: Failure,
+    levels: Levels,
+    lives: Lives,
+    owners: Owners,
+    kind: NDArray[np.int8],
+    attribution: Attribution,
+    timeline: Timeline,
+    point: int,
+) -> OutOfMemory:
+    """The same with what was alive at that moment, by category and by variable."""
+    last = failure.position - 1
+    blocks = find_blocks(recording, lives, owners, kind, attribution, last)[:_BLOCKS_KEPT]
+    held = by_category(timeline.by_category[point])
+    found = replace(oom, point=point, held=held, blocks=blocks)
+    return replace(
+        found,
+        remedies=find_remedies(found, recording, failure, levels, lives, owners, kind),
+    )
+
+
+def _fragmented(requested: int | None, free: int | None, largest: int | None) -> bool | None:
+    if requested is None:
+        return None
+    needed = -(-requested // BLOCK) * BLOCK
     if free is not None and free < needed:
         return False
     return None if free is None or largest is None else largest < needed
@@ -49,40 +90,48 @@ def _free_memory(
 ) -> tuple[int | None, int | None]:
     """Bytes free inside reserved memory and the largest piece: told by the source, or derived."""
     free, largest = failure.reserved_free, failure.largest_free
-    known = recording.complete and levels.reserved_known
-    if free is None and known:
+    if free is None and recording.complete and levels.reserved_known:
         free = int(levels.reserved[failure.position] - levels.allocated[failure.position])
-    pages = bool((recording.events.action == Action.SEGMENT_MAP).any())  # of expandable segments
-    if largest is None and known and not pages and levels.reserved[0] == 0:  # all events are here
-        largest = _largest_gap(recording.events, lives, failure.position)
+    room = find_room(recording, levels, failure.position) if largest is None else None
+    if room is not None:
+        largest = room.largest_gap(lives, lives.alive(failure.position - 1))
     return free, largest
 
 
-def _largest_gap(events: Events, lives: Lives, position: int) -> int:
-    """The longest stretch of a segment that no living block covers, before event `position`."""
-    begins, ends = _segments(events, position)
-    alive = lives.alive(position - 1)
-    order = np.argsort(lives.address[alive])
-    address = lives.address[alive][order]
-    # Taken bytes split each segment; its own edges count as taken bytes of no length.
-    taken_from = np.concatenate([begins, ends, address])
-    taken_to = np.concatenate([begins, ends, address + lives.size[alive][order]])
-    order = np.lexsort((taken_to, taken_from))
-    gaps = taken_from[order][1:] - taken_to[order][:-1]
-    inside = np.searchsorted(begins, taken_to[order][:-1], side="right") - 1
-    within = (inside >= 0) & (taken_from[order][1:] <= np.append(ends, -1)[inside])
-    return int(gaps[within].max(initial=0))
+def _reserved(recording: Recording, failure: Failure, levels: Levels) -> int | None:
+    """What PyTorch held when memory ran out."""
+    if not recording.complete or not levels.reserved_known:
+        return None
+    return int(levels.reserved[failure.position])
 
 
-def _segments(events: Events, position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each segment held before event `position` begins and ends, in order of address."""
-    held: dict[int, int] = {}
-    changes = np.isin(events.action[:position], (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE))
-    for i in np.flatnonzero(changes).tolist():
-        address = int(events.address[i])
-        if events.action[i] == Action.SEGMENT_ALLOC:
-            held[address] = address + int(events.size[i])
-        else:
-            held.pop(address, None)
-    begins = sorted(held)
-    return np.array(begins, np.int64), np.array([held[begin] for begin in begins], np.int64)
+def _missing(failure: Failure, reading: Reading, reserved: int | None) -> int | None:
+    """Bytes that the device lacked, or a limit where one refused the request."""
+    if failure.segment is None or failure.device_free is None:
+        return None
+    if failure.segment > failure.device_free:
+        return failure.segment - failure.device_free
+    if reading.allowed is None or reserved is None:
+        return None
+    return max(reserved + failure.segment - reading.allowed.about, 0) or None
+
+
+def _others(
+    recording: Recording, failure: Failure, reading: Reading, reserved: int | None
+) -> tuple[int | None, str]:
+    """Bytes of other processes when memory ran out, or why that is not known.
+
+    In use then, less PyTorch's part and what this process had beside it after the cell; or from the
+    text; or, where the error names no sizes, as it was after the cell.
+    """
+    after, free = recording.after, failure.device_free
+    if after.process_used is None or after.reserved is None:
+        if reading.others is not None:
+            return max(reading.others.about, 0), ""
+        return None, after.unknown.get("process_used", "this process's share was not read")
+    beside = after.process_used - after.reserved
+    if free is not None and reserved is not None:
+        return max(recording.device.total - free - reserved - beside, 0), ""
+    if after.device_used is None:
+        return None, after.unknown.get("device_used", "the device's use was not read")
+    return max(after.device_used - after.process_used, 0), ""

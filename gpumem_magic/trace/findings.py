@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,30 @@ class Block:
     line: int | None
 
 
+class Way(Enum):
+    """One thing that may have left room for an allocation that failed."""
+
+    OTHERS = "other processes"  # had they not been there
+    EXPANDABLE = "expandable segments"
+    GRADIENTS = "gradients"  # of the step before, had they been dropped
+    HISTORY = "output history"  # results that the notebook keeps
+    UNUSED = "unused variable"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A single change: `size` bytes that it concerns, `name` of the variable, if it is one.
+
+    enough: whether the allocation would then have found room; None where the bytes would do, but it
+    is not known whether they lie in one piece.
+    """
+
+    way: Way
+    size: int
+    enough: bool | None
+    name: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """Why an allocation failed: `requested` bytes wanted, `segment` asked of the device, which had
@@ -80,9 +105,13 @@ class OutOfMemory:
     fragmented: those pieces together would have held the request, but no single one did.
     held: what was allocated at that moment, by category; empty where it is not known.
     point: that moment's index in the timeline.
+    blocks: the largest storages alive then. others: bytes of other processes. missing: bytes that
+    the device, or a limit of `allowed` bytes, lacked. remedies: those that would have been enough
+    come first. library: who ran out of memory where it was not PyTorch's allocator. unknown: why
+    `others` is not known.
     """
 
-    requested: int
+    requested: int | None
     segment: int | None
     device_free: int | None
     reserved_free: int | None
@@ -93,6 +122,13 @@ class OutOfMemory:
     message: str
     held: Mapping[Category, int] = field(default_factory=dict)
     point: int | None = None
+    blocks: tuple[Block, ...] = ()
+    others: int | None = None
+    missing: int | None = None
+    allowed: int | None = None
+    remedies: tuple[Remedy, ...] = ()
+    library: str = ""
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

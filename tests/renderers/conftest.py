@@ -12,7 +12,16 @@ import pytest
 from gpumem_magic.events import Category as K
 from gpumem_magic.events import Cell, Device
 from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Block, Call, Level, Line, OutOfMemory, Timeline
+from gpumem_magic.trace.findings import (
+    Block,
+    Call,
+    Level,
+    Line,
+    OutOfMemory,
+    Remedy,
+    Timeline,
+    Way,
+)
 from gpumem_magic.units import KIB, MIB
 
 T4 = Device("Tesla T4", 0, 15_642_329_088, (7, 5), virtual=True)
@@ -149,6 +158,13 @@ def make_story():
         message="CUDA out of memory. Tried to allocate 620.00 MiB.",
         held=held,
         point=oom_point,
+        others=0,
+        missing=620 * MIB - 331_874_304,
+        remedies=(
+            Remedy(Way.UNUSED, 700 * MIB, True, "teacher"),
+            Remedy(Way.EXPANDABLE, 19_922_944, None),
+            Remedy(Way.HISTORY, 64 * MIB, False),
+        ),
     )
     names = (
         Block(
@@ -182,6 +198,7 @@ def make_story():
         Block("images", 80_740_352, (32, 3, 459, 458), "float32", K.INPUT, 4),
         Block(None, 8_519_680, None, None, K.WORKSPACE, 5),
     )
+    oom = replace(oom, blocks=names[:3])
     error = "OutOfMemoryError: CUDA out of memory. Tried to allocate 620.00 MiB."
     return script.report("train", oom=oom, blocks=names, retries=1, error=error)
 

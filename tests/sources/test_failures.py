@@ -10,6 +10,7 @@ from gpumem_magic.sources.failures import (
     one_line,
     out_of_memory,
     outside_allocator,
+    read_failure,
 )
 from gpumem_magic.sources.history import build_columns
 
@@ -56,8 +57,64 @@ def test_the_device_that_the_text_names(text, device):
 )
 def test_memory_that_ran_out_outside_the_allocator_is_said_so(text):
     assert "outside PyTorch's allocator" in outside_allocator(RuntimeError(text))
-    assert out_of_memory(RuntimeError(text)) is None
+    assert out_of_memory(RuntimeError(text)) == text
     assert outside_allocator(RuntimeError(TEXT)) is None
+
+
+def test_what_may_have_another_cause_is_said_to_be_no_more_than_a_sign():
+    error = RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if ...")
+    assert "not only then" in outside_allocator(error)
+    assert out_of_memory(error) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OLD,
+        "HIP out of memory. Tried to allocate 2.00 MiB.",
+        "Allocation on device 0 would exceed allowed memory. (out of memory)",
+        "CUDA out of memory. Tried to allocate more than 1EB memory.",
+    ],
+)
+def test_texts_of_all_versions_count_whatever_class_carries_them(text):
+    assert out_of_memory(RuntimeError(text)) == text
+    assert out_of_memory(ValueError(f"worker 3 failed: {text}")) == f"worker 3 failed: {text}"
+
+
+def test_memory_of_other_devices_is_not_meant():
+    text = "MPS backend out of memory (MPS allocated: 9.00 GB, max allowed: 9.07 GB)."
+    assert out_of_memory(RuntimeError(text)) is None
+    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")) is None
+
+
+def test_the_class_of_pytorch_counts_whatever_its_text():
+    torch = pytest.importorskip("torch")
+    assert out_of_memory(torch.OutOfMemoryError("no words")) == "no words"
+
+
+def test_a_library_tells_nothing_but_that_it_failed():
+    text = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+    frames = [{"filename": "<cell>", "line": 3, "name": "<module>"}]
+    event = {
+        "action": "oom",
+        "addr": 0,
+        "time_us": 0,
+        "frames": frames,
+        "size": 9,
+        "device_free": 1,
+    }
+    failure = find_failure(text, columns_of(event), Rules())  # an earlier one, that was caught
+    assert (failure.requested, failure.segment, failure.device_free) == (None, None, None)
+    assert (failure.position, failure.stack) == (1, -1)
+
+
+def test_the_text_gives_its_free_memory_too():
+    text = OLD.replace("...", "11.91 GiB already allocated; 512.00 KiB free; 12.00 GiB reserved in "
+                       "total by PyTorch")  # fmt: skip
+    failure = read_failure(text, 7)
+    assert failure.device_free == 512 << 10
+    assert failure.reserved_free == (12 << 30) - int(11.91 * (1 << 30))
+    assert failure.position == 7
 
 
 def test_the_last_failure_of_the_history_is_the_one():

@@ -14,6 +14,7 @@ from gpumem_magic.events import (
     Cell,
     Device,
     Events,
+    Failure,
     Label,
     LiveBlocks,
     Phase,
@@ -21,7 +22,7 @@ from gpumem_magic.events import (
     Recording,
 )
 from gpumem_magic.sources.callsite import error_line
-from gpumem_magic.sources.failures import one_line, out_of_memory
+from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.holders.births import Birth, births_of
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.virtual_memory import virtual_memory
@@ -119,7 +120,7 @@ class VirtualSource:
                 *self._label_workspaces(events),
             ),
             cells=cells,
-            failure=begun.log.failure(message) if message else None,
+            failure=_failure(begun.log, message),
             retries=self._retries() - begun.retries,
             error=None if error is None else one_line(error),
             error_line=error_line(error, cell, cells),
@@ -201,9 +202,10 @@ class VirtualSource:
         return Reading(allocator.allocated, allocator.reserved, used, mine)
 
     def _live_blocks(self) -> LiveBlocks:
+        held = self.gpu.allocator.snapshot()
         blocks = [
             (block.address, block.size, block.requested)
-            for segment in self.gpu.allocator.snapshot()
+            for segment in held
             for block in segment.blocks
             if block.state == "active_allocated"
         ]
@@ -212,7 +214,12 @@ class VirtualSource:
         nothing = None, _UNTOLD
         told = [(placements.get(a), *self._told.get(a, nothing)) for a in address.tolist()]
         category = [code if now is then else _UNTOLD for now, then, code in told]
-        return LiveBlocks(address, size, requested, np.array(category, np.int8))
+        fixed = not any(segment.expandable for segment in held)
+        segments = np.array([(segment.address, segment.size) for segment in held], np.int64)
+        return LiveBlocks(
+            *(address, size, requested, np.array(category, np.int8)),
+            segments=segments.reshape(-1, 2) if fixed else None,
+        )
 
     def _label_workspaces(self, events: Events) -> tuple[Label, ...]:
         return tuple(
@@ -220,3 +227,10 @@ class VirtualSource:
             for (library, _, _), address in self.gpu.scratch.held.items()
             if address
         )
+
+
+def _failure(log: EventLog, message: str | None) -> Failure | None:
+    """What the card refused last; what the text says, where the code raised the error itself."""
+    if message is None:
+        return None
+    return log.failure(message) or read_failure(message, len(log))

@@ -1,0 +1,133 @@
+"""Which single change would have left room for an allocation that failed: measured, not guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Action, Category, Failure, Phase, Recording
+from gpumem_magic.trace.findings import OutOfMemory, Remedy, Way
+from gpumem_magic.trace.levels import Levels
+from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.mentions import mentioned_later
+from gpumem_magic.trace.owners import CODE, Owners
+from gpumem_magic.trace.room import Room, find_room
+
+BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
+_HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
+_ROOT = re.compile(r"[^\W\d]\w*")
+_RANK = (True, None, False)
+
+
+def find_remedies(
+    oom: OutOfMemory,
+    recording: Recording,
+    failure: Failure,
+    levels: Levels,
+    lives: Lives,
+    owners: Owners,
+    kind: NDArray[np.int8],
+) -> tuple[Remedy, ...]:
+    """Changes that concern this failure, those first that would have been enough."""
+    if oom.requested is None:
+        return ()
+    alive = lives.alive(failure.position - 1)
+    room = find_room(recording, levels, failure.position)
+    found = [*_outside(oom), *_expandable(oom, recording)]
+    for way, name, blocks in _droppable(recording, failure, oom, alive, owners, kind, lives):
+        size = int(lives.size[blocks].sum())
+        enough = _makes_room(oom, lives, alive, blocks, room)
+        found.append(Remedy(way, size, enough, name))
+    return tuple(sorted(found, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
+
+
+def _outside(oom: OutOfMemory) -> Iterator[Remedy]:
+    """What other processes give back goes to the device as it is."""
+    if oom.others and oom.missing and oom.allowed is None:
+        yield Remedy(Way.OTHERS, oom.others, oom.others >= oom.missing)
+
+
+def _expandable(oom: OutOfMemory, recording: Recording) -> Iterator[Remedy]:
+    """Segments that grow leave no gaps at their ends, but they may leave others."""
+    if oom.reserved_free is None or oom.requested is None or oom.fragmented is None:
+        return
+    if (recording.events.action == Action.SEGMENT_MAP).any():
+        return  # they are in use
+    if oom.fragmented or oom.reserved_free + (oom.device_free or 0) >= oom.requested:
+        yield Remedy(Way.EXPANDABLE, oom.reserved_free, None)
+
+
+def _droppable(
+    recording: Recording,
+    failure: Failure,
+    oom: OutOfMemory,
+    alive: NDArray[np.int64],
+    owners: Owners,
+    kind: NDArray[np.int8],
+    lives: Lives,
+) -> Iterator[tuple[Way, str | None, NDArray[np.int64]]]:
+    """Sets of living blocks that the rest of the cell can do without."""
+    gradients = alive[kind[alive] == CODE[Category.GRADIENT]]
+    if failure.phase == Phase.FORWARD and len(gradients):
+        yield Way.GRADIENTS, None, gradients
+    by_root = _by_root(recording, alive, owners)
+    history = [blocks for root, blocks in by_root.items() if _HISTORY.match(root)]
+    if history:
+        yield Way.HISTORY, None, np.concatenate(history)
+    used = mentioned_later(recording.cell, oom.line, recording.cells)
+    if used is None:
+        return
+    unused = {
+        root: blocks
+        for root, blocks in by_root.items()
+        if root not in used and not _HISTORY.match(root) and _is_free(blocks, kind, lives)
+    }
+    if unused:
+        name = max(unused, key=lambda root: int(lives.size[unused[root]].sum()))
+        yield Way.UNUSED, name, unused[name]
+
+
+def _by_root(
+    recording: Recording, alive: NDArray[np.int64], owners: Owners
+) -> Mapping[str, NDArray[np.int64]]:
+    """The living blocks that each of the notebook's names leads to."""
+    found: dict[str, list[int]] = {}
+    for block in alive[owners.naming[alive] >= 0].tolist():
+        root = _ROOT.match(recording.labels[owners.naming[block]].name or "")
+        if root:
+            found.setdefault(root.group(), []).append(block)
+    return {root: np.array(blocks, np.int64) for root, blocks in found.items()}
+
+
+def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8], lives: Lives) -> bool:
+    """Whether no training of this cell hangs on the blocks: they have no gradients, and a graph of
+    this cell saves none of them."""
+    held = (CODE[Category.GRADIENT], CODE[Category.OPTIMIZER_STATE], CODE[Category.WORKSPACE])
+    born = blocks[lives.birth[blocks] >= 0]
+    return not np.isin(kind[blocks], held).any() and bool(
+        (kind[born] == CODE[Category.OTHER]).all()
+    )
+
+
+def _makes_room(
+    oom: OutOfMemory,
+    lives: Lives,
+    alive: NDArray[np.int64],
+    dropped: NDArray[np.int64],
+    room: Room | None,
+) -> bool | None:
+    """Whether the request finds a gap, or the device enough free segments, without `dropped`."""
+    needed = -(-(oom.requested or 0) // BLOCK) * BLOCK
+    segment, free = oom.segment or needed, oom.device_free or 0
+    if room is not None:
+        left = np.setdiff1d(alive, dropped, assume_unique=True)
+        if room.largest_gap(lives, left) >= needed:
+            return True
+        return oom.allowed is None and room.empty(lives, left) + free >= segment
+    if int(lives.size[dropped].max(initial=0)) >= needed:
+        return True
+    rest = int(lives.size[dropped].sum()) + (oom.reserved_free or 0) + free
+    return None if rest >= needed else False
