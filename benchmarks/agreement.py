@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import stub_device
 import torch
 from workloads import WORKLOADS, Workload, train
 
@@ -93,11 +93,9 @@ def on_virtual_gpu(work: Workload) -> list[Reading]:
 def on_stub(work: Workload) -> list[Reading]:
     """Train in a process of its own on the stub device. Raises RuntimeError with what it said."""
     here = Path(__file__).resolve()
-    command = [f"{os.environ['GPUMEM_STUB']}/run.sh", os.environ["GPUMEM_STUB_PYTHON"]]
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTORCH_")}
     done = subprocess.run(
-        [*command, "-W", "ignore", str(here), "--here", work.name],
-        env={**inherited, **STUB_SETTINGS},
+        stub_device.on_stub(str(here), "--here", work.name),
+        env=stub_device.environment(**STUB_SETTINGS),
         capture_output=True,
         text=True,
         timeout=300,
@@ -109,15 +107,10 @@ def on_stub(work: Workload) -> list[Reading]:
     return [Reading(**reading) for reading in json.loads(lines[-1])]
 
 
-def has_stub() -> bool:
-    """Whether the environment says where the stub device is."""
-    return bool(os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON"))
-
-
 def compare(work: Workload) -> list[Row]:
     """One row for each phase."""
     virtual = on_virtual_gpu(work)
-    real: list[Any] = on_stub(work) if has_stub() else [None] * len(virtual)
+    real: list[Any] = on_stub(work) if stub_device.has_stub() else [None] * len(virtual)
     return [
         Row(work.name, mine.phase, mine, theirs) for mine, theirs in zip(virtual, real, strict=True)
     ]
@@ -139,10 +132,8 @@ def summary(rows: list[Row]) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """What was compared with what."""
     stub = "absent"
-    if has_stub():
-        ask = "import torch; print(torch.__version__)"
-        command = [os.environ["GPUMEM_STUB_PYTHON"], "-W", "ignore", "-c", ask]
-        stub = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if stub_device.has_stub():
+        stub = stub_device.torch_version(stub_device.python())
     return {
         "virtual": f"torch {torch.__version__}, virtual {CARD}",
         "real": f"torch {stub}, stub device of compute capability {STUB_SETTINGS['STUB_GPU_CC']}",
