@@ -100,9 +100,8 @@ class CodeCopies:
             for name, cell in zip(names, function.__closure__ or (), strict=True):
                 self._visit_cell(cell, Step(path, PART, name))
             self._visit_defaults(function, path)
-            if vars(function):
-                copies = {key: self._copy(v, path, key) for key, v in vars(function).items()}
-                self.exchanges.append(Entries(vars(function), copies))
+            copies = {key: self._copy(v, path, key) for key, v in vars(function).items()}
+            self.exchanges.append(Entries(vars(function), copies))
 
     def _visit_cell(self, cell: types.CellType, path: Path) -> None:
         if not self._first_time(cell):

@@ -68,7 +68,10 @@ class FileEffects:
     def _install_keepers(self) -> None:
         """Modules that have kept `open` from the time of their import."""
         patches = self._effects.patches
-        for module, name in (("bz2", "_builtin_open"), ("tarfile", "bltn_open")):
+        for module, name in (
+            *(("bz2", "_builtin_open"), ("tarfile", "bltn_open")),
+            ("IPython.core.interactiveshell", "io_open"),  # what `open` is in a notebook calls it
+        ):
             if module in sys.modules:
                 patches.set(sys.modules[module], name, builtins.open)
         source: Any = sys.modules.get("numpy.lib._datasource")

@@ -8,16 +8,20 @@ import inspect
 from types import CodeType
 from typing import Any
 
+from gpumem_magic.sources.virtual.dryrun.replaced_names import replaced_names_put_back
+
 
 def execute(tree: ast.Module, filename: str, namespace: dict[str, Any], shows_last: bool) -> None:
-    """Run a cell as a notebook does: the value of a last expression is shown and kept as `_`."""
+    """Run a cell as a notebook does: the value of a last expression is shown and kept as `_`. What
+    it replaces in libraries is put back."""
     last = tree.body[-1] if shows_last and tree.body else None
     if isinstance(last, ast.Expr):
         call = ast.Call(ast.Name(_SHOW, ast.Load()), [last.value], [])
         shown = ast.copy_location(ast.Expr(call), last)
         tree = ast.fix_missing_locations(ast.Module([*tree.body[:-1], shown], []))
         namespace[_SHOW] = functools.partial(_show, namespace)
-    _run(compile(tree, filename, "exec", _AWAIT, dont_inherit=True), namespace)
+    with replaced_names_put_back(tree, namespace):
+        _run(compile(tree, filename, "exec", _AWAIT, dont_inherit=True), namespace)
 
 
 def _show(namespace: dict[str, Any], value: Any) -> None:

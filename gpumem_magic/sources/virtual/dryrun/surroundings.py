@@ -275,7 +275,8 @@ def _keep_exit() -> Restore:
     libraries, patches, register = Libraries(), Patches(), atexit.register
 
     def registered(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if libraries.defines(function):
+        caller = sys._getframe(1).f_code.co_filename
+        if caller in libraries and libraries.defines(function):
             return register(function, *args, **kwargs)
         return function
 
