@@ -21,7 +21,7 @@ _CODE: Final = (
 _LEAVES: Final = (*_PLAIN, *_CODE)
 _PLAIN_IDS: Final = frozenset(map(id, _PLAIN))
 _LEAF_IDS: Final = frozenset(map(id, _LEAVES))
-_FOREIGN: Final = frozenset(
+FOREIGN: Final = frozenset(
     (
         *("IPython", "ipykernel", "ipywidgets", "traitlets", "jupyter_client", "zmq", "tornado"),
         *("numpy", "pandas", "pyarrow", "scipy", "sympy", "matplotlib", "PIL"),
@@ -51,6 +51,11 @@ def is_leaf(thing: object) -> bool:
     return id(type(thing)) in _LEAF_IDS
 
 
+def is_plain(thing: object) -> bool:
+    """Whether it certainly holds nothing; of classes and modules, what they hold is not its."""
+    return id(type(thing)) in _PLAIN_IDS
+
+
 def fields(thing: object) -> dict[str, object]:
     """The instance's own `__dict__`, without asking its class's `__getattr__`; empty if none."""
     try:
@@ -76,7 +81,7 @@ class Contents:
     def of(self, thing: Any, path: str) -> Found:
         """What `thing`, written `path`, holds. May raise whatever a changing container raises."""
         kind = type(thing)
-        if issubclass(kind, _LEAVES[1:]) or package_of(kind) in _FOREIGN:
+        if issubclass(kind, _LEAVES[1:]) or package_of(kind) in FOREIGN:
             return
         held = fields(thing)
         if issubclass(kind, dict):

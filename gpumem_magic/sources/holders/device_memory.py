@@ -4,6 +4,7 @@ real device and a virtual one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,9 @@ class DeviceMemory:
 
     blocks: the size of each block that is in use, by its address. requested: what was asked for, by
     address. locate(tensor): the address of a tensor's block. locate_storage: the same of a storage.
-    told, births: what earlier recordings know of the blocks, by address. libraries: blocks known to
-    be a library's. stepped: whether an optimizer's step was the last that used gradients; None: not
-    known.
+    aside: within, what torch does leaves no trace on the device. told, births: what earlier
+    recordings know of the blocks, by address. libraries: blocks known to be a library's. stepped:
+    whether an optimizer's step was the last that used gradients; None: not known.
     """
 
     device: Device
@@ -42,6 +43,7 @@ class DeviceMemory:
     locate: Callable[[torch.Tensor], int | None]
     locate_storage: Callable[[Any], int | None]
     processes: tuple[Process, ...] = ()
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext
     told: Mapping[int, Category] = field(default_factory=dict)
     births: Mapping[int, Birth] = field(default_factory=dict)
     libraries: Mapping[int, str] = field(default_factory=dict)

@@ -35,6 +35,7 @@ def virtual_memory(
         free=free_memory(segments),
         locate=gpu.storages.locate,
         locate_storage=lambda storage: _located(gpu, storage),
+        aside=gpu.tracker.suspended,
         told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
         births=births,
         libraries={a: library for (library, _, _), a in gpu.scratch.held.items() if a},

@@ -1,0 +1,108 @@
+"""From the ways to blocks to holdings: each block once, summed by what holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from gpumem_magic.events import Category
+from gpumem_magic.inventory import HolderKind, Holding
+from gpumem_magic.sources.holders.births import Birth
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.holders.folding import folded
+from gpumem_magic.sources.holders.found import Found
+
+_ALSO = 6
+_UNBORN = Birth(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One block and what is known of it."""
+
+    kind: HolderKind
+    root: str
+    path: str
+    size: int
+    category: Category
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    birth: Birth = _UNBORN
+    also: tuple[str, ...] = ()
+    unneeded: str | None = None
+
+
+def items_of(
+    memory: DeviceMemory, found: Mapping[int, Found], libraries: Mapping[int, str]
+) -> list[Item]:
+    """An item for every block in use."""
+    return [
+        _item(memory, address, size, found.get(address), libraries.get(address))
+        for address, size in memory.blocks.items()
+    ]
+
+
+def _item(
+    memory: DeviceMemory, address: int, size: int, way: Found | None, library: str | None
+) -> Item:
+    birth = memory.births.get(address, _UNBORN)
+    told = memory.told.get(address)
+    if way is None:
+        if library is not None:
+            return Item(HolderKind.LIBRARY, library, library, size, Category.WORKSPACE, birth=birth)
+        name = birth.name or "nothing that Python sees"
+        return Item(HolderKind.UNKNOWN, "", name, size, told or Category.OTHER, birth=birth)
+    holder = way.holder
+    return Item(
+        kind=holder.kind,
+        root=holder.root,
+        path=way.path,
+        size=size,
+        category=way.category(told),
+        shape=way.shape,
+        dtype=way.dtype,
+        birth=birth,
+        also=tuple(way.others),
+        unneeded=holder.unneeded,
+    )
+
+
+def summed(items: Iterable[Item], key: Callable[[Item], object] | None = None) -> list[Holding]:
+    """Holdings of the items, by default one for each holder and category; the largest first."""
+    groups: dict[object, list[Item]] = {}
+    for item in items:
+        which = (item.kind, item.root, item.category, item.unneeded)
+        groups.setdefault(key(item) if key else which, []).append(item)
+    holdings = [_holding(group) for group in groups.values()]
+    return sorted(holdings, key=lambda holding: (-holding.size, holding.name))
+
+
+def _holding(group: list[Item]) -> Holding:
+    first = group[0]
+    same = {(item.shape, item.dtype) for item in group}
+    shape = first.shape if len({shape for shape, _ in same}) == 1 else None
+    dtype = first.dtype if len({dtype for _, dtype in same}) == 1 else None
+    places = {(item.birth.cell, item.birth.line) for item in group}
+    cell, line = places.pop() if len(places) == 1 else (None, None)
+    also = dict.fromkeys(name for item in group for name in item.also)
+    return Holding(
+        kind=first.kind,
+        name=folded([item.path for item in group]),
+        size=sum(item.size for item in group),
+        count=len(group),
+        category=first.category,
+        shape=shape,
+        dtype=dtype,
+        cell=cell,
+        line=line,
+        also=tuple(also)[:_ALSO],
+        unneeded=first.unneeded,
+    )
+
+
+def by_category(items: Iterable[Item]) -> dict[Category, int]:
+    """Bytes of each category, the largest first."""
+    sizes: dict[Category, int] = {}
+    for item in items:
+        sizes[item.category] = sizes.get(item.category, 0) + item.size
+    return dict(sorted(sizes.items(), key=lambda entry: -entry[1]))

@@ -1,0 +1,105 @@
+"""What leads to each block: the best way to it, and the names of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gpumem_magic.events import Category
+from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.claims import Kind, Via
+
+RANKS: Final = {kind: rank for rank, kind in enumerate(HolderKind)}
+_NAMED_EXCEPTION: Final = RANKS[HolderKind.MODULE_STATE] - 0.5
+_CATEGORIES: Final = {
+    Kind.PARAMETER: Category.PARAMETER,
+    Kind.BUFFER: Category.BUFFER,
+    Kind.GRADIENT: Category.GRADIENT,
+    Kind.STATE: Category.OPTIMIZER_STATE,
+}
+_ALSO: Final = 6
+
+
+class Holder(NamedTuple):
+    """What a walk has set out from. root: what begins the name ("model", "Out[5]"). label: what to
+    call it among several. unneeded: why what it alone holds could go."""
+
+    kind: HolderKind
+    root: str
+    label: str
+    rank: float
+    unneeded: str | None = None
+
+    @classmethod
+    def of(cls, kind: HolderKind, root: str, unneeded: str | None = None) -> Holder:
+        """The holder that a name, a place or a piece of garbage is."""
+        return cls(kind, root, root, RANKS[kind], unneeded)
+
+    def inner(self, kind: HolderKind, label: str, unneeded: str | None = None) -> Holder:
+        """The holder inside this one: what is reached through a hook of a variable is the hook's,
+        but all that an exception leads to is the exception's."""
+        if self.kind is not HolderKind.VARIABLE:
+            return self
+        rank = _NAMED_EXCEPTION if kind is HolderKind.EXCEPTION else RANKS[kind]
+        return Holder(kind, self.root, label, rank, unneeded)
+
+
+@dataclass(slots=True)
+class Found:
+    """One block that something leads to. claim: what its best owner says it is."""
+
+    holder: Holder
+    path: str
+    rank: tuple[float, int, int]
+    claim: Kind
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    has_graph: bool
+    others: dict[str, None] = field(default_factory=dict)
+
+    def category(self, told: Category | None) -> Category:
+        """Its owner's word, else what earlier reports told, else what its holder makes of it."""
+        if self.claim in _CATEGORIES:
+            return _CATEGORIES[self.claim]
+        if self.has_graph or self.holder.kind is HolderKind.GRAPH:
+            return Category.ACTIVATION
+        if told is not None and told is not Category.TEMPORARY:
+            return told
+        return Category.OTHER
+
+
+class Ways:
+    """Collects the ways to blocks, of which the best one counts: by the rank of its holder, then as
+    `Claims` ranks owners. Of two that are equally good the first one counts."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Found] = {}
+        self._dtypes: dict[Any, str] = {}
+
+    def add(
+        self, address: int, holder: Holder, path: str, kind: Kind, via: Via, tensor: Any = None
+    ) -> None:
+        """One way to the block at `address`. tensor: None for a storage without one."""
+        rank = holder.rank, int(kind), int(via)
+        known = self.found.get(address)
+        if known is None:
+            shape, dtype, has_graph = self._described(tensor)
+            self.found[address] = Found(holder, path, rank, kind, shape, dtype, has_graph)
+            return
+        known.claim = min(known.claim, kind)
+        label = holder.label
+        if rank < known.rank:
+            label = known.holder.label
+            known.holder, known.path, known.rank = holder, path, rank
+            known.shape, known.dtype, known.has_graph = self._described(tensor)
+        if label != known.holder.label and len(known.others) < _ALSO:
+            known.others[label] = None
+        known.others.pop(known.holder.label, None)
+
+    def _described(self, tensor: Any) -> tuple[tuple[int, ...] | None, str | None, bool]:
+        if tensor is None:
+            return None, None, False
+        dtype = tensor.dtype
+        if (text := self._dtypes.get(dtype)) is None:
+            text = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
+        return tuple(tensor.shape), text, tensor.grad_fn is not None

@@ -1,0 +1,59 @@
+"""Whose memory grows from one run of a cell to the next: numbers only, nothing is kept alive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpumem_magic.inventory import Growing, Holding
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one name holds: bytes, and the line where the last of it was allocated, if known."""
+
+    size: int
+    line: int | None = None
+
+
+def held_by_name(holdings: Iterable[Holding]) -> dict[str, Held]:
+    """What each variable holds, by whatever way; other holders by their whole names."""
+    found: dict[str, Held] = {}
+    for holding in holdings:
+        name = re.split(r"[.\[:]", holding.name, maxsplit=1)[0] or holding.name
+        known = found.get(name, Held(0))
+        line = known.line if holding.line is None else holding.line
+        found[name] = Held(known.size + holding.size, line)
+    return found
+
+
+class Growth:
+    """Remembers what names held at the end of each run of each cell. runs: how many to compare."""
+
+    def __init__(self, runs: int = 3) -> None:
+        self._runs = runs
+        self._seen: dict[str, list[Mapping[str, Held]]] = {}
+
+    def note(self, cell: str, held: Mapping[str, Held]) -> None:
+        """A run of `cell` (its text, or whatever tells it from others) has ended."""
+        runs = self._seen.setdefault(cell, [])
+        runs.append(dict(held))
+        del runs[: -self._runs]
+
+    def growing(self, cell: str) -> tuple[Growing, ...]:
+        """Names whose bytes grew in each of the last runs of the cell, the fastest first; none
+        before there were enough runs."""
+        runs = self._seen.get(cell, [])
+        if len(runs) < self._runs:
+            return ()
+        found = []
+        for name, held in runs[-1].items():
+            sizes = tuple(run[name].size if name in run else 0 for run in runs)
+            if all(before < after for before, after in zip(sizes, sizes[1:], strict=False)):
+                found.append(Growing(name, sizes, held.line))
+        return tuple(sorted(found, key=lambda growing: -growing.growth))
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._seen.clear()

@@ -1,0 +1,54 @@
+"""Puts an inventory together: what the device shows = allocated + cached + context + others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from gpumem_magic.events import Category, Reading
+from gpumem_magic.inventory import Holding, Inventory
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.trace.findings import Level
+
+_LATE = (
+    "There was not enough time to look at everything: what is unknown here may have a name. "
+    "del what is large and no longer needed, then look again."
+)
+
+
+def put_together(
+    memory: DeviceMemory,
+    holdings: Sequence[Holding],
+    sizes: Mapping[Category, int],
+    late: bool,
+) -> Inventory:
+    """The inventory of these holdings. late: not everything was looked at."""
+    reading = memory.reading
+    context = _difference(reading.process_used, reading.reserved)
+    others = _difference(reading.device_used, reading.process_used)
+    unknown = dict(reading.unknown)
+    if context is None:
+        unknown["context"] = _reason(reading, "process_used", "reserved")
+    if others is None:
+        unknown["others"] = _reason(reading, "device_used", "process_used")
+    return Inventory(
+        device=memory.device,
+        level=Level(reading.allocated, reading.reserved, reading.device_used),
+        context=context,
+        others=others,
+        processes=tuple(p for p in memory.processes if p.pid != os.getpid()),
+        cached=memory.free,
+        holdings=tuple(holdings),
+        by_category=sizes,
+        unknown=unknown,
+        notes=(_LATE,) if late else (),
+    )
+
+
+def _difference(whole: int | None, part: int | None) -> int | None:
+    return None if whole is None or part is None else whole - part
+
+
+def _reason(reading: Reading, *sizes: str) -> str:
+    missing = next(size for size in sizes if getattr(reading, size) is None)
+    return reading.unknown.get(missing, f"{missing} was not read")

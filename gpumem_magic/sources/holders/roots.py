@@ -1,0 +1,111 @@
+"""Where a walk sets out: the notebook's names, functions that run, other modules, and places that
+whoever asks hands in."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.contents import fields, is_plain
+from gpumem_magic.sources.holders.code import of_frame
+from gpumem_magic.sources.holders.found import Holder
+from gpumem_magic.sources.holders.walk import Node
+from gpumem_magic.sources.modules import listed_modules
+from gpumem_magic.sources.namespaces import LIBRARIES, running_locals
+
+_SHELLS_OWN: Final = re.compile(
+    r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython"
+)
+_NAMELESS: Final = ("self", "cls")
+_OURS: Final = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A place outside the notebook's names that keeps things alive: a kind of holder, what to call
+    it ("Out[5]"), and how to look there. get may raise: then nothing is there. unneeded: why what
+    it alone keeps could go."""
+
+    kind: HolderKind
+    name: str
+    get: Callable[[], object]
+    unneeded: str | None = None
+
+    def nodes(self) -> Iterator[Node]:
+        """The node to set out from."""
+        try:
+            thing = self.get()
+        except Exception:  # it is not there, or no more
+            return
+        if not is_plain(thing):
+            yield Node(thing, self.name, Holder.of(self.kind, self.name, self.unneeded))
+
+
+def is_shells_own(name: str) -> bool:
+    """Whether IPython put the name there: `_`, `Out`, `In` and their like."""
+    return _SHELLS_OWN.fullmatch(name) is not None
+
+
+def named_roots(torch: Any, namespace: Mapping[str, Any], names: Collection[str]) -> list[Node]:
+    """The user's names that are among `names`, the shortest first; `self`, and modules that others
+    list, last."""
+    is_shell = "_oh" in namespace
+    roots = [
+        Node(thing, name, Holder.of(HolderKind.VARIABLE, name))
+        for name, thing in list(namespace.items())
+        if type(name) is str and not is_plain(thing) and not (is_shell and is_shells_own(name))
+    ]
+    roots.sort(key=lambda node: (len(node.path), node.path))
+    inside = listed_modules(torch, (node.thing for node in roots))
+    weak = {n.path for n in roots if n.path in _NAMELESS or id(n.thing) in inside}
+    return [
+        *(node for node in roots if node.path not in weak),
+        *(node for node in roots if node.path in weak),
+    ]
+
+
+def running_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
+    """Variables of the functions that run: the user's in this thread, all in others."""
+    frames = sys._current_frames()
+    here = threading.get_ident()
+    for name, value in running_locals(frames.pop(here, None), namespace).items():
+        path = f"running: {name}"
+        yield Node(value, path, Holder.of(HolderKind.RUNNING, path))
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, innermost in frames.items():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if not frame.f_code.co_filename.startswith(_OURS):
+                for edge in of_frame(frame, f"thread {names.get(ident, ident)}"):
+                    holder = Holder.of(HolderKind.RUNNING, edge.path)
+                    yield Node(edge.thing, edge.path, holder)
+            frame = frame.f_back
+
+
+def module_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
+    """Variables of modules that are not installed libraries."""
+    for name, module in list(sys.modules.items()):
+        held = fields(module)
+        file = held.get("__file__")
+        if held is namespace or type(file) is not str or file.startswith(LIBRARIES):
+            continue
+        for key, value in list(held.items()):
+            if type(key) is str and not key.startswith("__") and not is_plain(value):
+                path = f"{name}.{key}"
+                yield Node(value, path, Holder.of(HolderKind.MODULE_STATE, path))
+
+
+def hook_roots() -> Iterator[Node]:
+    """torch's hooks on all modules and optimizers."""
+    for name in ("torch.nn.modules.module", "torch.optim.optimizer"):
+        for key, value in list(fields(sys.modules.get(name)).items()):
+            if key.startswith("_global_") and "hooks" in key:
+                path = f"{name}.{key}"
+                yield Node(value, path, Holder.of(HolderKind.HOOK, path))

@@ -1,0 +1,60 @@
+"""What nothing needs any more, with the reason: old models, used gradients, graphs of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+from gpumem_magic.events import Category
+from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.holders.assembly import Item
+
+_NAMED: Final = (HolderKind.VARIABLE, HolderKind.MODULE_STATE, HolderKind.RUNNING)
+_STEPPED: Final = "gradients after the last optimizer step: optimizer.zero_grad() lets them go"
+
+
+def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | None) -> list[Item]:
+    """The items, each with why it could go. names: of the namespace. stepped: nothing has used the
+    gradients since an optimizer's last step."""
+    items = list(items)
+    accumulated = {i.root: i.unneeded for i in items if i.kind is HolderKind.GRAPH and i.unneeded}
+    old = _old_optimizers(items)
+    rebound = {item.root: item.birth.cell for item in items if item.kind is HolderKind.VARIABLE}
+
+    def reason(item: Item) -> str | None:
+        if item.unneeded is not None:
+            return item.unneeded
+        if item.kind is HolderKind.GRAPH and item.root in accumulated:
+            return accumulated[item.root]
+        if item.kind is HolderKind.OPTIMIZER and item.root in old:
+            return f"no name leads to the parameters any more, only {item.root}"
+        name = _root(item.birth.name)
+        if name is not None and item.kind not in _NAMED and name != item.root:
+            return _lost(name, names, rebound.get(name))
+        if item.category is Category.GRADIENT and stepped and item.kind is HolderKind.VARIABLE:
+            return _STEPPED
+        return None
+
+    return [replace(item, unneeded=reason(item)) for item in items]
+
+
+def _old_optimizers(items: Iterable[Item]) -> set[str]:
+    """Optimizers of parameters that nothing else leads to, all of them."""
+    items = [item for item in items if item.category is Category.PARAMETER]
+    alone = {i.root for i in items if i.kind is HolderKind.OPTIMIZER and not i.also}
+    used = {name for item in items if item.kind in _NAMED for name in item.also}
+    return alone - used
+
+
+def _root(name: str | None) -> str | None:
+    """The variable that a block's last name began with."""
+    begin = (name or "").partition(".")[0].partition("[")[0]
+    return begin if begin.isidentifier() else None
+
+
+def _lost(name: str, names: Collection[str], cell: int | None) -> str | None:
+    if name not in names:
+        return f"the name {name} was deleted"
+    where = "" if cell is None else f" in In[{cell}]"
+    return f"the name {name} stands for something else since{where}"

@@ -1,0 +1,151 @@
+"""Tensors to which no name and no known place leads: traced back by what refers to them. Either it
+ends at something known, or in a circle that waits for the garbage collector, or outside Python."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.contents import fields
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.holders.found import Holder
+from gpumem_magic.sources.holders.garbage import garbage_nodes
+from gpumem_magic.sources.holders.roots import is_shells_own
+from gpumem_magic.sources.holders.walk import Node, Walk
+
+_LEVELS: Final = 24
+_OBJECTS: Final = 20_000
+_AT_ONCE: Final = 8
+"""Tensors to trace back together: `gc.get_referrers` compares each reference with each of them."""
+
+
+def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: float) -> None:
+    """Let `walk` go on from whatever holds the tensors that it did not reach."""
+    found, libraries = walk.ways.found, memory.libraries
+    targets: list[Any] = []
+    if memory.blocks.keys() - found.keys() - libraries.keys():
+        everything = gc.get_objects()
+        known = frozenset(map(id, everything))
+        unheld = memory.blocks.keys() - found.keys() - libraries.keys()
+        targets = _tensors_in(torch, everything, memory, unheld)
+        del everything
+    targets.sort(key=lambda thing: memory.blocks[_located(memory, thing) or 0])
+    while targets and time.perf_counter() < deadline:
+        some = [targets.pop() for _ in range(min(_AT_ONCE, len(targets)))]
+        some = [thing for thing in some if _located(memory, thing) not in found]
+        if some:
+            walk.add(_holders(torch, walk, some, known, deadline))
+            walk.run()
+
+
+def _holders(
+    torch: Any, walk: Walk, targets: list[Any], known: frozenset[int], deadline: float
+) -> list[Node]:
+    """Where to go on to come to the targets."""
+    search = _Search(walk, known, deadline)
+    met = search.up_from(targets)
+    targets.clear()
+    nodes, complete = search.nodes, search.complete
+    del search
+    return nodes if nodes or not complete else list(garbage_nodes(torch, met))
+
+
+def _tensors_in(
+    torch: Any, things: Iterable[Any], memory: DeviceMemory, addresses: Collection[int]
+) -> list[Any]:
+    """Of all objects, the tensors and storages whose memory is at these addresses."""
+    kinds = _ids(torch._C.TensorBase) | _ids(torch.UntypedStorage)
+    return [t for t in things if id(type(t)) in kinds and _located(memory, t) in addresses]
+
+
+def _located(memory: DeviceMemory, thing: Any) -> int | None:
+    try:
+        if hasattr(type(thing), "untyped_storage"):
+            return memory.locate(thing)
+        return memory.locate_storage(thing)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _ids(base: type) -> frozenset[int]:
+    """Ids of a class and all its subclasses: asking an object could run its `__class__`."""
+    found, waiting = set(), [base]
+    while waiting:
+        kind = waiting.pop()
+        found.add(id(kind))
+        waiting += type.__subclasses__(kind)
+    return frozenset(found)
+
+
+class _Search:
+    """Goes from objects to what refers to them, level by level. complete: it came to the end.
+
+    known: ids of all objects that are not ours.
+    """
+
+    def __init__(self, walk: Walk, known: frozenset[int], deadline: float) -> None:
+        self.nodes: list[Node] = []
+        self.complete = False
+        self._seen = walk.seen
+        self._known = known
+        self._deadline = deadline
+        self._modules: Mapping[int, str] = {
+            id(fields(module)): name for name, module in list(sys.modules.items())
+        }
+
+    def up_from(self, targets: list[Any]) -> list[Any]:
+        """Notes a node for each known thing that holds what leads to the targets. Returns all
+        objects on the way."""
+        met = {id(target): target for target in targets}
+        frontier = list(targets)
+        for _ in range(_LEVELS):
+            frontier = list(self._above(frontier, met))
+            if not frontier:
+                self.complete = len(met) <= _OBJECTS and time.perf_counter() < self._deadline
+                break
+        return list(met.values())
+
+    def _above(self, frontier: list[Any], met: dict[int, Any]) -> Iterator[Any]:
+        for start in range(0, len(frontier), 4 * _AT_ONCE):
+            if len(met) > _OBJECTS or time.perf_counter() > self._deadline:
+                return
+            some = frontier[start : start + 4 * _AT_ONCE]
+            ids = {id(thing) for thing in some}
+            for thing in gc.get_referrers(*some):
+                if id(thing) not in self._known or id(thing) in met:
+                    continue
+                held = [each for each in gc.get_referents(thing) if id(each) in ids]
+                if not self._is_end(thing, held):
+                    met[id(thing)] = thing
+                    yield thing
+
+    def _is_end(self, thing: Any, held: list[Any]) -> bool:
+        """Note what is held by something known, or by a module or a class."""
+        seen = self._seen.get(id(thing))
+        if seen is not None:
+            self.nodes += [seen[1]._replace(thing=each) for each in held]
+        elif id(thing) in self._modules:
+            self.nodes += _globals(thing, self._modules[id(thing)], held)
+        elif issubclass(type(thing), type):
+            name = f"{type.__getattribute__(thing, '__module__')}.{thing.__name__}"
+            self.nodes += [_module_state(each, name) for each in held]
+        else:
+            return False
+        return True
+
+
+def _globals(names: dict[str, Any], module: str, held: list[Any]) -> Iterator[Node]:
+    for key, value in list(names.items()):
+        if any(value is each for each in held):
+            if is_shells_own(key):
+                yield Node(value, key, Holder.of(HolderKind.OUTPUT_HISTORY, key))
+            else:
+                yield _module_state(value, f"{module}.{key}")
+
+
+def _module_state(thing: Any, name: str) -> Node:
+    return Node(thing, name, Holder.of(HolderKind.MODULE_STATE, name))

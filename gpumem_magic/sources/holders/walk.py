@@ -1,0 +1,299 @@
+"""Goes from names and other places to everything that they hold, the preferred holders first."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.claims import Kind, Via, is_whole, parts_of
+from gpumem_magic.sources.contents import Contents, attribute, fields, is_plain
+from gpumem_magic.sources.graph_nodes import is_node_type, raw_names, raw_saved
+from gpumem_magic.sources.holders import code
+from gpumem_magic.sources.holders.accumulated import kept_for_a_number
+from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.holders.folding import is_below
+from gpumem_magic.sources.holders.found import Holder, Ways
+from gpumem_magic.sources.modules import items, member
+
+_LONGEST = 400
+_AGAIN = 20
+_OPTIMIZERS_OWN = frozenset({"state", "param_groups", "defaults"})
+_CHECK = 256  # nodes between two looks at the clock
+
+
+class Node(NamedTuple):
+    """Something to look into. claim: what it makes of plain tensors inside (optimizers do)."""
+
+    thing: Any
+    path: str
+    holder: Holder
+    claim: Kind = Kind.NAMED
+    via: Via = Via.NAME
+
+
+class Walk:
+    """One walk. `add` where it sets out, `run`, then `ways.found` tells what leads to each block.
+
+    Nothing of the user's runs: no property, no `__getattr__`, no comparison. It must be let go soon
+    after, as it keeps what it has seen. again: roots that lead to what was seen before, each after
+    the node that was first. late: it had to stop at `deadline` (time.perf_counter).
+    """
+
+    def __init__(self, torch: Any, memory: DeviceMemory, deadline: float) -> None:
+        self.ways = Ways()
+        self.late = False
+        self.again: list[tuple[Node, str]] = []
+        self.seen: dict[int, tuple[Any, Node]] = {}  # keeps what it has seen: ids stay valid
+        self._torch = torch
+        self._base = torch._C.TensorBase
+        self._memory = memory
+        self._deadline = deadline
+        self._contents = Contents(code=True)
+        self._bookkeeping = frozenset(fields(torch.nn.Module()))
+        self._hooks = frozenset(name for name in self._bookkeeping if "hooks" in name)
+        self._queues: dict[float, deque[Node]] = {}
+        self._visits: dict[int, _Visit] = {}
+        self._raw: dict[int, tuple[str, ...]] = {}
+        self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
+        self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
+
+    def leave_out(self, thing: object) -> None:
+        """Do not look into it."""
+        self._left_out.add(id(thing))
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Set out from here, after what was added before with holders of the same rank."""
+        for node in nodes:
+            queue = self._queues.get(node.holder.rank)
+            if queue is None:
+                queue = self._queues[node.holder.rank] = deque()
+            queue.append(node)
+
+    def run(self) -> None:
+        """Breadth first, so that the shortest path comes first, one rank of holders by one."""
+        count = 0
+        while self._queues:
+            rank = min(self._queues)
+            queue = self._queues[rank]
+            if not queue:
+                del self._queues[rank]
+                continue
+            count += 1
+            if count % _CHECK == 0 and time.perf_counter() > self._deadline:
+                self.late = True
+                self._queues.clear()
+                return
+            node = queue.popleft()
+            try:
+                self.add(self._visit(node))
+            except Exception:  # a container that changes, a class that raises: leave it out
+                continue
+
+    def name_again(self) -> None:
+        """Tell what was found of the roots that lead to the same: `also`."""
+        for first, label in self.again[:_AGAIN]:
+            for way in self.ways.found.values():
+                if way.holder.label != label and is_below(way.path, first.path):
+                    way.others[label] = None
+
+    def _visit(self, node: Node) -> Iterable[Node]:
+        kind = type(node.thing)
+        visit = self._visits.get(id(kind))
+        if visit is None:
+            visit = self._visits[id(kind)] = self._visitor(kind)
+        if visit is Walk._tensor:
+            self._claim(node)
+        elif visit is Walk._optimizer and node.holder.kind is HolderKind.VARIABLE:
+            return [node._replace(holder=node.holder.inner(HolderKind.OPTIMIZER, node.path))]
+        known = self.seen.get(id(node.thing))
+        if known is not None or id(node.thing) in self._left_out:
+            if known is not None and node.path == node.holder.root:
+                self.again.append((known[1], node.path))
+            return ()
+        self.seen[id(node.thing)] = node.thing, node
+        return visit(self, node)
+
+    def _visitor(self, kind: type) -> _Visit:
+        torch = self._torch
+        for base, visit in (
+            (torch.Tensor, Walk._tensor),
+            (torch.nn.Module, Walk._module),
+            (torch.optim.Optimizer, Walk._optimizer),
+            (torch.UntypedStorage, Walk._storage),
+            (torch.amp.GradScaler, Walk._scaler),
+        ):
+            if issubclass(kind, base):
+                return visit
+        reader = code.reader_of(kind)
+        if reader is not None:
+            return lambda walk, node: _inner(node, reader(node.thing, node.path))
+        return Walk._node if is_node_type(kind) else Walk._object
+
+    def _object(self, node: Node) -> Iterable[Node]:
+        found = [
+            node._replace(thing=thing, path=_cut(path))
+            for path, thing in self._contents.of(node.thing, node.path)
+        ]
+        return found or list(_inner(node, code.of_opaque(node.thing, node.path)))
+
+    def _scaler(self, node: Node) -> Iterable[Node]:
+        return self._object(node._replace(claim=Kind.BUFFER))
+
+    def _storage(self, node: Node) -> Iterable[Node]:
+        address = self._memory.locate_storage(node.thing)
+        if address is not None:
+            self.ways.add(address, node.holder, node.path, node.claim, Via.OPTIMIZER)
+        return ()
+
+    # tensors
+
+    def _tensor(self, node: Node) -> Iterable[Node]:
+        tensor, base = node.thing, self._base
+        hooks = (base._backward_hooks, getattr(base, "_post_accumulate_grad_hooks", None))
+        for table in hooks:
+            held = table.__get__(tensor) if table is not None else None
+            for key, hook in items(held or {}):
+                path = f"{node.path}: hooks[{key}]"
+                yield Node(hook, path, node.holder.inner(HolderKind.HOOK, f"{node.path}: hooks"))
+        for name, thing in list(fields(tensor).items()):
+            if not is_plain(thing):
+                yield node._replace(thing=thing, path=_cut(attribute(node.path, name)))
+        if base.is_leaf.__get__(tensor) or base.retains_grad.__get__(tensor):
+            grad = base.grad.__get__(tensor)
+            if grad is not None:
+                yield node._replace(thing=grad, path=f"{node.path}.grad", claim=Kind.GRADIENT)
+        function = base.grad_fn.__get__(tensor)
+        if function is not None:
+            path = f"{node.path}.grad_fn"
+            reason = kept_for_a_number(tensor, function, node.path)
+            yield Node(function, path, node.holder.inner(HolderKind.GRAPH, path, reason))
+
+    def _claim(self, node: Node) -> None:
+        """Claim the storage of a tensor, or those of its parts if it has none of its own."""
+        tensor, claim, via = node.thing, node.claim, node.via
+        if claim >= Kind.STATE and self._is_parameter(tensor):
+            via = Via.OPTIMIZER if claim is Kind.STATE else Via.NAME
+            claim = Kind.PARAMETER
+        elif claim is Kind.NAMED and not is_whole(tensor):
+            via = Via.OPTIMIZER  # a slice must not name a storage while the whole is there
+        if claim is Kind.PARAMETER:
+            self._name(node, via)
+        try:
+            address = self._memory.locate(tensor)
+        except (RuntimeError, NotImplementedError):  # sparse, say
+            address = None
+        if address is not None:
+            self.ways.add(address, node.holder, node.path, claim, via, tensor)
+            return
+        for name, part in parts_of(self._torch, tensor):
+            self._claim(node._replace(thing=part, path=node.path + name, claim=claim, via=via))
+
+    def _name(self, node: Node, via: Via) -> None:
+        """Remember what a parameter is called; its gradient has the same name."""
+        known = self._names.get(id(node.thing))
+        if known is None or via < known[0]:
+            self._names[id(node.thing)] = via, node.path
+            grad = self._base.grad.__get__(node.thing)
+            if grad is not None:
+                path = f"{node.path}.grad"
+                self._claim(Node(grad, path, node.holder, Kind.GRADIENT, via))
+
+    def _is_parameter(self, tensor: Any) -> bool:
+        if issubclass(type(tensor), self._torch.nn.Parameter):
+            return True
+        base = self._base
+        return bool(base.requires_grad.__get__(tensor) and base.is_leaf.__get__(tensor))
+
+    # graphs
+
+    def _node(self, node: Node) -> Iterable[Node]:
+        """Saved tensors, a custom function's context, and the nodes before this one."""
+        function = node.thing
+        kind = type(function)
+        names = self._raw.get(id(kind))
+        if names is None:
+            names = self._raw[id(kind)] = raw_names(kind)
+        begin = node.path.partition(": ")[0]
+        for name, raw in raw_saved(function, names):
+            path = f"{begin}: {kind.__name__}.{name}"
+            for thing in (getattr(raw, "data", None), getattr(raw, "unpack_hook", None)):
+                if thing is not None:
+                    yield node._replace(thing=thing, path=path)
+        for name, thing in list(fields(function).items()):
+            if not is_plain(thing):
+                yield node._replace(thing=thing, path=_cut(f"{begin}: {kind.__name__}.{name}"))
+        leaf = getattr(function, "variable", None)
+        if leaf is not None:
+            yield node._replace(thing=leaf, path=f"{begin}: leaf")
+        for before, _ in function.next_functions:
+            if before is not None:
+                yield node._replace(thing=before, path=begin)
+
+    # modules and optimizers
+
+    def _module(self, node: Node) -> Iterable[Node]:
+        held, torch = fields(node.thing), self._torch
+        for table, claim in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER)):
+            for name, tensor in items(held.get(table)):
+                if tensor is not None:
+                    path = member(torch, node.thing, node.path, name, table)
+                    yield Node(tensor, path, node.holder, claim, Via.MODULE)
+        for name, module in items(held.get("_modules")):
+            path = member(torch, node.thing, node.path, name, "_modules")
+            yield node._replace(thing=module, path=_cut(path), claim=Kind.NAMED)
+        for name, thing in list(held.items()):
+            path = attribute(node.path, name)
+            if name in self._hooks:
+                holder = node.holder.inner(HolderKind.HOOK, path)
+                for key, hook in items(thing):
+                    yield Node(hook, f"{path}[{key}]", holder)
+            elif name not in self._bookkeeping and not is_plain(thing):
+                yield node._replace(thing=thing, path=_cut(path))
+
+    def _optimizer(self, node: Node) -> Iterable[Node]:
+        held = fields(node.thing)
+        groups: Any = held.get("param_groups") or ()
+        for i, group in enumerate(groups):
+            for key, value in items(group):
+                path = f"{node.path}.param_groups[{i}][{key!r}]"
+                if key != "params":
+                    if not is_plain(value):
+                        yield node._replace(thing=value, path=path, claim=Kind.STATE)
+                    continue
+                for j, tensor in enumerate(value):
+                    here = f"{path}[{j}]"
+                    yield Node(tensor, here, node.holder, Kind.PARAMETER, Via.OPTIMIZER)
+        for i, (key, state) in enumerate(items(held.get("state"))):
+            known = self._names.get(id(key))
+            place = f"list({node.path}.state.values())[{i}]"
+            if known is not None:
+                place = f"{node.path}.state[{known[1]}]"
+            for entry, value in items(state):
+                if not is_plain(value):
+                    yield node._replace(thing=value, path=f"{place}[{entry!r}]", claim=Kind.STATE)
+        for name, thing in list(held.items()):
+            if name not in _OPTIMIZERS_OWN:
+                path = attribute(node.path, name)
+                yield node._replace(thing=thing, path=path, claim=Kind.STATE)
+
+
+_Visit = Callable[[Walk, Node], Iterable[Node]]
+
+
+def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:
+    for edge in edges:
+        if is_plain(edge.thing):
+            continue
+        holder = node.holder
+        if edge.kind is not None:
+            holder = holder.inner(edge.kind, edge.label)
+        yield node._replace(thing=edge.thing, path=_cut(edge.path), holder=holder)
+
+
+def _cut(path: str) -> str:
+    """Chains of thousands of objects would else make names as long."""
+    return path if len(path) <= _LONGEST else path[: _LONGEST - 1] + "…"

@@ -1,0 +1,127 @@
+"""Lets go of what nobody needs, step by step, and tells what each step gave back."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpumem_magic.inventory import Freed
+
+if TYPE_CHECKING:
+    from gpumem_magic.sources import Source
+
+_NO_OUTPUTS: Final = "Out[...] and _ are empty"
+_NO_DEBUG: Final = "%debug and %tb have nothing to show of the last error"
+_chain: Any = BaseException
+
+
+class Place(Protocol):
+    """Somewhere that keeps a thing alive, and can be emptied."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def get(self) -> Callable[[], object]:
+        """Tells what is there."""
+
+    @property
+    def drop(self) -> Callable[[], None]:
+        """Empties it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do. act: returns why it could not do all of it, "" where it did. cost: what does
+    not work afterwards."""
+
+    what: str
+    act: Callable[[], str]
+    cost: str = ""
+
+
+def let_go(source: Source, steps: Sequence[Step]) -> tuple[Freed, ...]:
+    """Take the steps in their order; what each gave back, in bytes of the source's device."""
+    return tuple(_take(source, step) for step in steps)
+
+
+def _take(source: Source, step: Step) -> Freed:
+    before = source.level()
+    left = step.act()
+    after = source.level()
+    return Freed(
+        what=step.what,
+        allocated=(before.allocated or 0) - (after.allocated or 0),
+        reserved=(before.reserved or 0) - (after.reserved or 0),
+        cost=step.cost,
+        left=left,
+    )
+
+
+def collect_cycles() -> Step:
+    """Let Python's garbage collector run. First, so that the others' bytes are their own."""
+
+    def act() -> str:
+        gc.collect()
+        return ""
+
+    return Step("reference cycles", act)
+
+
+def drop_outputs(places: Iterable[Place]) -> Step:
+    """Empty the places where displayed values are kept."""
+    return Step("output history", lambda: _drop(places), _NO_OUTPUTS)
+
+
+def drop_errors(places: Iterable[Place]) -> Step:
+    """Empty the places where errors are kept, and let their tracebacks go: of each error, and of
+    all that it came from. A variable that holds one of these errors keeps it, without traceback."""
+
+    def act() -> str:
+        kept = tuple(places)
+        for error in _errors(place.get() for place in kept):
+            error.__traceback__ = None
+        return _drop(kept)
+
+    return Step("exceptions", act, _NO_DEBUG)
+
+
+def empty_cache() -> Step:
+    """Give what the allocator has cached back to the driver."""
+
+    def act() -> str:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return ""
+
+    return Step("cached memory", act)
+
+
+def _drop(places: Iterable[Place]) -> str:
+    left = []
+    for place in places:
+        try:
+            place.drop()
+        except Exception as error:  # a place of another version of IPython: the others go on
+            left.append(f"{place.name}: {type(error).__name__}: {error}")
+    gc.collect()
+    return "; ".join(left)
+
+
+def _errors(things: Iterable[object]) -> Iterator[BaseException]:
+    """All errors among the things, with those of their chains and groups."""
+    waiting, seen = list(things), set()
+    while waiting:
+        error = waiting.pop()
+        if not issubclass(type(error), BaseException) or id(error) in seen:
+            continue
+        seen.add(id(error))
+        waiting += [_chain.__cause__.__get__(error), _chain.__context__.__get__(error)]
+        for argument in _chain.args.__get__(error):  # of a group: its message, its exceptions
+            waiting += list(argument) if type(argument) in (list, tuple) else [argument]
+        yield error  # type: ignore[misc]
