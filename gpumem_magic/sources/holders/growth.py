@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gpumem_magic.inventory import Growing, Holding
 
@@ -50,7 +51,7 @@ class Growth:
         found = []
         for name, held in runs[-1].items():
             sizes = tuple(run[name].size if name in run else 0 for run in runs)
-            if all(before < after for before, after in zip(sizes, sizes[1:], strict=False)):
+            if all(before < after for before, after in pairwise(sizes)):
                 found.append(Growing(name, sizes, held.line))
         return tuple(sorted(found, key=lambda growing: -growing.growth))
 

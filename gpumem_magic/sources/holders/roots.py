@@ -60,7 +60,10 @@ def named_roots(torch: Any, namespace: Mapping[str, Any], names: Collection[str]
     roots = [
         Node(thing, name, Holder.of(HolderKind.VARIABLE, name))
         for name, thing in list(namespace.items())
-        if type(name) is str and not is_plain(thing) and not (is_shell and is_shells_own(name))
+        if type(name) is str
+        and name in names
+        and not is_plain(thing)
+        and not (is_shell and is_shells_own(name))
     ]
     roots.sort(key=lambda node: (len(node.path), node.path))
     inside = listed_modules(torch, (node.thing for node in roots))

@@ -100,6 +100,14 @@ class Walk:
                 if way.holder.label != label and is_below(way.path, first.path):
                     way.others[label] = None
 
+    def owners_of_gradients(self) -> Iterator[Any]:
+        """Tensors that were seen and have a gradient on the device."""
+        for thing, _ in self.seen.values():
+            if issubclass(type(thing), self._torch.Tensor) and self._base.is_leaf.__get__(thing):
+                grad = self._base.grad.__get__(thing)
+                if grad is not None and self._memory.locate(grad) is not None:
+                    yield thing
+
     def _visit(self, node: Node) -> Iterable[Node]:
         kind = type(node.thing)
         visit = self._visits.get(id(kind))

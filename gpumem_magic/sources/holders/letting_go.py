@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpumem_magic.inventory import Freed
+from gpumem_magic.sources.holders.roots import named_roots
+from gpumem_magic.sources.holders.walk import Walk
+from gpumem_magic.sources.recorder import no_collection
 
 if TYPE_CHECKING:
     from gpumem_magic.sources import Source
 
 _NO_OUTPUTS: Final = "Out[...] and _ are empty"
+_NO_GRADS: Final = "an optimizer.step() that was still to come has no gradients"
 _NO_DEBUG: Final = "%debug and %tb have nothing to show of the last error"
+_SECONDS: Final = 5.0
 _chain: Any = BaseException
 
 
@@ -36,11 +42,11 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do. act: returns why it could not do all of it, "" where it did. cost: what does
-    not work afterwards."""
+    """One thing to do. act: may return a sentence that says why it could not do all of it. cost:
+    what does not work afterwards."""
 
     what: str
-    act: Callable[[], str]
+    act: Callable[[], object]
     cost: str = ""
 
 
@@ -58,18 +64,34 @@ def _take(source: Source, step: Step) -> Freed:
         allocated=(before.allocated or 0) - (after.allocated or 0),
         reserved=(before.reserved or 0) - (after.reserved or 0),
         cost=step.cost,
-        left=left,
+        left=left if isinstance(left, str) else "",
     )
+
+
+def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO_GRADS) -> Step:
+    """Set `.grad` of everything that the namespace leads to on the device to None."""
+
+    def act() -> None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return
+        memory = source.memory()
+        with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
+            walk = Walk(torch, memory, time.perf_counter() + _SECONDS)
+            walk.leave_out(namespace)
+            walk.add(named_roots(torch, namespace, namespace.keys()))
+            walk.run()
+            grad = torch._C.TensorBase.grad
+            for owner in walk.owners_of_gradients():
+                grad.__set__(owner, None)
+
+    return Step("gradients", act, cost)
 
 
 def collect_cycles() -> Step:
     """Let Python's garbage collector run. First, so that the others' bytes are their own."""
 
-    def act() -> str:
-        gc.collect()
-        return ""
-
-    return Step("reference cycles", act)
+    return Step("reference cycles", gc.collect)
 
 
 def drop_outputs(places: Iterable[Place]) -> Step:
@@ -93,24 +115,27 @@ def drop_errors(places: Iterable[Place]) -> Step:
 def empty_cache() -> Step:
     """Give what the allocator has cached back to the driver."""
 
-    def act() -> str:
+    def act() -> None:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        return ""
 
     return Step("cached memory", act)
 
 
 def _drop(places: Iterable[Place]) -> str:
-    left = []
-    for place in places:
-        try:
-            place.drop()
-        except Exception as error:  # a place of another version of IPython: the others go on
-            left.append(f"{place.name}: {type(error).__name__}: {error}")
+    """Why some could not be emptied."""
+    left = list(filter(None, map(_emptied, places)))
     gc.collect()
     return "; ".join(left)
+
+
+def _emptied(place: Place) -> str:
+    try:
+        place.drop()
+    except Exception as error:  # IPython may have changed: the other places go on
+        return f"{place.name}: {type(error).__name__}: {error}"
+    return ""
 
 
 def _errors(things: Iterable[object]) -> Iterator[BaseException]:
