@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import stub_device
-from fidelity import QUIET, REAL, UPWARDS, Runners, Way, about, is_possible
+from fidelity import about
 from fidelity_table import Workload
+from fidelity_ways import QUIET, REAL, UPWARDS, Runners, Way, is_possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,10 @@ class Finder:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        return Answer(**json.loads(self._process.stdout.readline()))
+        told = self._process.stdout.readline()
+        if not told:
+            raise RuntimeError(f"the process that answers ended with {self._process.wait()}")
+        return Answer(**json.loads(told))
 
 
 @contextmanager
@@ -133,8 +137,8 @@ def answer_questions() -> None:
             try:
                 found = fit(**json.loads(text), namespace={"__name__": "__main__"})
                 answer = Answer(found.value, found.exact, found.runs)
-            except ValueError as error:
-                answer = Answer(error=str(error))
+            except Exception as error:
+                answer = Answer(error=f"{type(error).__name__}: {error}")
             row = asdict(answer) | {"seconds": round(time.perf_counter() - started, 2)}
             print(json.dumps(row), file=sys.__stdout__, flush=True)
 
