@@ -16,7 +16,7 @@ from gpumem_magic.units import parse_bytes
 _ESCAPE = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?)")
 _EDGES = re.compile(r"^[\s|>#*/\u2500-\u257f]+|[\s|\u2500-\u257f]+$|^E\s{2,}", re.MULTILINE)
 _SPACE = re.compile(r"(?:\s|\\[nrt]|[\u200b\u2060\ufeff]|<br\s*/?>|&nbsp;)+")
-_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)(?![a-z])"
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)"
 _NO_SIZE = 1 << 60  # 17179869184.00 GiB is -1 to a driver that does not know: seen on WSL
 
 _START = re.compile(
@@ -29,11 +29,11 @@ _EXABYTE = "Triedtoallocatemorethan1EB"
 
 
 def _after(words: str, then: str = "") -> re.Pattern[str]:
-    return re.compile(words + _SIZE.removesuffix("(?![a-z])") + then)
+    return re.compile(words + _SIZE + then)
 
 
 def _before(words: str) -> re.Pattern[str]:
-    return re.compile(_SIZE.removesuffix("(?![a-z])") + words)
+    return re.compile(_SIZE + words)
 
 
 _Form = Mapping[str, re.Pattern[str]]

@@ -38,7 +38,7 @@ def state(reading: Reading, outlook: Outlook) -> str:
 _SENTENCES: Mapping[Outlook, str] = MappingProxyType(
     {
         Outlook.FULL: "Truly full: the card's free memory and PyTorch's gaps come to {both}, less "
-        "than was asked for, even if they were one piece. {missing} more was needed.",
+        "than was asked for, even if they were one piece. The card lacked {missing}.",
         Outlook.OTHERS: "Full, and {others} of it is other processes': more than the {missing} "
         "that was missing.",
         Outlook.FRAGMENTED: "Fragmented: {cached} lay free inside PyTorch's own memory, more than "
@@ -65,12 +65,10 @@ def _held(reading: Reading) -> str:
 
 
 def _missing(reading: Reading) -> str:
+    """What the card lacked: it cannot put gaps inside PyTorch's memory together with its own."""
     if reading.asked is None or reading.free is None:
         return "unknown"
-    free = reading.free + reading.cached if reading.cached is not None else reading.free
-    if reading.others is not None and reading.asked.low > reading.free.high:
-        free = reading.free  # what others give back goes to the card, not into gaps
-    return _text(reading.asked - free)
+    return _text(reading.asked - reading.free)
 
 
 def _library(reading: Reading) -> str:

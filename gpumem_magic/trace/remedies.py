@@ -19,6 +19,7 @@ from gpumem_magic.trace.room import Room, find_room
 BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
 _HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
 _ROOT = re.compile(r"[^\W\d]\w*")
+_VARIABLES = 3  # the largest ones
 _RANK = (True, None, False)
 
 
@@ -77,16 +78,19 @@ def _droppable(
     history = [blocks for root, blocks in by_root.items() if _HISTORY.match(root)]
     if history:
         yield Way.HISTORY, None, np.concatenate(history)
-    used = mentioned_later(recording.cell, oom.line, recording.cells)
+    # A graph of this cell may hold what the cell has used, also where no name is needed any more.
+    graphs = bool((kind[alive] == CODE[Category.ACTIVATION]).any())
+    used = mentioned_later(
+        recording.cell, oom.line and (1 if graphs else oom.line), recording.cells
+    )
     if used is None:
         return
     unused = {
         root: blocks
         for root, blocks in by_root.items()
-        if root not in used and not _HISTORY.match(root) and _is_free(blocks, kind, lives)
+        if root not in used and not _HISTORY.match(root) and _is_free(blocks, kind)
     }
-    if unused:
-        name = max(unused, key=lambda root: int(lives.size[unused[root]].sum()))
+    for name in sorted(unused, key=lambda root: -int(lives.size[unused[root]].sum()))[:_VARIABLES]:
         yield Way.UNUSED, name, unused[name]
 
 
@@ -102,14 +106,10 @@ def _by_root(
     return {root: np.array(blocks, np.int64) for root, blocks in found.items()}
 
 
-def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8], lives: Lives) -> bool:
-    """Whether no training of this cell hangs on the blocks: they have no gradients, and a graph of
-    this cell saves none of them."""
-    held = (CODE[Category.GRADIENT], CODE[Category.OPTIMIZER_STATE], CODE[Category.WORKSPACE])
-    born = blocks[lives.birth[blocks] >= 0]
-    return not np.isin(kind[blocks], held).any() and bool(
-        (kind[born] == CODE[Category.OTHER]).all()
-    )
+def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:
+    """Whether no training hangs on the blocks."""
+    held = (Category.GRADIENT, Category.OPTIMIZER_STATE, Category.ACTIVATION, Category.WORKSPACE)
+    return not np.isin(kind[blocks], [CODE[category] for category in held]).any()
 
 
 def _makes_room(
