@@ -18,6 +18,7 @@ _CATEGORIES: Final = {
     Kind.STATE: Category.OPTIMIZER_STATE,
 }
 _ALSO: Final = 6
+_LONGEST: Final = 400
 
 
 class Holder(NamedTuple):
@@ -42,6 +43,16 @@ class Holder(NamedTuple):
             return self
         rank = _NAMED_EXCEPTION if kind is HolderKind.EXCEPTION else RANKS[kind]
         return Holder(kind, self.root, label, rank, unneeded)
+
+
+class Node(NamedTuple):
+    """Something to look into. claim: what it makes of plain tensors inside (optimizers do)."""
+
+    thing: Any
+    path: str
+    holder: Holder
+    claim: Kind = Kind.NAMED
+    via: Via = Via.NAME
 
 
 @dataclass(slots=True)
@@ -103,3 +114,8 @@ class Ways:
         if (text := self._dtypes.get(dtype)) is None:
             text = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
         return tuple(tensor.shape), text, tensor.grad_fn is not None
+
+
+def cut(path: str) -> str:
+    """Chains of thousands of objects would else make names as long."""
+    return path if len(path) <= _LONGEST else path[: _LONGEST - 1] + "…"

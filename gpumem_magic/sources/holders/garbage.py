@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.contents import fields
-from gpumem_magic.sources.holders.found import Holder
-from gpumem_magic.sources.holders.walk import Node
+from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.modules import items
 
 _REASON: Final = "nothing leads to it any more: the garbage collector will free it"

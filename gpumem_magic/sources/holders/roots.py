@@ -15,8 +15,7 @@ from typing import Any, Final
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.contents import fields, is_plain
 from gpumem_magic.sources.holders.code import of_frame
-from gpumem_magic.sources.holders.found import Holder
-from gpumem_magic.sources.holders.walk import Node
+from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.modules import listed_modules
 from gpumem_magic.sources.namespaces import LIBRARIES, running_locals
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.contents import fields
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
-from gpumem_magic.sources.holders.found import Holder
+from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.holders.garbage import garbage_nodes
 from gpumem_magic.sources.holders.roots import is_shells_own
-from gpumem_magic.sources.holders.walk import Node, Walk
+from gpumem_magic.sources.holders.walk import Walk
 
 _LEVELS: Final = 24
 _OBJECTS: Final = 20_000

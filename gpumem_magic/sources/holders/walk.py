@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.claims import Kind, Via, is_whole, parts_of
@@ -16,23 +16,12 @@ from gpumem_magic.sources.holders import code
 from gpumem_magic.sources.holders.accumulated import kept_for_a_number
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import is_below
-from gpumem_magic.sources.holders.found import Holder, Ways
-from gpumem_magic.sources.modules import items, member
+from gpumem_magic.sources.holders.found import Node, Ways, cut
+from gpumem_magic.sources.holders.models import Models
+from gpumem_magic.sources.modules import items
 
-_LONGEST = 400
 _AGAIN = 20
-_OPTIMIZERS_OWN = frozenset({"state", "param_groups", "defaults"})
 _CHECK = 256  # nodes between two looks at the clock
-
-
-class Node(NamedTuple):
-    """Something to look into. claim: what it makes of plain tensors inside (optimizers do)."""
-
-    thing: Any
-    path: str
-    holder: Holder
-    claim: Kind = Kind.NAMED
-    via: Via = Via.NAME
 
 
 class Walk:
@@ -53,12 +42,11 @@ class Walk:
         self._memory = memory
         self._deadline = deadline
         self._contents = Contents(code=True)
-        self._bookkeeping = frozenset(fields(torch.nn.Module()))
-        self._hooks = frozenset(name for name in self._bookkeeping if "hooks" in name)
         self._queues: dict[float, deque[Node]] = {}
         self._visits: dict[int, _Visit] = {}
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
+        self._models = Models(torch, self._names)
         self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
 
     def leave_out(self, thing: object) -> None:
@@ -143,13 +131,19 @@ class Walk:
 
     def _object(self, node: Node) -> Iterable[Node]:
         found = [
-            node._replace(thing=thing, path=_cut(path))
+            node._replace(thing=thing, path=cut(path))
             for path, thing in self._contents.of(node.thing, node.path)
         ]
         return found or list(_inner(node, code.of_opaque(node.thing, node.path)))
 
     def _scaler(self, node: Node) -> Iterable[Node]:
         return self._object(node._replace(claim=Kind.BUFFER))
+
+    def _module(self, node: Node) -> Iterable[Node]:
+        return self._models.module(node)
+
+    def _optimizer(self, node: Node) -> Iterable[Node]:
+        return self._models.optimizer(node)
 
     def _storage(self, node: Node) -> Iterable[Node]:
         address = self._memory.locate_storage(node.thing)
@@ -169,7 +163,7 @@ class Walk:
                 yield Node(hook, path, node.holder.inner(HolderKind.HOOK, f"{node.path}: hooks"))
         for name, thing in list(fields(tensor).items()):
             if not is_plain(thing):
-                yield node._replace(thing=thing, path=_cut(attribute(node.path, name)))
+                yield node._replace(thing=thing, path=cut(attribute(node.path, name)))
         if base.is_leaf.__get__(tensor) or base.retains_grad.__get__(tensor):
             grad = base.grad.__get__(tensor)
             if grad is not None:
@@ -233,60 +227,13 @@ class Walk:
                     yield node._replace(thing=thing, path=path)
         for name, thing in list(fields(function).items()):
             if not is_plain(thing):
-                yield node._replace(thing=thing, path=_cut(f"{begin}: {kind.__name__}.{name}"))
+                yield node._replace(thing=thing, path=cut(f"{begin}: {kind.__name__}.{name}"))
         leaf = getattr(function, "variable", None)
         if leaf is not None:
             yield node._replace(thing=leaf, path=f"{begin}: leaf")
         for before, _ in function.next_functions:
             if before is not None:
                 yield node._replace(thing=before, path=begin)
-
-    # modules and optimizers
-
-    def _module(self, node: Node) -> Iterable[Node]:
-        held, torch = fields(node.thing), self._torch
-        for table, claim in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER)):
-            for name, tensor in items(held.get(table)):
-                if tensor is not None:
-                    path = member(torch, node.thing, node.path, name, table)
-                    yield Node(tensor, path, node.holder, claim, Via.MODULE)
-        for name, module in items(held.get("_modules")):
-            path = member(torch, node.thing, node.path, name, "_modules")
-            yield node._replace(thing=module, path=_cut(path), claim=Kind.NAMED)
-        for name, thing in list(held.items()):
-            path = attribute(node.path, name)
-            if name in self._hooks:
-                holder = node.holder.inner(HolderKind.HOOK, path)
-                for key, hook in items(thing):
-                    yield Node(hook, f"{path}[{key}]", holder)
-            elif name not in self._bookkeeping and not is_plain(thing):
-                yield node._replace(thing=thing, path=_cut(path))
-
-    def _optimizer(self, node: Node) -> Iterable[Node]:
-        held = fields(node.thing)
-        groups: Any = held.get("param_groups") or ()
-        for i, group in enumerate(groups):
-            for key, value in items(group):
-                path = f"{node.path}.param_groups[{i}][{key!r}]"
-                if key != "params":
-                    if not is_plain(value):
-                        yield node._replace(thing=value, path=path, claim=Kind.STATE)
-                    continue
-                for j, tensor in enumerate(value):
-                    here = f"{path}[{j}]"
-                    yield Node(tensor, here, node.holder, Kind.PARAMETER, Via.OPTIMIZER)
-        for i, (key, state) in enumerate(items(held.get("state"))):
-            known = self._names.get(id(key))
-            place = f"list({node.path}.state.values())[{i}]"
-            if known is not None:
-                place = f"{node.path}.state[{known[1]}]"
-            for entry, value in items(state):
-                if not is_plain(value):
-                    yield node._replace(thing=value, path=f"{place}[{entry!r}]", claim=Kind.STATE)
-        for name, thing in list(held.items()):
-            if name not in _OPTIMIZERS_OWN:
-                path = attribute(node.path, name)
-                yield node._replace(thing=thing, path=path, claim=Kind.STATE)
 
 
 _Visit = Callable[[Walk, Node], Iterable[Node]]
@@ -299,9 +246,4 @@ def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:
         holder = node.holder
         if edge.kind is not None:
             holder = holder.inner(edge.kind, edge.label)
-        yield node._replace(thing=edge.thing, path=_cut(edge.path), holder=holder)
-
-
-def _cut(path: str) -> str:
-    """Chains of thousands of objects would else make names as long."""
-    return path if len(path) <= _LONGEST else path[: _LONGEST - 1] + "…"
+        yield node._replace(thing=edge.thing, path=cut(edge.path), holder=holder)
