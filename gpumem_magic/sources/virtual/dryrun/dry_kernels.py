@@ -9,7 +9,7 @@ import torch
 
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
-from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes
+from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes, packed_sequence
 from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, tensor_over, untouched
 from gpumem_magic.sources.virtual.operands import tensors_among
 from gpumem_magic.sources.virtual.patches import Patches
@@ -23,6 +23,9 @@ _MOST_INTEGERS = 2**23
 
 _MOST_WITHOUT_META = 2**26
 """Bytes of operands up to which an operator without a meta kernel is run to see what it returns."""
+
+_QUANTIZED = ("quantized::", "_quantized::", "aten::quantize_", "aten::_empty_affine_quantized")
+"""Operators of quantized tensors; those that only imitate them (`fake_quantize`) are not among."""
 
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
@@ -90,6 +93,8 @@ class DryKernels:
             patches.set(tensor, name, self._reading(name, getattr(tensor, name)))
         patches.set(tensor, "item", self._item(tensor.item))
         patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
+        for owner in (torch, tensor):
+            patches.set(owner, "allclose", self._comparison(owner.allclose))
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns: computed if it is small and known."""
@@ -99,6 +104,11 @@ class DryKernels:
         if plan.is_view:
             return func(*args, **kwargs)
         tensors = tensors_among(args, kwargs)
+        if plan.name.startswith(_QUANTIZED) and self._any_on_device(tensors):
+            raise NotImplementedError(
+                f"{plan.name} on the device is not supported in a dry run: CUDA has few quantized "
+                "kernels; predict the model as it is before it is quantized"
+            )
         known = self._are_known(tensors)
         if known and not plan.makes_new and not plan.resizes:
             return func(*args, **kwargs)
@@ -110,6 +120,9 @@ class DryKernels:
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
         return self._results(plan, shapes, args, kwargs)
+
+    def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:
+        return self._storages is not None and any(t in self._storages for t in tensors)
 
     def _are_known(self, tensors: list[torch.Tensor]) -> bool:
         """Whether all values are known, and few enough to compute with."""
@@ -138,7 +151,9 @@ class DryKernels:
         if not plan.makes_new and not plan.resizes:
             return None
         if plan.name == "aten::_pack_padded_sequence":
-            return self._packed(func, *args)
+            if args[1] in self.valueless:
+                self.guesses.needed("the lengths of sequences")
+            return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
         if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
             if assumed is True:
                 self.guesses.needed("whether tensors are equal", decides=True)
@@ -154,17 +169,6 @@ class DryKernels:
                 f"{plan.name} cannot be predicted: torch does not tell the shape of its results "
                 "without running it"
             ) from None
-
-    def _packed(
-        self, func: Any, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool
-    ) -> Any:
-        """The shape of a packed sequence, and how many of the sequences reach each time step."""
-        if lengths in self.valueless:
-            self.guesses.needed("the lengths of sequences")
-            lengths = torch.full(lengths.shape, padded.shape[1 if batch_first else 0])
-        data, sizes = func(torch.empty((*padded.shape[:2], 1)), lengths, batch_first)
-        size = torch.Size((data.shape[0], *padded.shape[2:]))
-        return Shape(size, torch.empty(size, device="meta").stride(), padded.dtype), sizes
 
     def _results(
         self, plan: _Plan, shapes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -250,6 +254,18 @@ class DryKernels:
             return self.guesses.decision(sys._getframe(1), usual=False)
 
         return decide
+
+    def _comparison(self, allclose: Any) -> Any:
+        """torch takes it apart, down to a number of which it tells no more than what it is."""
+
+        def compare(one: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+            found = bool(allclose(one, other, *args, **kwargs))
+            if one not in self.valueless and other not in self.valueless:
+                return found
+            self.guesses.needed("whether tensors are equal", decides=True)
+            return True
+
+        return compare
 
     def _reading(self, name: str, read: Any) -> Any:
         def read_values(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

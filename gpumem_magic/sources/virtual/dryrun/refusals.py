@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ _ONE_PROCESS = "predict the code of one process without it"
 _OWN_KERNELS = (
     "its kernels cannot be dry-run; predict the cell with PyTorch's own operators instead"
 )
+_OTHER_LAYOUT = "use padded tensors, or layout=torch.jagged"
 _OWN_MEMORY = "its memory does not come from PyTorch's allocator; leave that part out to predict"
 
 _FUNCTIONS = (
@@ -32,6 +34,15 @@ _FUNCTIONS = (
     ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
     ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
 )
+_COLLECTIVES = (
+    "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_reduce "
+    "all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast "
+    "broadcast_object_list gather gather_object irecv isend monitored_barrier new_group recv "
+    "recv_object_list reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list send "
+    "send_object_list"
+).split()
+"""What waits for the other processes where a group of them exists already."""
+
 _CLASSES = (
     ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", _ONE_PROCESS),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", _ONE_PROCESS),
@@ -69,15 +80,16 @@ _EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less 
 
 
 @contextmanager
-def refusing(tell: Callable[[str], None]) -> Iterator[None]:
+def refusing(tell: Callable[[str], None]) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Within, NotImplementedError names what is not supported, and says what to do.
 
     tell: called with a sentence for what runs in another way than it would, once for each kind.
+    Gives a function that does the same for names in a namespace that are bound to such a thing.
     """
     refusals = _Refusals(tell)
     try:
         refusals.install()
-        yield
+        yield refusals.rebind
     finally:
         refusals.end()
 
@@ -88,10 +100,20 @@ class _Refusals:
         self._tell = tell
         self._told: set[str] = set()
         self._ended = False
+        self._replacements: dict[int, Any] = {}
+
+    def rebind(self, namespace: dict[str, Any]) -> None:
+        """Let names in `namespace` that are bound to what was replaced mean the replacement."""
+        for name, value in list(namespace.items()):
+            if id(value) in self._replacements:
+                namespace[name] = self._replacements[id(value)]
 
     def install(self) -> None:
         """Refuse what is loaded, and what will be."""
         arrivals = Arrivals(self._patches)
+        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+            arrivals.expect(module, self._refuse_collectives, "all_reduce")
+        self._refuse_nested_on_device()
         for module, name, advice in _FUNCTIONS:
             arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
         for module, owner, name, advice in _CLASSES:
@@ -118,7 +140,38 @@ class _Refusals:
                 return original(*args, **kwargs)
             raise NotImplementedError(f"{known_as} is not supported in a dry run: {advice}")
 
-        self._patches.set(owner, name, refuse)
+        self._set(owner, name, refuse)
+
+    def _set(self, owner: Any, name: str, replacement: Any) -> None:
+        if isinstance(owner, types.ModuleType):
+            self._replacements[id(getattr(owner, name))] = replacement
+        self._patches.set(owner, name, replacement)
+
+    def _refuse_collectives(self, module: Any) -> None:
+        for name in _COLLECTIVES:
+            if hasattr(module, name):
+                self._put(module, name, f"torch.distributed.{name}", _ONE_PROCESS)
+
+    def _refuse_nested_on_device(self) -> None:
+        """Those of the old layout, which hold no storage that could be followed."""
+        for name in ("nested_tensor", "as_nested_tensor"):
+            original = getattr(torch.nested, name)
+            known_as = f"torch.nested.{name} of layout torch.strided"
+
+            def make(
+                data: Any,
+                *args: Any,
+                original: Any = original,
+                known_as: str = known_as,
+                **options: Any,
+            ) -> Any:
+                if not self._ended and options.get("layout") is not torch.jagged:
+                    raise NotImplementedError(
+                        f"{known_as} is not supported in a dry run: {_OTHER_LAYOUT}"
+                    )
+                return original(data, *args, **options)
+
+            self._set(torch.nested, name, functools.wraps(original)(make))
 
     def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
         """`module.owner.name`, or `module.name`."""
@@ -155,7 +208,7 @@ class _Refusals:
             self._mark()
             return run(*args, **kwargs)
 
-        self._patches.set(owner, name, chosen)
+        self._set(owner, name, chosen)
 
     def _compiled(self, model: Any = None, **options: Any) -> Any:
         return model if model is not None else lambda function: function

@@ -68,8 +68,19 @@ _ASSUMED: dict[str, Callable[..., Any]] = {
     "aten::bincount": _bincount,
     "torchvision::nms": lambda boxes, scores, threshold: _vector(len(boxes)),
     "aten::equal": lambda one, other: True,
-    "aten::allclose": lambda one, other, *tolerances, **named: True,
 }
+
+
+def packed_sequence(
+    func: Any, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool, *, are_known: bool
+) -> Any:
+    """The shape of a packed sequence, and how many of the sequences reach each time step; all are
+    the longest where their lengths are not known."""
+    if not are_known:
+        lengths = torch.full(lengths.shape, padded.shape[1 if batch_first else 0])
+    data, sizes = func(torch.empty((*padded.shape[:2], 1)), lengths, batch_first)
+    size = torch.Size((data.shape[0], *padded.shape[2:]))
+    return Shape(size, _dense(size), padded.dtype), sizes
 
 
 class UnknownSizes:

@@ -127,3 +127,29 @@ def test_nothing_is_refused_afterwards(error):
     with pytest.raises(error), refusing(print):
         raise error
     assert (dict(vars(torch)), dict(vars(torch.distributed)), __builtins__["__import__"]) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("load_inline", "torch.utils.cpp_extension"),
+        ("all_reduce", "torch.distributed"),
+        ("barrier", "torch.distributed.distributed_c10d"),
+        ("nested_tensor", "torch.nested"),
+    ],
+)
+def test_names_imported_earlier_are_refused_too(name, module):
+    function = getattr(pytest.importorskip(module), name)
+    namespace = {"mine": function, "other": len}
+    with refusing([].append) as rebind:
+        rebind(namespace)
+        with pytest.raises(NotImplementedError, match=f"{name}.* is not supported in a dry run: "):
+            namespace["mine"]([])
+    assert namespace["other"] is len
+    assert getattr(pytest.importorskip(module), name) is function
+
+
+def test_nested_tensors_of_the_other_layout_are_made():
+    with refusing([].append):
+        made = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert made.layout is torch.jagged
