@@ -178,14 +178,10 @@ def test_a_statement_is_predicted_and_not_run(run, shell, dry):
     assert text.startswith("x = f(2) · predicted for Tesla T4")
 
 
-def test_alone_it_shows_one_short_screen(run, dry):
-    result, text = run("%gpucheck")
-    assert result.success
-    assert dry.asked == []
-    for words in ("Fake GPU", "%%gpucheck --fit", "%gpucheck STATEMENT"):
-        assert words in text
-    assert len(text.splitlines()) <= 12
-    assert max(map(len, text.splitlines())) <= 80
+def test_a_lone_name_behind_an_option_of_predictions_is_a_statement(run, shell, dry):
+    shell.user_ns["x"] = 1
+    run("%gpucheck --gpu T4 x")
+    assert dry.asked[0][0].source == "x"
 
 
 @pytest.mark.parametrize(

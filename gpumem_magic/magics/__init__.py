@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import cleandoc
 from typing import Any
 
@@ -9,11 +10,18 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from gpumem_magic.magics import completion
-from gpumem_magic.magics.commands import act, prediction_screen, status
+from gpumem_magic.magics.checkup import run_checkup
+from gpumem_magic.magics.checkup_options import Checkup
+from gpumem_magic.magics.commands import act, status
 from gpumem_magic.magics.display import tell, warn
 from gpumem_magic.magics.execute import run_measured
 from gpumem_magic.magics.gpucheck import run_check
-from gpumem_magic.magics.gpucheck_options import CHECK_TABLE, parse_check_cell, parse_check_line
+from gpumem_magic.magics.gpucheck_options import (
+    CHECK_TABLE,
+    Question,
+    parse_check_cell,
+    parse_check_line,
+)
 from gpumem_magic.magics.mark import CellHooks
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.options import TABLE, parse_cell, parse_line
@@ -56,22 +64,39 @@ class GpuMemMagics(Magics):
 
     @line_cell_magic
     def gpucheck(self, line: str, cell: str | None = None) -> None:
-        """Predict a cell without running it: does it fit the card, by how much, where does it fail?
+        """Show who holds the GPU memory and what can go; or predict code without running it.
 
-        %%gpucheck [options]            on the first line of a cell: predict this cell
-        %gpucheck [options] STATEMENT   predict one statement
+        %gpucheck                      where the memory is, who holds it, what is not needed
+        %gpucheck NAME...              what these variables hold, by part and kind
+        %gpucheck --free               let go of what no name needs, after an error too
+        %gpucheck --explain "TEXT"     what an out-of-memory error says, number by number
+        %%gpucheck [options]           on the first line of a cell: predict this cell
+        %gpucheck [options] STATEMENT  predict one statement
 
-        Nothing is computed and no GPU is needed: the code runs on a copy of your variables, its
-        operators only say how much memory they take. Variables, models, random numbers and the
+        A line of nothing but your variables and their attributes (model, optimizer.state) asks
+        what these hold. Any other code is a statement, and so is a lone name behind --gpu or
+        another option of predictions.
+
+        A prediction computes nothing and needs no GPU: the code runs on a copy of your variables,
+        its operators only say how much memory they take. Variables, models, random numbers and the
         device stay as they are. Files and the network are not touched where that can be told.
         """
-        if cell is not None:
-            question, raw = parse_check_cell(line), f"%%gpucheck {line}\n{cell}"
-            return run_check(self.monitor, question, cell, 1, raw)
-        question = parse_check_line(line)
-        if question.statement:
-            return run_check(self.monitor, question, question.statement, 0, question.statement)
-        return tell(prediction_screen(self.monitor))
+        asked, code, above = _asked(line, cell, self.shell.user_ns)
+        if isinstance(asked, Checkup):
+            run_checkup(self.monitor, asked, code)
+        else:
+            raw = code if cell is None else f"%%gpucheck {line}\n{cell}"
+            run_check(self.monitor, asked, code, above, raw)
+
+
+def _asked(
+    line: str, cell: str | None, namespace: Mapping[str, Any]
+) -> tuple[Question | Checkup, str, int]:
+    """What `%gpucheck` is asked, the code it is about, and how many lines stand above that."""
+    if cell is not None:
+        return parse_check_cell(line), cell, 1
+    asked = parse_check_line(line, namespace)
+    return asked, "" if isinstance(asked, Checkup) else asked.statement, 0
 
 
 for _magic, _table in ((GpuMemMagics.gpumem, TABLE), (GpuMemMagics.gpucheck, CHECK_TABLE)):

@@ -35,24 +35,8 @@ def status(monitor: Monitor) -> str:
             "%gpumem --on         one line below every cell from now on",
             "%gpumem --history    what was measured so far",
             "%gpumem --device T4  another device; %gpumem? lists every option",
+            "%gpucheck            who holds the memory now, and what of it can go",
             "%%gpucheck --gpu T4  on top of a cell: would it fit? nothing is run",
-        ]
-    )
-
-
-def prediction_screen(monitor: Monitor) -> str:
-    """One screen: how to predict a cell, and for which card."""
-    source = monitor.source
-    card = f"{source.device.name}, the device in use" if source else "a Tesla T4"
-    return "\n".join(
-        [
-            f"predicts for {card}, without running anything on it",
-            "",
-            "%%gpucheck                    on top of a cell: does it fit, where does it fail?",
-            "%%gpucheck --gpu T4,L4        the same for these cards, as a table",
-            "%%gpucheck --fit batch_size   the largest value of the variable that fits",
-            "%gpucheck STATEMENT           the same for one statement",
-            "%gpucheck?                    every option",
         ]
     )
 

@@ -1,19 +1,25 @@
-"""The options of %gpucheck and %%gpucheck, and what they ask for."""
+"""The options of %gpucheck and %%gpucheck, and what they ask for: what is held now (a Checkup), or
+what code would take (a Question)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from IPython.core.error import UsageError
 
+from gpumem_magic.magics.checkup_options import Checkup, names_in, read_checkup
 from gpumem_magic.magics.option_table import Action, Option, OptionTable, shorten
 from gpumem_magic.magics.option_values import (
     check_cards,
     check_count,
+    check_switch,
     check_target,
     check_variable,
     different_cards,
     offer_cards,
+    offer_switch,
     offer_whole_numbers,
 )
 
@@ -47,19 +53,63 @@ CHECK_TABLE = OptionTable(
             ("-o", "--output"),
             ("VAR",),
             "store the result in the variable VAR: a report, for many cards a\n"
-            "forecast with .reports, with --fit a fit with .value",
+            "forecast with .reports, with --fit a fit with .value; of what is held\n"
+            "now an inventory with .holdings, of NAME a breakdown with .parts",
             with_code=True,
+            acts=True,
             check=check_variable,
         ),
         Option(
             ("--save",),
             ("PATH",),
-            "save the result; PATH ends in .json .csv .html .png .svg or .txt",
+            "save the result; PATH ends in .json .csv .html or .txt, for a\n"
+            "prediction also .png or .svg",
             with_code=True,
+            acts=True,
             check=check_target,
             files=True,
         ),
         Option(("--name",), ("NAME",), "call the report NAME", with_code=True),
+        Option(
+            ("--free",),
+            (),
+            "let go of the last errors and of reference cycles, and return unused\n"
+            "memory to the device; %debug cannot look at those errors any more",
+            acts=True,
+        ),
+        Option(
+            ("--outputs",),
+            (),
+            "with --free: empty the output history as well (Out, _, _5, ...)",
+            acts=True,
+        ),
+        Option(
+            ("--all",),
+            (),
+            "with --free: let go of everything that is no longer needed, the output\n"
+            "history and gradients included; variables stay",
+            acts=True,
+        ),
+        Option(
+            ("--watch",),
+            ("off",),
+            "from now on, tell below a cell which names grew in each of its last\n"
+            "runs, and the line that adds; --watch off ends it",
+            acts=True,
+            optional=True,
+            check=check_switch,
+            offers=offer_switch,
+        ),
+        Option(
+            ("--explain",),
+            ("TEXT",),
+            "explain the text of an out-of-memory error, number by number; a long\n"
+            "one goes below %%gpucheck --explain; without TEXT: the last error",
+            with_code=True,
+            acts=True,
+            optional=True,
+            text=True,
+        ),
     )
 )
 """Every option of %gpucheck."""
@@ -81,16 +131,30 @@ class Question:
     statement: str = ""
 
 
-def parse_check_cell(line: str) -> Question:
+def parse_check_cell(line: str) -> Question | Checkup:
     """The options after `%%gpucheck`. Raises UsageError, naming the option, if any is wrong."""
-    return _question(CHECK_TABLE.before_code(line, "%%gpucheck"))
+    actions = CHECK_TABLE.before_code(line, "%%gpucheck")
+    if any(action.key == "explain" for action in actions):
+        return read_checkup(actions, (), "%%gpucheck")
+    return _question(actions)
 
 
-def parse_check_line(line: str) -> Question:
-    """The options after `%gpucheck` and its statement. Raises UsageError if any is wrong."""
+def parse_check_line(line: str, namespace: Mapping[str, Any]) -> Question | Checkup:
+    """The options after `%gpucheck`, and names or a statement after them. Raises UsageError if any
+    is wrong.
+
+    A line of nothing but names of `namespace` and their attributes asks what these hold; any other
+    code is predicted.
+    """
     actions, rest = CHECK_TABLE.scan(line, "%gpucheck")
-    CHECK_TABLE.for_code(actions, "%gpucheck")
-    if actions and not rest:
+    for action in actions:
+        CHECK_TABLE.check(action, "%gpucheck")
+    predicts = any(not CHECK_TABLE.option(action.key).acts for action in actions)
+    names = () if predicts else names_in(rest, namespace)
+    if names or not (rest or predicts):
+        return read_checkup(actions, names, "%gpucheck")
+    CHECK_TABLE.for_code(actions, "%gpucheck STATEMENT")
+    if not rest:
         given = f"--{actions[0].key}"
         raise UsageError(
             f"%gpucheck: {given} needs a statement after it, or a cell: %%gpucheck {given} ..."

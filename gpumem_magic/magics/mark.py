@@ -137,8 +137,9 @@ class CellHooks:
     def _begin(self, lines: list[str]) -> None:
         request = read_mark(lines)
         if request is None and self._monitor.settings.every_cell:
-            own = lines[0].startswith(_OURS) or _COMMANDS.fullmatch("".join(lines))
-            request = None if own else Request(brief=True)
+            request = None if _is_own(lines) else Request(brief=True)
+        if request is None and self._monitor.watch.active and not _is_own(lines):
+            request = Request(quiet=True, kept=False)  # for the lines that allocate
         if request is not None and self._monitor.start(request):
             self._request = request
 
@@ -149,6 +150,7 @@ class CellHooks:
             if request is not None and started is not None:
                 cell = self._cell(started, result)
                 reports = self._monitor.stop(request, cell, _error(result))
+                self._watch(cell)
         finally:
             self._monitor.leave()
         if request is not None:
@@ -164,6 +166,11 @@ class CellHooks:
                 "%gpucheck --explain tells what it means; %%gpumem on top of the cell tells where "
                 "it went"
             )
+
+    def _watch(self, cell: Cell) -> None:
+        if self._monitor.source is not None:
+            with harmless("looking for growth"):
+                self._monitor.watch.look(self._shell, self._monitor.source, cell)
 
     def _cell(self, started: _Started, result: ExecutionResult | None) -> Cell:
         """The cell that ran, under the name that its frames carry; no number outside `In`."""
@@ -184,6 +191,11 @@ class CellHooks:
 def _names_us(raw: str) -> bool:
     """Whether a cell uses our magics somewhere, so that its author knows them."""
     return any(name.lstrip("%") in raw for name in _OURS)
+
+
+def _is_own(lines: list[str]) -> bool:
+    """Whether the cell is nothing but our magics."""
+    return lines[0].startswith(_OURS) or _COMMANDS.fullmatch("".join(lines)) is not None
 
 
 def _error(result: ExecutionResult | None) -> BaseException | None:

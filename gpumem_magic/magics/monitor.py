@@ -15,6 +15,7 @@ from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.options import Request
 from gpumem_magic.magics.progress import Progress, level_line
 from gpumem_magic.magics.settings import GpuMem
+from gpumem_magic.magics.watch import GrowthWatch
 from gpumem_magic.measure import finish
 from gpumem_magic.report import Report
 from gpumem_magic.sources import (
@@ -38,6 +39,7 @@ class Monitor:
         self.history = History()
         self.source: Source | None = None
         self.files = CellFiles(shell)
+        self.watch = GrowthWatch()
         self.why_off = ""
         self.measuring = False
         self.predicting = False
@@ -134,7 +136,7 @@ class Monitor:
             return ()
         name = request.name or (f"In[{cell.number}]" if cell.number else "")
         reports = finish(self.source, cell, self.files.cells(), error, name)
-        for report in reports:
+        for report in reports if request.kept else ():
             self.history.append(report)
         if request.output and reports:
             self.shell.user_ns[request.output] = reports[0]

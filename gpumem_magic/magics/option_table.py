@@ -19,6 +19,7 @@ class Option:
     with_code: may stand before code. acts: is a command of its own on the line magic. optional: its
     value may be left out. check: raises ValueError or ImportError for a value that cannot work.
     offers: values to complete, told from the user's names; with `files` IPython offers paths.
+    text: the value is the rest of the line, unless it stands in quotes.
     """
 
     flags: tuple[str, ...]
@@ -30,6 +31,7 @@ class Option:
     check: Callable[[str], object] | None = None
     offers: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     files: bool = False
+    text: bool = False
 
     @property
     def key(self) -> str:
@@ -98,7 +100,7 @@ class OptionTable:
                 raise UsageError(
                     f"{magic}: --{action.key} stands alone, as {line_magic} --{action.key}"
                 )
-            if option.values and not action.values:
+            if option.values and not action.values and not option.text:
                 raise UsageError(f"{magic}: --{action.key} needs {option.values[0]}")
             self.check(action, magic)
         return actions
@@ -140,8 +142,10 @@ def _values(
 ) -> tuple[tuple[str, ...], str]:
     if len(values) > len(option.values):
         raise UsageError(f"{magic}: {option.flags[-1]} takes no value")
+    if option.text:
+        return _text_value(" ".join([*values, rest]).strip())
     while len(values) < len(option.values):
-        missing = not rest or rest.startswith("--")
+        missing = not rest or rest.startswith("-" if option.optional else "--")
         if missing and option.optional:
             break
         if missing:
@@ -150,6 +154,16 @@ def _values(
         value, rest = _take(rest, magic)
         values.append(value)
     return tuple(values), rest
+
+
+def _text_value(rest: str) -> tuple[tuple[str, ...], str]:
+    """A quoted text and what follows it; without quotes all of `rest` is the text."""
+    match = re.fullmatch(r"""("[^"]*"|'[^']*')(?:\s+(-.*))?""", rest, re.DOTALL)
+    if match:
+        return (match[1][1:-1],), match[2] or ""
+    if not rest or rest.startswith("-"):
+        return (), rest
+    return (rest,), ""
 
 
 def _take(text: str, magic: str) -> tuple[str, str]:

@@ -44,6 +44,12 @@ def check_saved(value: str) -> None:
         raise ValueError("only a saved .json can be loaded")
 
 
+def check_switch(value: str) -> None:
+    """Raise ValueError if `value` is neither on nor off."""
+    if value not in ("on", "off"):
+        raise ValueError("on or off")
+
+
 def check_cards(value: str) -> None:
     """Raise ValueError, listing the right names, if one of the cards between commas is unknown."""
     for name in value.split(","):
@@ -71,6 +77,11 @@ def offer_devices(names: Mapping[str, Any]) -> Iterable[str]:
 def offer_cards(names: Mapping[str, Any]) -> Iterable[str]:
     """Every card that can be predicted for."""
     return [name for name in device_names() if name not in ("auto", "off")]
+
+
+def offer_switch(names: Mapping[str, Any]) -> Iterable[str]:
+    """What switches something."""
+    return ["on", "off"]
 
 
 def offer_whole_numbers(names: Mapping[str, Any]) -> Iterable[str]:

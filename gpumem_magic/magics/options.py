@@ -66,7 +66,7 @@ TABLE = OptionTable(OPTIONS)
 class Request:
     """What one magic line asks for: how to measure `statement` or the cell, or which actions to do.
 
-    brief: show one line instead of the Report, as `--on` does.
+    brief: show one line instead of the Report, as `--on` does. kept: put it into the history.
     """
 
     name: str | None = None
@@ -76,6 +76,7 @@ class Request:
     save: str | None = None
     plot: bool = True
     brief: bool = False
+    kept: bool = True
     statement: str = ""
     actions: tuple[Action, ...] = ()
 

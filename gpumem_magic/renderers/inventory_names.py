@@ -61,8 +61,8 @@ def _text(breakdown: Breakdown) -> list[str]:
         return rows
     kinds = _kinds(breakdown)[:_COLUMNS]
     more = len(_kinds(breakdown)) > _COLUMNS
-    head = [right(kind.value, 15) for kind in kinds]
-    rows.append(f"{'':22}{'size':>13}{''.join(head[: 2 if more else 3])}{_others(more)}")
+    head = [right(kind.value, 16) for kind in kinds]
+    rows.append(f"{'':20}{'size':>12}{''.join(head[: 2 if more else 3])}{_others(more)}")
     parts = _rows(breakdown)
     for part in parts[:_PARTS]:
         rows += _part(part, kinds[: 2 if more else 3], more)
@@ -73,7 +73,7 @@ def _text(breakdown: Breakdown) -> list[str]:
 
 
 def _others(more: bool) -> str:
-    return right("other kinds", 15) if more else ""
+    return right("other kinds", 16) if more else ""
 
 
 def _part(part: _Row, kinds: Sequence[Category], more: bool) -> list[str]:
@@ -81,11 +81,11 @@ def _part(part: _Row, kinds: Sequence[Category], more: bool) -> list[str]:
     sizes = [part.sizes.get(kind) for kind in kinds]
     if more:
         sizes.append(part.size - sum(size or 0 for size in sizes))
-    cells = "".join(right(format_bytes(size) if size else "-", 15) for size in sizes)
-    numbers = f"{format_bytes(part.size):>13}{cells}"
-    if len(part.name) <= 19:
-        return [f"  {left(part.name, 20)}{numbers}"]
-    return [f"  {fit_middle(part.name, WIDTH - 2)}", f"{'':22}{numbers}"]
+    cells = "".join(right(format_bytes(size) if size else "-", 16) for size in sizes)
+    numbers = f"{format_bytes(part.size):>12}{cells}"
+    if len(part.name) <= 17:
+        return [f"  {left(part.name, 18)}{numbers}"]
+    return [f"  {fit_middle(part.name, WIDTH - 2)}", f"{'':20}{numbers}"]
 
 
 def _shared_rows(parts: Sequence[_Row]) -> list[str]:

@@ -158,10 +158,16 @@ def remedies(holdings: Iterable[Holding]) -> tuple[Remedy, ...]:
 
 
 def _whose(group: list[Holding]) -> tuple[str, ...]:
-    said = [
-        f"{name_of(holding)}{f': {visible(holding.unneeded)}' if holding.unneeded else ''}"
-        for holding in group
-    ]
-    unlike = list(dict.fromkeys(said))
-    more = len(unlike) - _NAMES
-    return (*unlike[:_NAMES], *((f"and {more} more",) if more > 0 else ()))
+    """One sentence for each reason, with the names that it holds for."""
+    names: dict[str, list[str]] = {}
+    for holding in group:
+        names.setdefault(visible(holding.unneeded or ""), []).append(name_of(holding))
+    return tuple(
+        f"{_listed(list(dict.fromkeys(which)))}{f': {why}' if why else ''}"
+        for why, which in names.items()
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES
+    return f"{', '.join(names[:_NAMES])}{f' and {more} more' if more > 0 else ''}"

@@ -77,7 +77,7 @@ def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO
             return
         memory = source.memory()
         with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
-            walk = Walk(torch, memory, time.perf_counter() + _SECONDS)
+            walk = Walk(torch, memory, time.thread_time() + _SECONDS)
             walk.leave_out(namespace)
             walk.add(named_roots(torch, namespace, namespace.keys()))
             walk.run()
@@ -99,14 +99,17 @@ def drop_outputs(places: Iterable[Place]) -> Step:
     return Step("output history", lambda: _drop(places), _NO_OUTPUTS)
 
 
-def drop_errors(places: Iterable[Place]) -> Step:
+def drop_errors(places: Iterable[Place], spared: Iterable[object] = ()) -> Step:
     """Empty the places where errors are kept, and let their tracebacks go: of each error, and of
-    all that it came from. A variable that holds one of these errors keeps it, without traceback."""
+    all that it came from, but for errors that are among `spared`, or that one of these came from.
+    """
 
     def act() -> str:
         kept = tuple(places)
+        whole = {id(error) for error in _errors(spared)}
         for error in _errors(place.get() for place in kept):
-            error.__traceback__ = None
+            if id(error) not in whole:
+                error.__traceback__ = None
         return _drop(kept)
 
     return Step("exceptions", act, _NO_DEBUG)
