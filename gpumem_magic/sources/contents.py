@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import keyword
 import types
 import weakref
@@ -54,6 +55,15 @@ def is_leaf(thing: object) -> bool:
 def is_plain(thing: object) -> bool:
     """Whether it certainly holds nothing; of classes and modules, what they hold is not its."""
     return id(type(thing)) in _PLAIN_IDS
+
+
+def is_empty(thing: Any) -> bool:
+    """Whether it is a container without contents, or with nothing but numbers and texts: that is
+    what the garbage collector does not track."""
+    kind = type(thing)
+    if kind is list or kind is set:
+        return not thing
+    return (kind is dict or kind is tuple) and not gc.is_tracked(thing)
 
 
 def fields(thing: object) -> dict[str, object]:

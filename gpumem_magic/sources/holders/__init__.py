@@ -44,8 +44,8 @@ def take_inventory(
     """Where the memory of the source's device is, and who holds it.
 
     namespace: the notebook's. roots: other places that keep things alive (see `shell_roots`).
-    seconds: after which the walk stops; what it has not come to is then UNKNOWN. Nothing of the
-    user's runs, nothing is kept, nothing is collected.
+    seconds: of this thread's time, after which the walk stops; what it has not come to is UNKNOWN.
+    Nothing of the user's runs, nothing is kept, nothing is collected.
     """
     memory = source.memory()
     items, late = _items(memory, namespace, roots, seconds)
@@ -114,7 +114,7 @@ def _found(
     torch = sys.modules.get("torch")
     if torch is None or not memory.blocks:
         return {}, False
-    deadline = time.perf_counter() + seconds
+    deadline = time.thread_time() + seconds
     namespace = places.namespace
     with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
         walk = Walk(torch, memory, deadline)

@@ -17,6 +17,7 @@ from gpumem_magic.sources.namespaces import LIBRARIES, locals_of
 LRU_CACHE: Final[type] = functools._lru_cache_wrapper
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _FRAMES: Final = ("gi_frame", "cr_frame", "ag_frame")
+_OURS: Final = __name__.partition(".")[0]
 _chain: Any = BaseException
 
 
@@ -174,7 +175,7 @@ def reader_of(kind: type) -> Reader | None:
         return of_array
     if package == "pandas":
         return of_opaque
-    return of_foreign if package in FOREIGN else None
+    return of_foreign if package in FOREIGN or package == _OURS else None
 
 
 def _is_value(thing: Any, frame: types.FrameType) -> bool:

@@ -61,7 +61,7 @@ class Found:
 
     holder: Holder
     path: str
-    rank: tuple[float, int, int]
+    rank: tuple[float, int, int, int]
     claim: Kind
     shape: tuple[int, ...] | None
     dtype: str | None
@@ -81,7 +81,7 @@ class Found:
 
 class Ways:
     """Collects the ways to blocks, of which the best one counts: by the rank of its holder, then as
-    `Claims` ranks owners. Of two that are equally good the first one counts."""
+    `Claims` ranks owners, then the shortest. Of two equally good ones the first counts."""
 
     def __init__(self) -> None:
         self.found: dict[int, Found] = {}
@@ -91,7 +91,7 @@ class Ways:
         self, address: int, holder: Holder, path: str, kind: Kind, via: Via, tensor: Any = None
     ) -> None:
         """One way to the block at `address`. tensor: None for a storage without one."""
-        rank = holder.rank, int(kind), int(via)
+        rank = holder.rank, int(kind), int(via), len(path)
         known = self.found.get(address)
         if known is None:
             shape, dtype, has_graph = self._described(tensor)

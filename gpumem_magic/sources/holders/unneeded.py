@@ -36,7 +36,11 @@ def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | 
             return _STEPPED
         return None
 
-    return [replace(item, unneeded=reason(item)) for item in items]
+    reasons = [reason(item) for item in items]
+    return [
+        item if why is item.unneeded else replace(item, unneeded=why)
+        for item, why in zip(items, reasons, strict=True)
+    ]
 
 
 def _old_optimizers(items: Iterable[Item]) -> set[str]:

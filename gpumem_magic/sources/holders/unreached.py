@@ -34,7 +34,7 @@ def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: floa
         targets = _tensors_in(torch, everything, memory, unheld)
         del everything
     targets.sort(key=lambda thing: memory.blocks[_located(memory, thing) or 0])
-    while targets and time.perf_counter() < deadline:
+    while targets and time.thread_time() < deadline:
         some = [targets.pop() for _ in range(min(_AT_ONCE, len(targets)))]
         some = [thing for thing in some if _located(memory, thing) not in found]
         if some:
@@ -105,13 +105,13 @@ class _Search:
         for _ in range(_LEVELS):
             frontier = list(self._above(frontier, met))
             if not frontier:
-                self.complete = len(met) <= _OBJECTS and time.perf_counter() < self._deadline
+                self.complete = len(met) <= _OBJECTS and time.thread_time() < self._deadline
                 break
         return list(met.values())
 
     def _above(self, frontier: list[Any], met: dict[int, Any]) -> Iterator[Any]:
         for start in range(0, len(frontier), 4 * _AT_ONCE):
-            if len(met) > _OBJECTS or time.perf_counter() > self._deadline:
+            if len(met) > _OBJECTS or time.thread_time() > self._deadline:
                 return
             some = frontier[start : start + 4 * _AT_ONCE]
             ids = {id(thing) for thing in some}

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.claims import Kind, Via, is_whole, parts_of
-from gpumem_magic.sources.contents import Contents, attribute, fields, is_plain
+from gpumem_magic.sources.contents import Contents, attribute, fields, is_empty, is_plain
 from gpumem_magic.sources.graph_nodes import is_node_type, raw_names, raw_saved
 from gpumem_magic.sources.holders import code
 from gpumem_magic.sources.holders.accumulated import kept_for_a_number
@@ -29,7 +29,7 @@ class Walk:
 
     Nothing of the user's runs: no property, no `__getattr__`, no comparison. It must be let go soon
     after, as it keeps what it has seen. again: roots that lead to what was seen before, each after
-    the node that was first. late: it had to stop at `deadline` (time.perf_counter).
+    the node that was first. late: it had to stop at `deadline` (time.thread_time).
     """
 
     def __init__(self, torch: Any, memory: DeviceMemory, deadline: float) -> None:
@@ -42,7 +42,7 @@ class Walk:
         self._memory = memory
         self._deadline = deadline
         self._contents = Contents(code=True)
-        self._queues: dict[float, deque[Node]] = {}
+        self._queues: dict[tuple[float, bool], deque[Node]] = {}
         self._visits: dict[int, _Visit] = {}
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
@@ -55,23 +55,30 @@ class Walk:
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Set out from here, after what was added before with holders of the same rank."""
+        queues, visits = self._queues, self._visits
         for node in nodes:
-            queue = self._queues.get(node.holder.rank)
+            kind = type(node.thing)
+            visit = visits.get(id(kind))
+            if visit is None:
+                visit = visits[id(kind)] = self._visitor(kind)
+            key = node.holder.rank, visit is Walk._object
+            queue = queues.get(key)
             if queue is None:
-                queue = self._queues[node.holder.rank] = deque()
+                queue = queues[key] = deque()
             queue.append(node)
 
     def run(self) -> None:
-        """Breadth first, so that the shortest path comes first, one rank of holders by one."""
+        """One rank of holders by one, breadth first; models and tensors before other objects, which
+        may be too many to look into all of them."""
         count = 0
         while self._queues:
-            rank = min(self._queues)
-            queue = self._queues[rank]
+            key = min(self._queues)
+            queue = self._queues[key]
             if not queue:
-                del self._queues[rank]
+                del self._queues[key]
                 continue
             count += 1
-            if count % _CHECK == 0 and time.perf_counter() > self._deadline:
+            if count % _CHECK == 0 and time.thread_time() > self._deadline:
                 self.late = True
                 self._queues.clear()
                 return
@@ -97,17 +104,14 @@ class Walk:
                     yield thing
 
     def _visit(self, node: Node) -> Iterable[Node]:
-        kind = type(node.thing)
-        visit = self._visits.get(id(kind))
-        if visit is None:
-            visit = self._visits[id(kind)] = self._visitor(kind)
+        visit = self._visits[id(type(node.thing))]
         if visit is Walk._tensor:
             self._claim(node)
         elif visit is Walk._optimizer and node.holder.kind is HolderKind.VARIABLE:
             return [node._replace(holder=node.holder.inner(HolderKind.OPTIMIZER, node.path))]
         known = self.seen.get(id(node.thing))
         if known is not None or id(node.thing) in self._left_out:
-            if known is not None and node.path == node.holder.root:
+            if known is not None and node.path == node.holder.root and _tells(node):
                 self.again.append((known[1], node.path))
             return ()
         self.seen[id(node.thing)] = node.thing, node
@@ -130,9 +134,11 @@ class Walk:
         return Walk._node if is_node_type(kind) else Walk._object
 
     def _object(self, node: Node) -> Iterable[Node]:
+        _, _, holder, claim, via = node
         found = [
-            node._replace(thing=thing, path=cut(path))
+            Node(thing, cut(path), holder, claim, via)
             for path, thing in self._contents.of(node.thing, node.path)
+            if not is_empty(thing)
         ]
         return found or list(_inner(node, code.of_opaque(node.thing, node.path)))
 
@@ -237,6 +243,11 @@ class Walk:
 
 
 _Visit = Callable[[Walk, Node], Iterable[Node]]
+
+
+def _tells(node: Node) -> bool:
+    """Whether the root is worth mentioning as a second holder: garbage is one heap."""
+    return node.holder.kind is not HolderKind.CYCLE
 
 
 def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:
