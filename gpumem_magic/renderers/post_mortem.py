@@ -20,11 +20,11 @@ from gpumem_magic.units import format_bytes
 RECOVERY = "%gpucheck --free gives back what the failed cell left, without a restart."
 _BLOCKS = 5
 _TITLES: tuple[tuple[bool | None, str], ...] = (
-    (True, "Each of these alone would have made it fit"),
-    (None, "This may have made it fit, depending on where the free pieces lie"),
+    (True, "Each of these alone would have left room for it"),
+    (None, "This may have left room for it, depending on where the free pieces lie"),
     (False, "Not enough alone"),
 )
-_NONE = "No single change that the numbers show would have made it fit"
+_NONE = "No single change that the numbers show would have left room for it"
 _WAYS = MappingProxyType(
     {
         Way.OTHERS: "the {size} of other processes gone: nvidia-smi lists them",

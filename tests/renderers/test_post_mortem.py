@@ -1,0 +1,77 @@
+"""The out-of-memory error of a report, on its own and inside the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpumem_magic.renderers import post_mortem_bundle
+from gpumem_magic.renderers.columns import width
+from gpumem_magic.renderers.post_mortem import RECOVERY, post_mortem_html, post_mortem_text
+from gpumem_magic.renderers.text import report_text
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Remedy, Way
+
+MIB = 1 << 20
+
+
+def said(story, **changes):
+    return " ".join(post_mortem_text(replace(story, oom=replace(story.oom, **changes))).split())
+
+
+def test_golden(story, same_as_golden):
+    same_as_golden("post_mortem.txt", post_mortem_text(story) + "\n")
+
+
+def test_golden_html(story, same_as_golden):
+    same_as_golden("post_mortem.html", post_mortem_html(story).replace("><", ">\n<") + "\n")
+
+
+def test_it_is_the_section_of_the_report_and_ends_with_the_way_out(story):
+    section, ending = post_mortem_text(story).split("\n\n")
+    assert section in report_text(story)
+    assert ending == RECOVERY
+    assert report_text(story).endswith(RECOVERY)
+    assert all(width(line) <= 80 for line in section.split("\n"))
+    bundle = post_mortem_bundle(story)
+    assert bundle == {"text/plain": post_mortem_text(story), "text/html": post_mortem_html(story)}
+
+
+def test_a_prediction_has_taken_no_memory_to_give_back(story):
+    assert RECOVERY not in report_text(replace(story, predicted=True))
+    assert RECOVERY not in report_text(replace(story, oom=None))
+
+
+def test_a_report_without_the_error_has_none(story):
+    assert post_mortem_text(replace(story, oom=None)) == ""
+
+
+def test_changes_stand_under_what_they_would_have_done(story):
+    text = said(story, remedies=(Remedy(Way.OTHERS, 900 * MIB, True),))
+    assert "left room for it: the 900.00 MiB of other processes gone" in text
+    text = said(story, remedies=(Remedy(Way.GRADIENTS, 900 * MIB, False),))
+    assert "No single change that the numbers show would have left room for it: at least" in text
+    assert "Not enough alone: the gradients (900.00 MiB) dropped before this line" in text
+    assert "No single change" not in said(story, remedies=(), missing=None)
+
+
+def test_what_is_not_known_of_others_has_its_reason(story):
+    text = said(story, others=None, unknown={"others": "a container hides them"})
+    assert "other processes: unknown, because a container hides them" in text
+
+
+def test_a_limit_and_a_library_are_no_full_card(story):
+    text = said(story, allowed=1 << 30, device_free=4 << 30, missing=50 * MIB)
+    assert "stopped by the limit of 1.00 GiB on PyTorch; 50.00 MiB more was needed" in text
+    library = said(story, requested=None, segment=None, missing=None, library="cuBLAS (X)")
+    assert library.startswith("OUT OF MEMORY in line 7: cuBLAS (X) asked for it")
+    assert "how much is unknown" in library
+
+
+def test_all_of_it_is_saved_and_loaded(story):
+    assert Report.from_dict(story.to_dict()).oom == story.oom
+    data = story.to_dict()
+    for name in ("blocks", "others", "missing", "allowed", "remedies", "library", "unknown"):
+        del data["oom"][name]  # as older versions wrote it
+    old = Report.from_dict(data)
+    assert "other processes: unknown" not in post_mortem_text(old)
+    assert "No single change" not in post_mortem_text(old)
