@@ -39,8 +39,9 @@ class Holding:
 
     name: the shortest way to them, folded where they are several ("model.layers[0-11].weight",
     "outputs"). size: bytes, whole blocks. count: storages. shape and dtype ("float32") where all
-    agree. cell, line: where all were allocated, In[cell]:line, if a recording saw it. also: what
-    else leads to some of them. unneeded: why nothing needs them any more; None: something may.
+    agree. cell, line: where all were allocated, In[cell]:line, if a recording saw it; newest: where
+    the last of them were, if that is not one place. also: what else leads to some of them.
+    unneeded: why nothing needs them any more; None: something may.
     """
 
     kind: HolderKind
@@ -54,6 +55,7 @@ class Holding:
     line: int | None = None
     also: tuple[str, ...] = ()
     unneeded: str | None = None
+    newest: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

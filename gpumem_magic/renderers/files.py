@@ -16,7 +16,6 @@ from gpumem_magic.renderers.page import page
 from gpumem_magic.renderers.text import report_text
 from gpumem_magic.report import Report
 
-
 SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
 
 

@@ -26,7 +26,7 @@ from gpumem_magic.view import View
 
 _COLUMNS = (
     *("kind", "name", "size", "count", "category", "shape", "dtype", "cell", "line", "also"),
-    "unneeded",
+    *("unneeded", "newest"),
 )
 
 

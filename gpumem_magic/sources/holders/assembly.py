@@ -83,6 +83,8 @@ def _holding(group: list[Item]) -> Holding:
     shape = first.shape if len({shape for shape, _ in same}) == 1 else None
     dtype = first.dtype if len({dtype for _, dtype in same}) == 1 else None
     places = {(item.birth.cell, item.birth.line) for item in group}
+    known = [(cell, line) for cell, line in places if cell is not None and line is not None]
+    newest = max(known, default=None) if len(places) > 1 else None
     cell, line = places.pop() if len(places) == 1 else (None, None)
     also = dict.fromkeys(name for item in group for name in item.also)
     return Holding(
@@ -97,6 +99,7 @@ def _holding(group: list[Item]) -> Holding:
         line=line,
         also=tuple(also)[:_ALSO],
         unneeded=first.unneeded,
+        newest=newest,
     )
 
 

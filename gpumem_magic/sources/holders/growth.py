@@ -12,10 +12,15 @@ from gpumem_magic.inventory import Growing, Holding
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one name holds: bytes, and the line where the last of it was allocated, if known."""
+    """What one name holds: bytes, and where the last of it was allocated, In[cell]:line."""
 
     size: int
-    line: int | None = None
+    newest: tuple[int, int] | None = None
+
+    @property
+    def line(self) -> int | None:
+        """The line of that cell."""
+        return self.newest[1] if self.newest else None
 
 
 def held_by_name(holdings: Iterable[Holding]) -> dict[str, Held]:
@@ -24,9 +29,15 @@ def held_by_name(holdings: Iterable[Holding]) -> dict[str, Held]:
     for holding in holdings:
         name = re.split(r"[.\[:]", holding.name, maxsplit=1)[0] or holding.name
         known = found.get(name, Held(0))
-        line = known.line if holding.line is None else holding.line
-        found[name] = Held(known.size + holding.size, line)
+        places = [place for place in (known.newest, _newest(holding)) if place is not None]
+        found[name] = Held(known.size + holding.size, max(places, default=None))
     return found
+
+
+def _newest(holding: Holding) -> tuple[int, int] | None:
+    if holding.cell is not None and holding.line is not None:
+        return holding.cell, holding.line
+    return holding.newest
 
 
 class Growth:
