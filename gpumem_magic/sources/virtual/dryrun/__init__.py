@@ -21,6 +21,7 @@ from gpumem_magic.sources.virtual.dryrun.output import captured_output
 from gpumem_magic.sources.virtual.dryrun.program import execute
 from gpumem_magic.sources.virtual.dryrun.reach import names_reached
 from gpumem_magic.sources.virtual.dryrun.refusals import refusing
+from gpumem_magic.sources.virtual.dryrun.rounds import SETTLED
 from gpumem_magic.sources.virtual.dryrun.side_effects import without_side_effects
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses
 from gpumem_magic.sources.virtual.dryrun.starting_state import (
@@ -114,7 +115,12 @@ class _Attempt:
             copies.forget()
             if self.in_use is not None:
                 self.in_use.tell(source, state.moved)
-            loops = Loops(source.events_so_far, self.optimizer_steps, may_skip=may_skip)
+            loops = Loops(
+                source.events_so_far,
+                self.optimizer_steps,
+                may_skip=may_skip,
+                least_rounds=SETTLED if self.scribe else 0,
+            )
             output = enter(captured_output())
             rebind = enter(without_side_effects(not_done.append))
             refuse = enter(refusing(marks.append))

@@ -32,6 +32,7 @@ class Loops:
     events_so_far: the allocator's events, a sequence that only grows; a row begins with action,
     address, size and requested. optimizer_steps: end every loop after so many steps of each
     optimizer that has stepped in it. may_skip: False runs all other loops to their ends.
+    least_rounds: a loop that only repeats goes so far nevertheless.
 
     Only `for` loops of the cell and loops over a DataLoader are seen, and of these only those that
     contain an optimizer's step, by rounds: the iterations up to one with a step. See Rounds for how
@@ -46,12 +47,14 @@ class Loops:
         optimizer_steps: int | None = None,
         *,
         may_skip: bool = True,
+        least_rounds: int = 0,
     ) -> None:
         if optimizer_steps is not None and optimizer_steps < 1:
             raise ValueError(f"optimizer_steps is {optimizer_steps}; the least is 1")
         self.events_so_far = events_so_far
         self.optimizer_steps = optimizer_steps
         self.may_skip = may_skip
+        self.least_rounds = least_rounds
         self.skipped = False
         self.stepped: list[int] = []  # which optimizer, for each step so far
         self.asking: list[BoundedLoop] = []  # loops that wait for their next item, outermost first
@@ -119,7 +122,7 @@ class BoundedLoop:
         self._count = 0
         self._ended = False
         self._first_step = self._steps_seen = len(loops.stepped)
-        self._rounds = Rounds(loops.events_so_far)
+        self._rounds = Rounds(loops.events_so_far, loops.least_rounds)
         self._first_loader: BoundedLoader | None = None
         self._loader: BoundedLoader | None = None  # which the last item came from
 

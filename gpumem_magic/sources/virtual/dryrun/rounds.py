@@ -12,6 +12,9 @@ _LONGEST_PERIOD = 8
 """Rounds after which addresses repeat, at most: what a variable keeps of the last round makes the
 next one's block another, so that two addresses take turns."""
 
+SETTLED = 8
+"""Rounds by which nearly every loop repeats. Two runs that are to do alike go so far at least."""
+
 _STEADY = 6
 """Rounds with the same requests, and no segment taken or given back, after which a loop is taken
 for settled: blocks that serve alike may change places for ever."""
@@ -24,12 +27,15 @@ _SEGMENTS = frozenset(
 class Rounds:
     """The last rounds of one loop, as ranges of the allocator's events.
 
-    events: a sequence that only grows; a row begins with action, address, size, requested.
+    events: a sequence that only grows; a row begins with action, address, size, requested. least:
+    rounds before which nothing is said.
     """
 
-    def __init__(self, events: Callable[[], Sequence[Any]]) -> None:
+    def __init__(self, events: Callable[[], Sequence[Any]], least: int = 0) -> None:
         self._events = events
+        self._least = least
         self._begin = 0
+        self._count = 0
         self._rounds: deque[tuple[int, int]] = deque(maxlen=2 * _LONGEST_PERIOD)
 
     def begin(self) -> None:
@@ -40,10 +46,13 @@ class Rounds:
         """A round ends here, and the next one begins."""
         now = len(self._events())
         self._rounds.append((self._begin, now))
+        self._count += 1
         self._begin = now
 
     def repetition(self) -> str:
         """How the rounds to come repeat the last ones; empty where they may not."""
+        if self._count < self._least:
+            return ""
         period = self._period()
         if period is not None:
             last = "the last one" if period == 1 else f"the last {period}"

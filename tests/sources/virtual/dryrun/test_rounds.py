@@ -13,9 +13,9 @@ STEADY = "ask for the same sizes in the same order, without new segments"
 class Loop:
     """A loop whose rounds make the events that they are given."""
 
-    def __init__(self):
+    def __init__(self, least=0):
         self.events = []
-        self.rounds = Rounds(lambda: self.events)
+        self.rounds = Rounds(lambda: self.events, least)
         self.rounds.begin()
 
     def round(self, *rows):
@@ -113,3 +113,9 @@ def test_rounds_that_change_what_is_reserved_are_not_steady(action):
 def test_requests_that_grow_are_never_steady():
     loop = Loop()
     assert not any(loop.round(*block(4096 * i, 1000 + i)) for i in range(40))
+
+
+def test_as_many_rounds_as_were_asked_for_are_made():
+    loop = Loop(least=5)
+    told = [loop.round(*block(4096)) for _ in range(6)]
+    assert told == [""] * 4 + ["repeat the last one event for event"] * 2
