@@ -9,25 +9,32 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpumem_magic.sources.virtual.layouts import is_dense
 from gpumem_magic.sources.virtual.storages import storage_id
 
 _Holds = tuple[int, int, int]
 """Python references, uses of the tensor and uses of its storage."""
 
 
-_aten = torch.ops.aten
 _WRITES_INTO_ZEROS = {
-    _aten.index_put.default: _aten.index_put_.default,
-    _aten.index_add.default: _aten.index_add_.default,
-    _aten.put.default: _aten.put_.default,
-    _aten.scatter.src: _aten.scatter_.src,
-    _aten.scatter_add.default: _aten.scatter_add_.default,
-    _aten.masked_scatter.default: _aten.masked_scatter_.default,
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+    torch.ops.aten.index_add.default: torch.ops.aten.index_add_.default,
+    torch.ops.aten.put.default: torch.ops.aten.put_.default,
+    torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+    torch.ops.aten.masked_scatter.default: torch.ops.aten.masked_scatter_.default,
 }
 """What fills a gradient of zeros in torch/csrc/autograd/FunctionsManual.cpp and native code called
 there: out of place where areAnyTensorSubclassLike says so, as under a dispatch mode."""
 
-_MAY_ADD = frozenset({_aten.index_put.default, _aten.put.default})
+_CHAINED = {
+    torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
+    torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
+}
+_CHAINS = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
+"""Backward passes that go on in the result of their first step, for the same reason."""
+
+_MAY_ADD = frozenset({torch.ops.aten.index_put.default, torch.ops.aten.put.default})
 
 
 class Accumulation:
@@ -48,20 +55,24 @@ class Accumulation:
     @staticmethod
     def concerns(func: Any) -> bool:
         """Whether the operator is one of those."""
-        return func is _aten.add.Tensor or func in _WRITES_INTO_ZEROS
+        return func is torch.ops.aten.add.Tensor or func in _WRITES_INTO_ZEROS or func in _CHAINED
 
     def in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that torch would call in place of `func(*args, **kwargs)`; None: the
         same."""
-        if func is _aten.add.Tensor:
-            return _aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
+        if func is torch.ops.aten.add.Tensor:
+            return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
         if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
             return None
+        if func in _CHAINED and not _is_chained(args):
+            return None
+        if func is torch.ops.aten.sub.Tensor:  # never the first step; its operand has several names
+            return _CHAINED[func]
         if func in _MAY_ADD and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
             return None  # zeros in place of a gradient's values, which torch puts into a copy
         if any(has > most for has, most in zip(_holds(args), self._zeros, strict=True)):
             return None
-        return _WRITES_INTO_ZEROS[func]
+        return _CHAINED.get(func) or _WRITES_INTO_ZEROS[func]
 
     def _is_sum_in_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether `aten.add(*args)` is such a sum, to be made in place."""
@@ -79,20 +90,15 @@ class Accumulation:
         del first  # one hold less
         if not same or any(has > most for has, most in zip(_holds(args), alone, strict=True)):
             return False
-        return _is_dense(args[0])
+        return is_dense(args[0])
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether no two elements share memory and none is left out (is_non_overlapping_and_dense): a
-    gradient of a sum, which is one number for all elements, is not."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+def _is_chained(args: tuple[Any, ...]) -> bool:
+    """Whether a step may go on in the first operand: it has the size of the result."""
+    node = torch._C._current_autograd_node()
+    if node is None or node.name() not in _CHAINS or not isinstance(args[1], torch.Tensor):
+        return False
+    return bool(args[0].shape == torch.broadcast_shapes(args[0].shape, args[1].shape))
 
 
 def _holds(args: tuple[Any, ...]) -> _Holds:

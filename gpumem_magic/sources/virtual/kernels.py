@@ -52,6 +52,7 @@ class Kernels:
             warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
+            self._impl("group_norm", _group_norm)
             if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
                 self._impl("rms_norm", RMSNorm(self._storages, self._here))
             for operators in (self._recurrent.operators(), self._encoder_layer.operators()):
@@ -127,3 +128,19 @@ class Kernels:
             (dropout_p, is_causal),
             options,
         )
+
+
+def _group_norm(
+    tensor: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """CUDA's kernel wants its input dense, the host's also with channels last (group_norm in
+    native/group_norm.cpp)."""
+    normalized: torch.Tensor = composite_kernel(torch.ops.aten.group_norm.default)(
+        tensor.contiguous(), num_groups, weight, bias, eps, cudnn_enabled
+    )
+    return normalized

@@ -22,10 +22,15 @@ class Layout(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> Layout:
         """That of a tensor; one spatial dimension counts as two, as view4d of
         native/Convolution.cpp makes it."""
-        size, stride = tuple(tensor.shape), tuple(tensor.stride())
+        size, stride, dtype = cls.plain(tensor)
         if len(size) == 3:
             size, stride = (*size[:2], 1, size[2]), (*stride[:2], size[2] * stride[2], stride[2])
-        return cls(size, stride, tensor.dtype)
+        return cls(size, stride, dtype)
+
+    @classmethod
+    def plain(cls, tensor: torch.Tensor) -> Layout:
+        """That of a tensor as it is."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -57,6 +62,18 @@ class Layout(NamedTuple):
                 return CONTIGUOUS
             least = self.stride[d] * max(1, self.size[d])
         return channels_last
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share memory and none is left out (is_non_overlapping_and_dense)."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _strides(size: tuple[int, ...], memory_format: torch.memory_format) -> tuple[int, ...]:

@@ -11,13 +11,19 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.blocks import Blocks
 from gpumem_magic.sources.virtual.convolutions import Convolutions
 from gpumem_magic.sources.virtual.layouts import Layout
 from gpumem_magic.sources.virtual.lookups import Lookups
+from gpumem_magic.sources.virtual.norms import Norms
+from gpumem_magic.sources.virtual.operand_copies import AFTER, copied
 from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
-from gpumem_magic.sources.virtual.sorting import median_buffers, sort_buffers
+from gpumem_magic.sources.virtual.selection import Selections
+from gpumem_magic.sources.virtual.sequences import Sequences
+from gpumem_magic.sources.virtual.sorting import scan_storage
 from gpumem_magic.sources.virtual.storages import Storages
+from gpumem_magic.sources.virtual.transfers import Transfers
 
 Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
 """Called with an operator's arguments once its results are placed."""
@@ -28,8 +34,17 @@ Placing = Callable[[tuple[Any, ...], Any], None]
 _CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
 _REDUCTIONS = frozenset(
     "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
-    "std var std_mean var_mean".split()
+    "std var std_mean var_mean argmax argmin".split()
 )
+_SUMS = frozenset({"sum", "prod", "nansum"})
+_PLACES = frozenset({"argmax", "argmin"})
+"""Their partial results are a value and its place."""
+
+_ONE_DIM = frozenset({"all", "any", "max", "min", "prod", "argmax", "argmin"})
+"""Their second argument is one dimension, if anything."""
+
+_INDEX = 8  # bytes
+_SCANS = frozenset({"cumsum", "cumprod", "logcumsumexp"})
 _ORDERS = frozenset("amax amin max min".split())
 """They keep values as they are; other reductions combine them in float32 at least."""
 
@@ -94,6 +109,8 @@ class ScratchMemory:
             storages, lambda tensor, dims: self._reduce(tensor, dims, "sum"), capability
         )
         self._lookups = Lookups(storages, capability)
+        norms, transfers = Norms(storages), Transfers(storages)
+        sequences, selections = Sequences(storages), Selections(storages, processors, capability)
         self._placings: dict[str, Placing] = {
             "convolution": convolutions.forward,
             "convolution_backward": convolutions.backward,
@@ -101,6 +118,27 @@ class ScratchMemory:
             "_embedding_bag": self._lookups.bag,
             "_embedding_bag_backward": self._lookups.bag_backward,
             "_embedding_bag_dense_backward": self._lookups.bag_backward,
+            "native_layer_norm": norms.layer,
+            "native_layer_norm_backward": norms.layer_backward,
+            "native_batch_norm": norms.forward,
+            "native_batch_norm_backward": norms.backward,
+            "log_sigmoid_forward": self._log_sigmoid,
+            "_ctc_loss": sequences.forward,
+            "_ctc_loss_backward": sequences.backward,
+            "where": transfers.where,
+        }
+        self._scratches: dict[str, Scratch] = {
+            "_softmax_backward_data": self._softmax_backward,
+            "logsumexp": lambda args, kwargs: self._take(args[0].numel() * args[0].dtype.itemsize),
+            "_safe_softmax": lambda args, kwargs: self._take(args[0].numel()),
+            "_pack_padded_sequence": lambda args, kwargs: self._take(
+                *packing_copies(*args, **kwargs)
+            ),
+            "count_nonzero": self._count,
+            "_to_copy": transfers.to_copy,
+            "copy_": transfers.copy,
+            **selections.scratches(),
+            **norms.scratches(),
         }
 
     def placing(self, operator: str) -> Placing | None:
@@ -125,23 +163,11 @@ class ScratchMemory:
             return functools.partial(self._loss, _LOSSES[operator])
         if operator in ("index_put", "index_put_", "_index_put_impl_"):
             return self._lookups.index_put
-        if operator == "sort":
-            return lambda args, kwargs: self._take(
-                *sort_buffers(args[0], _sorted_dim(args, kwargs), self._capability)
-            )
-        if operator in _POOLINGS:
-            return self._pooling_backward
-        if operator == "median":
-            return lambda args, kwargs: (
-                self._take(*median_buffers(args[0], self._capability)) if len(args) == 1 else None
-            )
-        if operator == "_softmax_backward_data":
-            return self._softmax_backward
-        if operator == "_safe_softmax":
-            return lambda args, kwargs: self._take(args[0].numel())
-        if operator == "_pack_padded_sequence":
-            return lambda args, kwargs: self._take(*packing_copies(*args, **kwargs))
-        return None
+        if operator in _SCANS:
+            return self._scan
+        if operator in AFTER:
+            return lambda args, kwargs: self._take(*copied(AFTER[operator], args))
+        return self._scratches.get(operator)
 
     def clear(self) -> None:
         """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
@@ -173,13 +199,22 @@ class ScratchMemory:
             self._hold(_CUBLASLT_WORKSPACE, self._cublaslt_size)
 
     def _reduction(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._reduce(args[0], _dims(args, kwargs), operator)
+        tensor = args[0]
+        with Blocks(self._storages) as copies:
+            if operator in _SUMS and (wider := _sum_type(tensor, kwargs.get("dtype"))):
+                copies.take(tensor.numel() * wider.itemsize)
+                tensor = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=wider, device="meta"
+                )
+            self._reduce(tensor, _dims(operator, args, kwargs), operator)
 
     def _reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
         welford = operator in _WELFORD
         accumulator = tensor.dtype.itemsize
         if operator not in _ORDERS and tensor.dtype is not torch.bool:
             accumulator = max(4, accumulator)
+        if operator in _PLACES:
+            accumulator = 2 * _INDEX
         self._take(
             *reduction_buffers(
                 tensor.shape,
@@ -201,7 +236,31 @@ class ScratchMemory:
 
     def _softmax_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""
-        self._take(args[0].numel() * args[0].dtype.itemsize)
+        self._take(args[0].numel() * args[0].dtype.itemsize, *copied((0, 1), args))
+
+    def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whether each is not zero, and the sum of that (count_nonzero_cuda in
+        native/TensorAdvancedIndexing.cpp)."""
+        with Blocks(self._storages) as flags:
+            flags.take(0 if args[0].dtype is torch.bool else args[0].numel())
+            self._take(args[0].numel() * _INDEX)
+
+    def _scan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """scan_dim of native/cuda/ScanUtils.cuh: CUB where there is one dimension to speak of."""
+        tensor, dim = args[:2]
+        dtype = kwargs.get("dtype") or tensor.dtype
+        if not dtype.is_floating_point and not dtype.is_complex:
+            dtype = torch.int64
+        converted = tensor.numel() * dtype.itemsize
+        copies = [converted] if dtype is not tensor.dtype else copied((0,), args)
+        if tensor.dim() and 0 < tensor.numel() == tensor.shape[dim]:
+            copies.append(scan_storage(tensor.numel(), dtype.itemsize))
+        self._take(*copies)
+
+    def _log_sigmoid(self, args: tuple[Any, ...], out: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """log_sigmoid_forward_cuda of native/cuda/Activation.cpp keeps no buffer."""
+        self._storages.place(out[0])
+        self._storages.place(out[1], self._storages.malloc(0))
 
     def _loss(self, tensors: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """One value per element first, which then is reduced."""
@@ -212,17 +271,21 @@ class ScratchMemory:
             self._take(*[args[0].numel() * itemsize] * tensors or [itemsize])
 
 
-def _dims(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
+def _sum_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype | None:
+    """What the terms are converted to before they are summed; None: they are summed as they are, as
+    halves are in float32 (make_reduction in native/ReduceOpsUtils.h)."""
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    wider = dtype or (torch.int64 if whole else tensor.dtype)
+    if wider is tensor.dtype or (wider is torch.float32 and tensor.dtype.itemsize == 2):
+        return None
+    return wider
+
+
+def _dims(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
     """The dimensions that a reduction was asked for; None: all."""
     dims: Any = kwargs.get("dim")
-    if dims is None:
+    if dims is None and operator in _ONE_DIM:
+        dims = args[1] if len(args) > 1 else None
+    elif dims is None:
         dims = next((a for a in args[1:] if isinstance(a, (list, tuple))), None)
     return [dims] if isinstance(dims, int) else dims
-
-
-def _sorted_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """The dimension that `sort` was asked for, in either of its overloads."""
-    named = kwargs.get("dim")
-    if named is None:
-        named = next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), -1)
-    return int(named)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-_SMALL_SORT = 4096
+SMALL_SORT = 4096
 _INDEX = 8  # bytes
 
 _ALIGNMENT = 256
@@ -14,6 +14,7 @@ _RADIX_BITS = 8
 _DIGITS = 2**_RADIX_BITS
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
 _UNIQUE_TILE = 256
+_SCAN_THREADS, _SCAN_ITEMS = 128, 15
 SCAN_STORAGE = 1279
 """Bytes of DeviceScan for up to some thousand tiles: three arrays of tile states, each of which
 takes one or two units of alignment."""
@@ -43,6 +44,13 @@ def radix_sort_storage(
     return _aliased(parts)
 
 
+def scan_storage(n: int, itemsize: int) -> int:
+    """Bytes that DeviceScan takes for `n` elements: a state and a value for each tile, read and
+    written at once (cub/device/dispatch/dispatch_scan.cuh)."""
+    tiles = -(-n // (_SCAN_THREADS * _items(_SCAN_ITEMS, itemsize)))
+    return _aliased([(tiles + 32) * 2 * itemsize, 1])
+
+
 def unique_storage(n: int) -> int:
     """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs."""
     return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
@@ -59,7 +67,7 @@ def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) ->
     slice_size = tensor.shape[dim] if tensor.dim() else 1
     if n == 0 or tensor.dim() == 0:
         return ()
-    if slice_size <= _SMALL_SORT:
+    if slice_size <= SMALL_SORT:
         return (slice_size * _INDEX,)
     storage = radix_sort_storage(n, tensor.itemsize, _INDEX, capability)
     if slice_size == n:
@@ -71,7 +79,7 @@ def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[i
     """Bytes that the median of all elements takes: they are sorted (median_impl of
     native/cuda/Sorting.cpp)."""
     flat = tensor.numel()
-    if flat <= _SMALL_SORT:
+    if flat <= SMALL_SORT:
         return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX)
     storage = radix_sort_storage(flat, tensor.itemsize, _INDEX, capability)
     return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX, storage)

@@ -247,7 +247,7 @@ def _storage_copy(
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)  # type: ignore[call-overload,no-any-return]
+    return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)
 
 
 def _parse_to_with(parse_to: Any) -> Any:

@@ -150,7 +150,8 @@ class Tracker(TorchDispatchMode):
         to_gpu = on_device = self._on_device(traits, func, args, kwargs)
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
-            kwargs["device"] = HOST if device.type in ("cuda", "cpu") else device
+            if to_gpu:
+                kwargs["device"] = HOST
         if to_gpu or on_device or traits.is_custom:
             return self._run(func, traits, args, kwargs, to_gpu)
         if traits.is_random:

@@ -31,6 +31,11 @@ _TORCHS_OWN = frozenset(
 """Namespaces of operators written in C++: all others may have kernels in Python."""
 
 
+_TAKEN_APART = frozenset(
+    "_euclidean_dist allclose binary_cross_entropy_with_logits dist embedding".split()
+)
+"""Operators that torch's own code makes of others, on every device, below autograd."""
+
 _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
     "native_dropout": lambda results: results[::-1],
     "_pack_padded_sequence": lambda results: results[0],
@@ -68,10 +73,13 @@ class Traits:
         self.is_view = func.is_view or torch.Tag.inplace_view in tags or name in _NO_KERNEL
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        self.is_composite = (  # some have a kernel besides, which is what devices run
-            func.namespace != "prim"
-            and has_kernel(func.name(), "CompositeImplicitAutograd")
-            and not has_kernel(func.name(), "CPU")
+        self.is_composite = (
+            name in _TAKEN_APART
+            or (  # some have a kernel besides, which is what devices run
+                func.namespace != "prim"
+                and has_kernel(func.name(), "CompositeImplicitAutograd")
+                and not has_kernel(func.name(), "CPU")
+            )
         )
         self.accumulates = Accumulation.concerns(func)
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
@@ -89,7 +97,12 @@ class Traits:
 def composite_kernel(operator: Any) -> Callable[..., Any]:
     """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
     written for tracing, and draws other numbers."""
-    return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+    keys = torch._C.DispatchKey
+    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
+        operator.name(), "CompositeImplicitAutograd"
+    )
+    key = keys.CompositeImplicitAutograd if implicit else keys.CompositeExplicitAutograd
+    return functools.partial(operator._op_dk, key)
 
 
 def host_kernel(operator: Any) -> Callable[..., Any]:
