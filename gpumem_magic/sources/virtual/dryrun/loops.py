@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import operator
 import sys
 from collections import Counter, deque
@@ -17,6 +18,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import BatchSampler, DataLoader
 
+from gpumem_magic.sources.virtual.dryrun.loop_items import Items, can_look_ahead, outcomes_of
 from gpumem_magic.sources.virtual.dryrun.rounds import Rounds
 from gpumem_magic.sources.virtual.patches import Patches
 
@@ -96,13 +98,18 @@ class Loops:
         self.skipped = self.skipped or skipped
         self._notes.setdefault(place, what)
 
-    def _bounded(self, items: Iterable[Any], line: int) -> BoundedLoop:
-        """What the cell's `for` iterates over in place of `items`."""
+    def _bounded(
+        self, items: Iterable[Any], line: int, tests: Callable[[Any], Any] | None = None
+    ) -> BoundedLoop:
+        """What the cell's `for` iterates over in place of `items`; tests: see outcomes_of."""
         iterator = iter(items)
         if isinstance(iterator, BoundedLoader):
             iterator.place = f"line {line}"
             return iterator
-        return BoundedLoop(self, iterator, _length(items), f"line {line}")
+        loop = BoundedLoop(self, iterator, _length(items), f"line {line}")
+        if can_look_ahead(iterator) and (tests or type(items) is not range):
+            loop.kinds = Items(tests)
+        return loop
 
     def _note_step(self, optimizer: object, args: object, kwargs: object) -> None:
         self.stepped.append(id(optimizer))
@@ -118,6 +125,8 @@ class BoundedLoop:
         self.place = place
         self._loops = loops
         self._items = items
+        self._repeats = False
+        self.kinds: Items | None = None  # of the items, where all can be seen beforehand
         self._length = length
         self._count = 0
         self._ended = False
@@ -130,7 +139,7 @@ class BoundedLoop:
         return self
 
     def __next__(self) -> Any:
-        if self._ended or self._is_over():
+        if self._ended or (self._is_over() and not self._goes_on()):
             self._ended = True
             raise StopIteration
         asking, self._loader = self._loops.asking, None
@@ -142,7 +151,21 @@ class BoundedLoop:
         if self._count == 0:
             self._first_loader = self._loader
         self._count += 1
+        if self.kinds is not None:
+            self.kinds.ran(item)
         return item
+
+    def _goes_on(self) -> bool:
+        """Pass over items up to one that may do something else, or to the last one."""
+        if self.kinds is None or not self._repeats:
+            return False
+        self._repeats = False
+        try:
+            found = self.kinds.next_unlike(self._items)
+        except StopIteration:
+            return False
+        self._items = itertools.chain([found.item], found.rest, self._items)
+        return True
 
     def fed_by(self, loader: BoundedLoader) -> None:
         """`loader` is giving the item that this loop waits for (`enumerate(loader)`, ...)."""
@@ -182,6 +205,12 @@ class BoundedLoop:
         if not how:
             return False
         rest = f"the others {how}, as long as shapes stay the same"
+        if self.kinds is not None:
+            rest = (
+                "of the others the last, and those that the loop's variable sends another way or "
+                f"gives other shapes, were run as well; the rest {how}"
+            )
+        self._repeats = True
         self._loops.tell(self.place, f"{self._run()}; {rest}{self._at_the_end()}", skipped=True)
         return True
 
@@ -243,7 +272,8 @@ class _Binder(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
         name, line = ast.Name(_NAME, ast.Load()), ast.Constant(node.lineno)
-        node.iter = ast.copy_location(ast.Call(name, [node.iter, line], []), node.iter)
+        call = ast.Call(name, [node.iter, line, *outcomes_of(node)], [])
+        node.iter = ast.copy_location(call, node.iter)
         return node
 
 
