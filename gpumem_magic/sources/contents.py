@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any, Final
 
 _PLAIN: Final = (
-    *(object, type, type(None), type(...), bool, int, float, complex, str, bytes, bytearray, range),
+    *(object, type(None), type(...), bool, int, float, complex, str, bytes, bytearray, range),
     *(types.ModuleType, types.CodeType, slice, weakref.ref, memoryview, types.GenericAlias),
 )
 _CODE: Final = (
-    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, property),
+    *(type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property),
     *(types.FrameType, types.TracebackType, types.GeneratorType),
 )
 _LEAVES: Final = (*_PLAIN, *_CODE)

@@ -81,7 +81,7 @@ class Found:
 
 class Ways:
     """Collects the ways to blocks, of which the best one counts: by the rank of its holder, then as
-    `Claims` ranks owners, then the shortest. Of two equally good ones the first counts."""
+    `Claims` ranks owners, then the shortest for variables. Of equals the first counts."""
 
     def __init__(self) -> None:
         self.found: dict[int, Found] = {}
@@ -91,7 +91,8 @@ class Ways:
         self, address: int, holder: Holder, path: str, kind: Kind, via: Via, tensor: Any = None
     ) -> None:
         """One way to the block at `address`. tensor: None for a storage without one."""
-        rank = holder.rank, int(kind), int(via), len(path)
+        named = holder.kind is HolderKind.VARIABLE
+        rank = holder.rank, int(kind), int(via), len(path) if named else 0
         known = self.found.get(address)
         if known is None:
             shape, dtype, has_graph = self._described(tensor)
@@ -103,7 +104,8 @@ class Ways:
             label = known.holder.label
             known.holder, known.path, known.rank = holder, path, rank
             known.shape, known.dtype, known.has_graph = self._described(tensor)
-        if label != known.holder.label and len(known.others) < _ALSO:
+        tells = holder.kind is not HolderKind.CYCLE  # garbage is one heap
+        if tells and label != known.holder.label and len(known.others) < _ALSO:
             known.others[label] = None
         known.others.pop(known.holder.label, None)
 
