@@ -115,7 +115,11 @@ def _next(known: _Known, rehearse: Rehearse) -> int | None:
     last = _rehearsed(low, high, rehearse)
     if last is not None:
         return _confirming(known, last)
-    return _upwards(known) if high is None else _middle(low, high)
+    if high is None:
+        return _upwards(known)
+    if rehearse(high) and (known.streak < 3 or known.tries[-1].fits):
+        return high - max(1, (high - low) // 8)  # by what small values do, it should be no less
+    return _middle(low, high)
 
 
 def _rehearsed(low: int, high: int | None, rehearse: Rehearse) -> int | None:

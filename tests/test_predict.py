@@ -91,6 +91,55 @@ def test_the_largest_value():
     assert namespace == {}
 
 
+LOOP = """import torch
+batch_size = 16
+layers = torch.nn.Linear(64, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10)
+net = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(1000):
+    x = torch.randn(batch_size, 64, device="cuda")
+    y = torch.randint(0, 10, (batch_size,), device="cuda")
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("gpu", ["T4", "300MiB"])
+def test_large_values_are_told_to_the_unit_in_a_few_runs(gpu):
+    """Where fragments of cached memory decide: of what is allocated at most, the card has more."""
+    found = fit(LOOP, "batch_size", {}, gpu)
+    assert found.exact
+    assert found.value > 10_000
+    assert found.runs <= 10
+    assert found.next_report.oom.requested < found.next_report.device.total
+    for value, fits in ((found.value, True), (found.value + 1, False)):
+        report = predict(LOOP.replace("= 16", f"= {value}"), {}, gpu)
+        assert (report.oom is None) is fits
+        assert (report.error is None) is fits
+
+
+def test_what_the_notebook_holds_already_counts(shell):
+    """It starts from the memory in use, which stays as it is."""
+    shell.run_line_magic("load_ext", "gpumem_magic")
+    shell.run_line_magic("gpumem", "--device 300MiB")
+    code = """import torch
+from gpumem_magic import fit
+held = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+n = 1
+cell = "x = torch.empty(n << 20, dtype=torch.uint8, device='cuda')\\ny = x.clone()"
+first = fit(cell, "n").value
+del held
+second = fit(cell, "n").value
+third = fit("torch.cuda.empty_cache()\\n" + cell, "n").value
+"""
+    shell.run_cell(code).raise_error()
+    found = [shell.user_ns[name] for name in ("first", "second", "third")]
+    # 200 MiB are free; then one of the tensors may have the 100 MiB that are cached; then all 300
+    assert found == [100, 150, 150]
+
+
 def test_a_variable_of_the_namespace():
     namespace = {"rows": 5}
     found = fit(
