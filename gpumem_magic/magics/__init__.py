@@ -81,7 +81,7 @@ class GpuMemMagics(Magics):
         its operators only say how much memory they take. Variables, models, random numbers and the
         device stay as they are. Files and the network are not touched where that can be told.
         """
-        asked, code, above = _asked(line, cell, self.shell.user_ns)
+        asked, code, above = _asked(line, cell, self.monitor.shell.user_ns)
         if isinstance(asked, Checkup):
             run_checkup(self.monitor, asked, code)
         else:

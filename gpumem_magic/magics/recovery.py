@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpumem_magic.inventory import HolderKind, Recovery
+from gpumem_magic.inventory import Freed, HolderKind, Recovery
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
 from gpumem_magic.sources import Source
 from gpumem_magic.sources.holders import take_inventory
@@ -26,7 +26,7 @@ def recover(shell: Any, source: Source, outputs: bool, everything: bool) -> Reco
     outputs: of the output history as well. everything: of that and of gradients.
     """
     before = source.level()
-    freed = []
+    freed: list[Freed] = []
     for step in _steps(shell, source, outputs or everything, everything):
         freed += let_go(source, [step])
     after = source.level()

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -85,7 +86,7 @@ def _other_places(shell: Any) -> Iterator[Place]:
     kind = HolderKind.MODULE_STATE
     for filename, module in shell._main_mod_cache.items():
         name = f"%run {filename}"
-        yield Place(kind, name, lambda module=module: vars(module), shell.clear_main_mod_cache)
+        yield Place(kind, name, partial(vars, module), shell.clear_main_mod_cache)
     hidden, names = shell.user_ns_hidden, shell.user_ns
     for name in hidden:
         if not _is_history_name(name) and not (name in names and names[name] is hidden[name]):

@@ -53,7 +53,7 @@ def _holders(inventory: Inventory) -> Iterator[str]:
     if not inventory.holdings:
         yield "No tensor is on this device."
         return
-    yield f"{'Who holds it':<67}{'made in':>13}"
+    yield f"{'Who holds it':<65}{'made in':>15}"
     for holding in inventory.holdings[:_HOLDINGS]:
         yield from holding_rows(holding)
     hidden = inventory.holdings[_HOLDINGS:]
@@ -64,8 +64,8 @@ def _holders(inventory: Inventory) -> Iterator[str]:
 
 def holding_rows(holding: Holding) -> Iterator[str]:
     """A holding in two rows: its bytes, the way to it and its birth; what else is known."""
-    name = left(fit_middle(wording.name_of(holding), 52), 52)
-    yield f"{format_bytes(holding.size):>12}  {name} {wording.birth(holding):>13}"
+    name = left(fit_middle(wording.name_of(holding), 50), 50)
+    yield f"{format_bytes(holding.size):>12}  {name} {fit(wording.birth(holding), 15):>15}"
     yield fit(f"{'':14}{wording.facts(holding)}", WIDTH)
 
 

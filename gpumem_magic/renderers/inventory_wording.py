@@ -113,9 +113,9 @@ def name_of(holding: Holding) -> str:
 
 
 def birth(holding: Holding) -> str:
-    """ "In[3]:5", as far as it is known; "to In[9]:5" of what was made in several places."""
+    """ "In[3]:5", as far as it is known; "last In[9]:5" of what was made in several places."""
     if holding.newest is not None:
-        return f"to In[{holding.newest[0]}]:{holding.newest[1]}"
+        return f"last In[{holding.newest[0]}]:{holding.newest[1]}"
     if holding.line is None:
         return f"In[{holding.cell}]" if holding.cell is not None else ""
     return f"line {holding.line}" if holding.cell is None else f"In[{holding.cell}]:{holding.line}"

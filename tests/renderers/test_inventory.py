@@ -83,7 +83,9 @@ HOLDINGS = (
         ("_", "_5"),
         "only the output history has it",
     ),
-    Holding(HolderKind.LIBRARY, "cuBLAS workspace", 16 * MIB, 2, Category.WORKSPACE),
+    Holding(
+        HolderKind.LIBRARY, "cuBLAS workspace", 16 * MIB, 2, Category.WORKSPACE, newest=(1234, 56)
+    ),
     Holding(HolderKind.UNKNOWN, "", 512, 1, Category.OTHER),
 )
 
