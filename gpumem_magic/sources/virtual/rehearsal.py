@@ -58,7 +58,8 @@ class Script:
 
     def sizes(self) -> NDArray[np.int64]:
         """The bytes of each MALLOC."""
-        return self.number[self.kind == Request.MALLOC]
+        sizes: NDArray[np.int64] = self.number[self.kind == Request.MALLOC]
+        return sizes
 
     def until_refused(self) -> Script:
         """The requests up to the first that found no room."""
