@@ -107,7 +107,7 @@ class Contents:
             yield from self._elements(set.__iter__(thing), f"list({path})")
         elif issubclass(kind, frozenset):
             yield from self._elements(frozenset.__iter__(thing), f"list({path})")
-        elif issubclass(kind, collections.UserDict) and issubclass(type(held.get("data")), dict):
+        elif _is_user_dict(kind) and issubclass(type(held.get("data")), dict):
             yield from self._entries(held["data"], path)
         if not issubclass(kind, dict):
             yield from self._attributes(held, path)
@@ -148,6 +148,11 @@ class Contents:
                 text = repr(key) if id(type(key)) in _PLAIN_KEYS else ""
                 short = 0 < len(text) <= _LONGEST_KEY
                 yield (f"{path}[{text}]" if short else f"list({path}.values())[{i}]"), value
+
+
+def _is_user_dict(kind: type) -> bool:
+    """As issubclass, which here would ask an abstract class, and that the hash of `kind`."""
+    return type.__subclasscheck__(collections.UserDict, kind)
 
 
 def package_of(kind: type) -> str:

@@ -25,4 +25,8 @@ def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple
 
 def is_node_type(kind: type) -> bool:
     """Whether the class is that of an autograd node."""
-    return hasattr(kind, "next_functions") and hasattr(kind, "register_prehook")
+    bases = type.__getattribute__(kind, "__mro__")  # past what a metaclass may do
+    tables = [type.__getattribute__(base, "__dict__") for base in bases]
+    return all(
+        any(name in table for table in tables) for name in ("next_functions", "register_prehook")
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumem_magic.inventory import HolderKind
+from gpumem_magic.sources.claims import Via
 from gpumem_magic.sources.contents import fields
 from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.modules import items
@@ -36,7 +37,8 @@ def garbage_nodes(torch: Any, met: list[Any]) -> Iterator[Node]:
 
     for thing in sorted(lost, key=place):
         name = f"<{type(thing).__name__}>"
-        yield Node(thing, name, Holder.of(HolderKind.CYCLE, name, _REASON))
+        via = Via.OPTIMIZER if place(thing) == 3 else Via.NAME  # the other names say more
+        yield Node(thing, name, Holder.of(HolderKind.CYCLE, name, _REASON), via=via)
 
 
 def _garbage(met: list[Any]) -> list[Any]:

@@ -184,7 +184,7 @@ class Walk:
         """Claim the storage of a tensor, or those of its parts if it has none of its own."""
         tensor, claim, via = node.thing, node.claim, node.via
         if claim >= Kind.STATE and self._is_parameter(tensor):
-            via = Via.OPTIMIZER if claim is Kind.STATE else Via.NAME
+            via = Via.OPTIMIZER if claim is Kind.STATE else max(via, Via.NAME)
             claim = Kind.PARAMETER
         elif claim is Kind.NAMED and not is_whole(tensor):
             via = Via.OPTIMIZER  # a slice must not name a storage while the whole is there

@@ -164,7 +164,7 @@ def test_each_holder_is_named_to_the_byte_and_lets_go(notebook, case):
     assert [(h.kind, h.count) for h in found] == [(kind, 1)]
     assert found[0].name == name.format(key=next(iter(_hooks(notebook)), None))
     for steps in [("cycles",), ("errors",), ("outputs",)]:
-        if how != steps:
+        if how not in (steps, ("cycles",)):  # every step collects what it has made garbage
             notebook.free(*steps)
             assert notebook.alive
     if isinstance(how, tuple):
@@ -251,7 +251,8 @@ def test_what_is_let_go_returns_to_the_device(notebook):
 
 def test_after_out_of_memory_the_memory_comes_back(notebook):
     notebook.run(
-        "def step(n):\n    h = []\n    for _ in range(n):\n        h.append(torch.ones(1 << 28, device='cuda'))",
+        "def step(n):\n    h = []\n    for _ in range(n):\n"
+        "        h.append(torch.empty(1 << 28, device='cuda'))",
         "step(100)",
     )
     assert notebook.source.level().allocated > 10 << 30
