@@ -271,3 +271,20 @@ def test_a_long_prediction_shows_one_line_and_can_be_interrupted(loaded):
     answer = loaded.run("print('unreal' in globals())\n1 + 1")
     assert "".join(answer.texts("stream")) == "False\n"
     assert answer.texts("execute_result") == ["2"]
+
+
+def test_memory_comes_back_after_an_error_without_a_restart(loaded):
+    loaded.run("%gpumem --device 1GiB\nimport torch, weakref\nkept = []")
+    train = (
+        "def train(n):\n    x = torch.ones(n, device='cuda')\n"
+        "    kept.append(weakref.ref(x.untyped_storage()))\n    return x + 1\nout = train({})"
+    )
+    failed = loaded.run(train.format(3 << 26))
+    assert failed.reply["ename"] == "OutOfMemoryError"
+    held = loaded.run("print(kept[0]() is not None, torch.cuda.memory_allocated() >> 20)")
+    assert held.texts("stream") == ["True 768\n"]
+    freed = loaded.run("%gpucheck --free")
+    assert "768.00 MiB let go, 768.00 MiB back to the device" in freed.texts("display_data")[0]
+    after = loaded.run("print(kept[0]() is None, torch.cuda.memory_reserved())")
+    assert after.texts("stream") == ["True 0\n"]
+    assert loaded.run(train.format(1 << 20)).reply["status"] == "ok"
