@@ -70,22 +70,24 @@ def _pays(inputs: Sequence[int], weight: Sequence[int], stride: int) -> bool:
 class Convolutions:
     """Places the results of convolutions.
 
-    workspace: bytes that cuDNN takes for the time of each of its kernels. 0, the default: cuDNN
-    chooses among algorithms whose needs (from 51 KiB to 128 MiB have been published for common
-    shapes) follow no formula known outside of it, so that a peak inside a convolution is low by
-    that much.
+    hold_workspace: takes the one of cuBLAS, for torch's own kernels. workspace: bytes that cuDNN
+    takes for the time of each of its kernels. 0, the default: cuDNN chooses among algorithms whose
+    needs (from 51 KiB to 128 MiB have been published for common shapes) follow no formula known
+    outside of it, so that a peak inside a convolution is low by that much.
     """
 
     def __init__(
         self,
         storages: Storages,
         sum_of_bias: SumOfBias,
+        hold_workspace: Callable[[], None],
         capability: tuple[int, int],
         workspace: int = 0,
     ) -> None:
         self._storages = storages
         self._capability = capability
         self._sum_of_bias = sum_of_bias
+        self._hold_workspace = hold_workspace
         self._workspace = workspace
 
     def forward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
@@ -182,10 +184,12 @@ class Convolutions:
                 for _ in range(asked.groups):
                     self._held(copies, out.nbytes // asked.groups)
                     with self._block(inputs.nbytes // asked.groups), self._block(columns):
-                        pass
+                        self._hold_workspace()
             self._storages.place(out)
-            if asked.groups == 1 and set(weight.size[2:]) != {1}:
-                self._held(copies, columns)
+            if asked.groups == 1:
+                if set(weight.size[2:]) != {1}:
+                    self._held(copies, columns)
+                self._hold_workspace()
 
     def _native_backward(
         self,
@@ -205,11 +209,12 @@ class Convolutions:
                 for result in results * asked.groups:
                     self._held(copies, result.nbytes // asked.groups)
                 with self._block(columns):
-                    pass
+                    self._hold_workspace()
             for place, result in enumerate(results):
                 self._storages.place(result)
                 if place == 0 and asked.groups == 1:
                     self._held(copies, columns)
+                    self._hold_workspace()
 
     def _copied(
         self, copies: contextlib.ExitStack, layout: Layout, memory_format: torch.memory_format

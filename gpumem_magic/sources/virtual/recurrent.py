@@ -104,7 +104,8 @@ class Recurrent:
                 if tensor not in self._storages:
                     raise _elsewhere(tensor)
             if not self._is_supported(args[0]):
-                return composite_kernel(operator)(*args)
+                with torch.backends.mkldnn.flags(enabled=False):  # the host's own layer
+                    return composite_kernel(operator)(*args)
             call = Call(self._storages, self._here.tracker, operator, args, first)
             tensors = [args[0], *states, *weights]
             if call.is_random:

@@ -106,7 +106,10 @@ class ScratchMemory:
         self._cublaslt_size = int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
         self.held: dict[tuple[str, bool, int], int] = {}
         convolutions = Convolutions(
-            storages, lambda tensor, dims: self._reduce(tensor, dims, "sum"), capability
+            storages,
+            lambda tensor, dims: self._reduce(tensor, dims, "sum"),
+            lambda: self._hold(_CUBLAS_WORKSPACE, self._cublas_size),
+            capability,
         )
         self._lookups = Lookups(storages, capability)
         norms, transfers = Norms(storages), Transfers(storages)
@@ -163,6 +166,8 @@ class ScratchMemory:
             return functools.partial(self._loss, _LOSSES[operator])
         if operator in ("index_put", "index_put_", "_index_put_impl_"):
             return self._lookups.index_put
+        if operator in _POOLINGS:
+            return self._pooling_backward
         if operator in _SCANS:
             return self._scan
         if operator in AFTER:

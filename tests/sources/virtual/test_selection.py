@@ -1,0 +1,50 @@
+"""What selecting and drawing takes, as torch's CUDA build does on a device that computes nothing
+(compute capability 7.5, 40 multiprocessors)."""
+
+from __future__ import annotations
+
+import torch
+
+
+def _asked(blocks, run):
+    blocks()
+    kept = run()
+    return blocks(), kept
+
+
+def test_the_largest_of_short_slices_need_nothing(blocks):
+    x = torch.ones(8192, 64, device="cuda")
+    assert _asked(blocks, lambda: x.topk(2))[0] == [65536, 131072]
+
+
+def test_the_largest_of_long_slices_are_counted_by_several_blocks(blocks):
+    x = torch.ones(512, 4096, device="cuda")
+    taken = [2048, 4096, 4096, 262144, 524288, 2048, 2048]
+    scans = [1279, -1279, 1279, -1279]
+    found = _asked(blocks, lambda: x.topk(16))[0]
+    assert [abs(size) for size in found[:2]] == [32768, 65536]
+    assert len(found) == 2 + 2 * len(taken) + len(scans)
+    assert found[2:9] == taken
+    assert sorted(found[-7:]) == sorted(-size for size in taken)
+
+
+def test_a_permutation_sorts_random_keys(blocks):
+    found = _asked(blocks, lambda: torch.randperm(1000, device="cuda"))[0]
+    assert found == [8000, 8000, 4000, 4000, 1, -1, -4000, -4000, -8000]
+
+
+def test_drawing_without_replacement_has_a_number_for_each_weight(blocks):
+    x = torch.ones(64, 100, device="cuda")
+    assert _asked(blocks, lambda: torch.multinomial(x, 1))[0] == [512, 25600, -25600]
+
+
+def test_sums_of_flags_are_made_of_whole_numbers(blocks):
+    flags = torch.ones(100, 100, device="cuda") > 0
+    assert _asked(blocks, flags.sum)[0][:2] == [8, 80000]
+
+
+def test_a_running_sum_of_one_dimension_is_cubs(blocks):
+    x = torch.ones(1 << 20, device="cuda")
+    assert _asked(blocks, lambda: x.cumsum(0))[0] == [4194304, 5375, -5375]
+    two = torch.ones(8, 100, device="cuda")
+    assert _asked(blocks, lambda: two.cumsum(1))[0] == [3200]
