@@ -10,6 +10,7 @@ import torch
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
 from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes, packed_sequence
+from gpumem_magic.sources.virtual.dryrun.unmeasured import UNMEASURED
 from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, tensor_over, untouched
 from gpumem_magic.sources.virtual.operands import tensors_among
 from gpumem_magic.sources.virtual.patches import Patches
@@ -41,11 +42,12 @@ class _Plan:
     """What has to be known of an operator. written: places and names of arguments it writes to;
     aliases: for each result the argument that it is, or None."""
 
-    __slots__ = ("aliases", "is_view", "makes_new", "name", "resizes", "written")
+    __slots__ = ("aliases", "is_view", "makes_new", "name", "resizes", "unmeasured", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name: str = schema.name
+        self.unmeasured = UNMEASURED.get(self.name.removeprefix("aten::"))
         self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
         writes = [
             (argument.alias_info.before_set, place, argument.name)
@@ -104,6 +106,8 @@ class DryKernels:
         if plan.is_view:
             return func(*args, **kwargs)
         tensors = tensors_among(args, kwargs)
+        if plan.unmeasured and self._any_on_device(tensors):
+            self.guesses.unmeasured(plan.unmeasured)
         if plan.name.startswith(_QUANTIZED) and self._any_on_device(tensors):
             raise NotImplementedError(
                 f"{plan.name} on the device is not supported in a dry run: CUDA has few quantized "

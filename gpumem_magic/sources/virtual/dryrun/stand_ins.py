@@ -39,7 +39,12 @@ class Guesses:
         self._needed: dict[int | None, dict[str, bool]] = {}
         self._asked: dict[tuple[CodeType, int], int] = {}
         self._numbers = {kind: self._numbers_like(kind) for kind in (float, int)}
+        self._unmeasured: dict[int | None, set[str]] = {}
         self.flow_depends = False
+
+    def unmeasured(self, what: str) -> None:
+        """The running line uses a library of NVIDIA's that takes memory by no known rule."""
+        self._unmeasured.setdefault(self._line(), set()).add(what)
 
     def needed(self, what: str, decides: bool = False) -> None:
         """The running line has asked for `what`; decides: and goes one way or another by it."""
@@ -60,12 +65,18 @@ class Guesses:
 
     def notes(self) -> tuple[str, ...]:
         """One sentence for each line that needed values; where they decide, it says so."""
-        return tuple(
+        needed = tuple(
             _sentence(line, sorted(what for what, d in asked.items() if d == decides), decides)
             for line, asked in sorted(self._needed.items(), key=lambda item: item[0] or 0)
             for decides in (True, False)
             if decides in asked.values()
         )
+        libraries = (
+            f"{_place(line)} uses {', '.join(sorted(names))}, whose workspace on a GPU is not "
+            "known: the real peak may be higher."
+            for line, names in sorted(self._unmeasured.items(), key=lambda item: item[0] or 0)
+        )
+        return (*needed, *libraries)
 
     def _numbers_like(self, kind: type) -> type:
         """A float or an int which knows that nobody knows it."""
@@ -95,8 +106,12 @@ class Guesses:
         return frame.f_lineno if frame else None
 
 
+def _place(line: int | None) -> str:
+    return "Code outside the cell" if line is None else f"Line {line}"
+
+
 def _sentence(line: int | None, needed: list[str], decides: bool) -> str:
-    where = "Code outside the cell" if line is None else f"Line {line}"
+    where = _place(line)
     what = ", ".join(needed)
     if decides:
         return f"{where} goes by values that a dry run does not know ({what}): one way was taken."
