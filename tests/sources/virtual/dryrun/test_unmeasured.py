@@ -20,7 +20,8 @@ def test_lines_whose_workspace_is_not_known_are_named():
     found = dry_run(Cell(CODE, "<cell>"), CODE, {}, lookup("T4"))[0]
     assert found.error is None
     assert found.notes == (
-        "Line 4 uses torch.fft, whose workspace on a GPU is not known: the real peak may be higher.",
+        "Line 4 uses torch.fft, whose workspace on a GPU is not known: the real peak may be "
+        "higher.",
         "Line 5 uses torch.linalg, whose workspace on a GPU is not known: the real peak may be "
         "higher.",
     )
