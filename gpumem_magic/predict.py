@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
     from gpumem_magic.events import Cell
     from gpumem_magic.report import Report
-    from gpumem_magic.sources.virtual.rehearsal import Scribe
+    from gpumem_magic.sources.virtual.script import Scribe
 
 MOST_RUNS = 12
 """Dry runs that `fit` makes at most."""
@@ -171,7 +171,8 @@ def fit_cell(
     """`fit` for a cell that is known as typed (`cell`) and as Python code."""
     from gpumem_magic.fitting import Try, search, try_of
     from gpumem_magic.sources.cards import card_for, source_in_use
-    from gpumem_magic.sources.virtual.rehearsal import Rehearsals, Scribe
+    from gpumem_magic.sources.virtual.rehearsal import Rehearsals
+    from gpumem_magic.sources.virtual.script import Scribe
 
     _check_syntax(code, cell.filename)
     start = _value_now(code, name, namespace)

@@ -10,7 +10,8 @@ from gpumem_magic.sources.virtual.allocator import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.sources.virtual.rehearsal import Rehearsals, Scribe
+from gpumem_magic.sources.virtual.rehearsal import Rehearsals
+from gpumem_magic.sources.virtual.script import Scribe
 
 ROOM = 16 << 30
 MOST = 12

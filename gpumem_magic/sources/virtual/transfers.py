@@ -11,6 +11,9 @@ from gpumem_magic.sources.virtual.devices import HOST
 from gpumem_magic.sources.virtual.layouts import is_dense
 from gpumem_magic.sources.virtual.storages import Storages
 
+_shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+"""Lazy parameters refuse to tell theirs before it is decided."""
+
 
 class Transfers:
     """What copying takes besides its result (copy_requires_temporaries and copy_kernel_cuda of
@@ -71,9 +74,9 @@ def _between(target: torch.Tensor, source: torch.Tensor, leaves: bool, waits_not
 
 def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether one run of bytes becomes another."""
-    if first.shape != second.shape:
+    shapes = _shape(first), _shape(second)
+    if shapes[0] != shapes[1]:
         return first.numel() == 1 and second.numel() == 1
     return is_dense(first) and all(
-        n == 1 or a == b
-        for n, a, b in zip(first.shape, first.stride(), second.stride(), strict=True)
+        n == 1 or a == b for n, a, b in zip(shapes[0], first.stride(), second.stride(), strict=True)
     )

@@ -31,7 +31,7 @@ from gpumem_magic.sources.virtual.dryrun.starting_state import (
 )
 from gpumem_magic.sources.virtual.dryrun.surroundings import unchanged_surroundings
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
-from gpumem_magic.sources.virtual.rehearsal import Scribe
+from gpumem_magic.sources.virtual.script import Scribe
 from gpumem_magic.sources.virtual.source import VirtualSource
 from gpumem_magic.units import format_bytes
 

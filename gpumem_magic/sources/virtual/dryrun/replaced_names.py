@@ -19,8 +19,10 @@ def replaced_names_put_back(tree: ast.Module, namespace: Mapping[str, Any]) -> I
     """Within, the cell may set and delete attributes of modules and of their classes; afterwards
     those that it names are as they were.
     """
-    found = _Found(tree, namespace)
-    before = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name in found.attributes()]
+    before = [  # nothing else may be held while the cell runs: tensors die when it lets them go
+        (owner, name, vars(owner).get(name, _ABSENT))
+        for owner, name in _Found(tree, namespace).attributes()
+    ]
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import weakref
 
 import pytest
 import torch
@@ -66,3 +67,14 @@ def test_nothing_is_left_to_be_called_at_exit():
     before = atexit._ncallbacks()
     assert dry("import atexit\natexit.register(print, 'bye')\n", {}).error is None
     assert atexit._ncallbacks() == before
+
+
+def test_what_the_cell_lets_go_is_gone():
+    class Thing:
+        pass
+
+    namespace = {"thing": Thing(), "torch": torch}
+    gone = weakref.ref(namespace["thing"])
+    with replaced_names_put_back(ast.parse("torch.x = 1"), namespace):
+        del namespace["thing"]
+        assert gone() is None
