@@ -35,7 +35,7 @@ REFUSED = {
     ),
     "embedding": (
         lambda d, h: nn.Embedding(3, 2).cuda()(torch.tensor([1])),
-        TWO_DEVICES.format("indices", "embedding"),
+        TWO_DEVICES.format("index", "index_select"),
     ),
     "linear": (
         lambda d, h: nn.Linear(3, 2).cuda()(h[None]),
