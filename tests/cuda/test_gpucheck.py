@@ -48,6 +48,7 @@ def _small():
 
 
 def test_every_byte_has_a_holder(run, shell):
+    left = torch.cuda.memory_allocated()  # by tests before this one, in a shell that is gone
     run("a = torch.ones(1 << 20, device='cuda')\nb = [a[:5], torch.ones(3, device='cuda')]\na @ a")
     run("%%gpumem -q\nw = torch.ones(512, 512, device='cuda', requires_grad=True)\n"
         "loss = (w @ w).sum()")  # fmt: skip
@@ -55,7 +56,7 @@ def test_every_byte_has_a_holder(run, shell):
     held = shell.user_ns["held"]
     assert sum(holding.size for holding in held.holdings) == torch.cuda.memory_allocated()
     assert held.level.allocated + held.cached.size == torch.cuda.memory_reserved()
-    assert held.size_of(HolderKind.UNKNOWN) == 0
+    assert held.size_of(HolderKind.UNKNOWN) <= left
     names = {holding.name: holding.size for holding in held.holdings}
     assert (names["a"], names["b[1]"], names["w"]) == (4 * MIB, 512, MIB)
     assert "In[3]:2" in text
