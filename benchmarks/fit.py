@@ -197,12 +197,15 @@ def main() -> int:
         print("fit.py: skipped: set GPUMEM_STUB and GPUMEM_STUB_PYTHON", file=sys.stderr)
         return 0
     chosen = [each for each in QUESTIONS if not options.names or each.cell in options.names]
-    told = list(rows(chosen))
-    right = sum(all(proof["holds"] for proof in row["stub"].values()) for row in told)
-    print(f"right to the unit: {right} of {len(told)}")
-    if options.json:
-        result = {"about": about() | {"ways": _ways()}, "questions": told}
-        options.json.write_text(json.dumps(result, indent=1) + os.linesep)
+    told: list[dict[str, Any]] = []
+    for row in rows(chosen):
+        told.append(row)
+        if options.json:
+            result = {"about": about() | {"ways": _ways()}, "questions": told}
+            options.json.write_text(json.dumps(result, indent=1) + os.linesep)
+    for way in _ways():
+        right = sum(row["stub"].get(way, {}).get("holds", False) for row in told)
+        print(f"right to the unit on {way}: {right} of {len(told)}")
     return 0
 
 

@@ -20,7 +20,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MOST_RUNS = 12
 CASES = [
     ("mlp", "batch_size", "T4"),
-    ("mlp", "hidden", "2GiB"),
+    ("lstm", "width", "2GiB"),
     ("vgg", "batch_size", "T4"),
     ("gpt_scratch", "length", "T4"),
     ("gpt2", "batch_size", "T4"),
