@@ -71,7 +71,7 @@ class VirtualGPU:
         self._here = Here(self.tracker)
         self._threads = Threads(self._here)
         self._patches = Patches()
-        self._kernels = Kernels(self.storages, self._here, model)
+        self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
         self.is_on = False
 

@@ -21,6 +21,7 @@ from gpumem_magic.sources.virtual.encoder_layer import EncoderLayer
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent import Recurrent
 from gpumem_magic.sources.virtual.rms_norm import RMSNorm
+from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 from gpumem_magic.sources.virtual.traits import composite_kernel, host_kernel
@@ -32,11 +33,13 @@ class Kernels:
     """Replacements of whole operators while the virtual GPU is on; host tensors keep what they
     had."""
 
-    def __init__(self, storages: Storages, here: Here, card: GPUModel) -> None:
+    def __init__(
+        self, storages: Storages, here: Here, card: GPUModel, scratch: ScratchMemory
+    ) -> None:
         self._storages = storages
         self._here = here
         self._card = card
-        self._recurrent = Recurrent(storages, here, card)
+        self._recurrent = Recurrent(storages, here, card, scratch)
         self._encoder_layer = EncoderLayer(storages, card.capability)
         self._library: Any = None
 

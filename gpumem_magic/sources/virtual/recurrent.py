@@ -16,6 +16,7 @@ from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent_kernel import Call, Layers
 from gpumem_magic.sources.virtual.recurrent_weights import GATES, Layout
 from gpumem_magic.sources.virtual.reductions import Processors
+from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages
 from gpumem_magic.sources.virtual.threads import Here
 from gpumem_magic.sources.virtual.traits import composite_kernel
@@ -33,13 +34,15 @@ class Recurrent:
     """The layers' operators, for tensors of the device. Like torch, it keeps one state of random
     numbers for dropout between layers, from its first use on."""
 
-    def __init__(self, storages: Storages, here: Here, card: GPUModel) -> None:
+    def __init__(
+        self, storages: Storages, here: Here, card: GPUModel, scratch: ScratchMemory
+    ) -> None:
         self._storages = storages
         self._here = here
+        self._scratch = scratch
         self._capability = card.capability
         processors = Processors.of(card.multiprocessors, card.capability)
         self._states = _GENERATOR * processors.count * processors.threads
-        self._dropout: torch.Tensor | None = None
 
     def install(self, patches: Patches) -> None:
         """Let modules hand their weights over, as they do to cuDNN."""
@@ -109,22 +112,12 @@ class Recurrent:
             call = Call(self._storages, self._here.tracker, operator, args, first)
             tensors = [args[0], *states, *weights]
             if call.is_random:
-                call.keep(self._random_states(tensors[0]))
+                self._scratch.hold_dropout_states(self._states)
             if torch.is_autocast_enabled("cuda"):
                 tensors = _cast(call.layout, call.each, len(states), tensors)
             return tuple(Layers.apply(call, *tensors))  # type: ignore[no-untyped-call]
 
         return run
-
-    def _random_states(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The device's only one (get_dropout_state in cudnn/RNN.cpp): a seed is drawn first."""
-        if self._dropout is None:
-            with self._here.tracker.suspended():
-                states = torch.empty(self._states, dtype=torch.uint8)
-            self._storages.release(self._storages.malloc(8))
-            self._storages.place(states)
-            self._dropout = states
-        return self._dropout
 
 
 def _cast(

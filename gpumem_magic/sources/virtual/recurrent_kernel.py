@@ -45,11 +45,6 @@ class Call:
         )
         steps = args[0].shape[int(self.batch_first)] if first == 1 else args[1].shape[0]
         self._unit: int = steps * states[0].shape[1] * hidden * self.layout.directions
-        self._kept: list[torch.Tensor] = []
-
-    def keep(self, tensor: torch.Tensor) -> None:
-        """Hold `tensor` as long as the graph lives."""
-        self._kept.append(tensor)
 
     @property
     def is_random(self) -> bool:

@@ -72,8 +72,7 @@ CUBLASLT_WORKSPACE = 1024 * 1024
 
 
 def cublas_workspace_size(capability: tuple[int, int], config: str | None = None) -> int:
-    """Bytes of one cuBLAS workspace; `config` is CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in
-    KiB)."""
+    """Bytes of one cuBLAS workspace. config: CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
     if config == ":0:0":
         return 0
     pairs = re.findall(r":(\d+):(\d+)", config or "")
@@ -84,6 +83,7 @@ def cublas_workspace_size(capability: tuple[int, int], config: str | None = None
 
 _CUBLAS_WORKSPACE = "cuBLAS workspace"
 _CUBLASLT_WORKSPACE = "cuBLASLt workspace"
+_DROPOUT_STATES = "cuDNN dropout states"
 
 
 class ScratchMemory:
@@ -154,8 +154,7 @@ class ScratchMemory:
         return (_CUBLAS_WORKSPACE, self._cublas_size), (_CUBLASLT_WORKSPACE, self._cublaslt_size)
 
     def of(self, operator: str) -> Scratch | None:
-        """What takes the scratch memory of this operator (its name without "aten::"); None:
-        none."""
+        """What takes the scratch memory of this operator (without "aten::"); None: none."""
         if operator in ("addmm", "_addmm_activation"):
             return self._addmm
         if operator in _CUBLAS:
@@ -176,9 +175,14 @@ class ScratchMemory:
 
     def clear(self) -> None:
         """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
-        for address in self.held.values():
-            self._storages.release(address)
-        self.held.clear()
+        for key in [key for key in self.held if key[0] != _DROPOUT_STATES]:
+            self._storages.release(self.held.pop(key))
+
+    def hold_dropout_states(self, size: int) -> None:
+        """The device's only ones (get_dropout_state in cudnn/RNN.cpp); a seed is drawn first."""
+        if (_DROPOUT_STATES, False, 0) not in self.held:
+            self._take(8)
+            self.held[_DROPOUT_STATES, False, 0] = self._storages.malloc(size)
 
     def _hold(self, library: str, size: int) -> None:
         key = library, torch._C._current_graph_task_id() != -1, self._storages.stream

@@ -313,6 +313,25 @@ def test_a_dry_run_begins_where_the_card_in_use_is(source):
     assert (found.before, found.after) == (expected.before, expected.after)
 
 
+def test_what_cudnn_keeps_is_there_already():
+    opened = VirtualSource(lookup("T4"))
+    opened.enter()
+    namespace = {}
+    exec(compile(training(RECURRENT.replace("KIND", "GRU")), FILE, "exec"), namespace)
+    opened.leave()
+    gc.collect()
+    try:
+        found = dry(NEXT, namespace, origin=opened)
+        states = [at for key, at in opened.gpu.scratch.held.items() if "dropout" in key[0]]
+        assert [opened.gpu.allocator.size_of(at) for at in states] == [1_966_080]
+        assert found.error is None
+        assert 1_966_080 not in found.events.requested
+        names = {label.address: label.name for label in found.labels}
+        assert names[states[0]] == "cuDNN dropout states"
+    finally:
+        opened.close()
+
+
 def test_the_card_in_use_and_its_tensors_stay_as_they_are(source):
     opened, namespace = source
     allocator, net = opened.gpu.allocator, namespace["net"]
