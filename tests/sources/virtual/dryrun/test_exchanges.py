@@ -9,6 +9,14 @@ import pytest
 from gpumem_magic.sources.virtual.dryrun.exchanges import Entries, exchanged, uninterrupted
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_raise():
+    """As in a notebook; a process that was started in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Interrupting(dict):
     """A dict in whose changes the user's interrupt arrives."""
 

@@ -180,9 +180,10 @@ def test_what_the_code_registers_for_the_exit_is_forgotten(run):
 
 
 def test_what_a_library_registers_for_the_exit_stays():
+    of_library = compile("atexit.register(logging.shutdown)", logging.__file__, "exec")
     before = atexit._ncallbacks()
     with unchanged_surroundings():
-        atexit.register(logging.shutdown)
+        exec(of_library, {"atexit": atexit, "logging": logging})
     assert atexit._ncallbacks() == before + 1
     atexit.unregister(logging.shutdown)
     atexit.register(logging.shutdown)
