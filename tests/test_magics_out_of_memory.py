@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 import pytest
 from IPython.utils.capture import capture_output
 
@@ -29,6 +31,14 @@ def run(shell):
 
 def last(shell):
     return list(shell.magics_manager.registry["GpuMemMagics"].monitor.history)[-1]
+
+
+@pytest.fixture(autouse=True)
+def _only_cells_of_this_shell():
+    """IPython 7 names cells alike in all shells of a process, and their sources stay."""
+    for sources in (linecache.cache, getattr(linecache, "_ipython_cache", {})):
+        for name in [name for name in sources if name.startswith("<ipython-input")]:
+            del sources[name]
 
 
 def fill(run):
