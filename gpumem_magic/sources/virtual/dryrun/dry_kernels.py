@@ -42,12 +42,22 @@ class _Plan:
     """What has to be known of an operator. written: places and names of arguments it writes to;
     aliases: for each result the argument that it is, or None."""
 
-    __slots__ = ("aliases", "is_view", "makes_new", "name", "resizes", "unmeasured", "written")
+    __slots__ = (
+        "aliases",
+        "is_quantized",
+        "is_view",
+        "makes_new",
+        "name",
+        "resizes",
+        "unmeasured",
+        "written",
+    )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name: str = schema.name
         self.unmeasured = UNMEASURED.get(self.name.removeprefix("aten::"))
+        self.is_quantized = self.name.startswith(_QUANTIZED)
         self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
         writes = [
             (argument.alias_info.before_set, place, argument.name)
@@ -108,7 +118,7 @@ class DryKernels:
         tensors = tensors_among(args, kwargs)
         if plan.unmeasured and self._any_on_device(tensors):
             self.guesses.unmeasured(plan.unmeasured)
-        if plan.name.startswith(_QUANTIZED) and self._any_on_device(tensors):
+        if plan.is_quantized and self._any_on_device(tensors):
             raise NotImplementedError(
                 f"{plan.name} on the device is not supported in a dry run: CUDA has few quantized "
                 "kernels; predict the model as it is before it is quantized"
