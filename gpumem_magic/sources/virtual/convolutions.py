@@ -3,13 +3,13 @@ kernel that runs them."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from gpumem_magic.sources.virtual.blocks import Blocks
 from gpumem_magic.sources.virtual.layouts import CONTIGUOUS, Layout, kernel_format
 from gpumem_magic.sources.virtual.storages import Storages
 
@@ -95,7 +95,7 @@ class Convolutions:
         `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
         inputs, weight = Layout.of(args[0]), Layout.of(args[1])
         asked = _Asked(args[3], args[5], args[6], args[8])
-        with contextlib.ExitStack() as copies:
+        with Blocks(self._storages) as copies:
             if args[0].dim() == 3:
                 inputs = self._copied(copies, inputs, CONTIGUOUS)
             if asked.is_native_depthwise(inputs, weight):
@@ -135,7 +135,7 @@ class Convolutions:
     ) -> None:
         """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
         native/cudnn/ConvShared.cpp."""
-        with contextlib.ExitStack() as copies:
+        with Blocks(self._storages) as copies:
             if out[1] is not None:
                 inputs = self._copied(copies, inputs, kernel_format(inputs, weight))
             wanted = inputs.suggested()
@@ -144,12 +144,12 @@ class Convolutions:
             if out[0] is not None:
                 layout = kernel_format(gradient, weight)
                 self._storages.place(out[0])
-                with contextlib.ExitStack() as inner:
+                with Blocks(self._storages) as inner:
                     self._run(inner, (weight, layout), (gradient, layout))
             if out[1] is not None:
                 layout = kernel_format(inputs, gradient)
                 both = (inputs, gradient) if transposed else (gradient, inputs)
-                with contextlib.ExitStack() as inner:
+                with Blocks(self._storages) as inner:
                     for operand in both:
                         self._copied(inner, operand, layout)
                     self._storages.place(out[1])
@@ -160,7 +160,7 @@ class Convolutions:
     ) -> None:
         """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
         flat = len(inputs.size) == 4
-        with contextlib.ExitStack() as copies:
+        with Blocks(self._storages) as copies:
             if flat:
                 self._copied(copies, gradient, CONTIGUOUS)
                 self._copied(copies, inputs, CONTIGUOUS)
@@ -176,19 +176,20 @@ class Convolutions:
     def _native_forward(self, inputs: Layout, weight: Layout, asked: _Asked, out: Any) -> None:
         """After `_convolution` where cuDNN does not run, which splits groups, and
         native/cuda/ConvolutionMM2d.cu."""
-        with contextlib.ExitStack() as copies:
+        with Blocks(self._storages) as copies:
             self._copied(copies, inputs, CONTIGUOUS)
             self._copied(copies, weight, CONTIGUOUS)
             columns = asked.columns(inputs, weight, out.shape)
             if asked.groups > 1:
                 for _ in range(asked.groups):
-                    self._held(copies, out.nbytes // asked.groups)
-                    with self._block(inputs.nbytes // asked.groups), self._block(columns):
+                    copies.take(out.nbytes // asked.groups)
+                    with Blocks(self._storages) as buffers:
+                        buffers.take(inputs.nbytes // asked.groups, columns)
                         self._hold_workspace()
             self._storages.place(out)
             if asked.groups == 1:
                 if set(weight.size[2:]) != {1}:
-                    self._held(copies, columns)
+                    copies.take(columns)
                 self._hold_workspace()
 
     def _native_backward(
@@ -200,39 +201,36 @@ class Convolutions:
         out: tuple[torch.Tensor | None, ...],
     ) -> None:
         """After slow_conv2d_backward_cuda of native/cuda/ConvolutionMM2d.cu."""
-        with contextlib.ExitStack() as copies:
+        with Blocks(self._storages) as copies:
             for layout in (inputs, weight, gradient):
                 self._copied(copies, layout, CONTIGUOUS)
             results = [result for result in out if result is not None]
             columns = asked.columns(inputs, weight, gradient.size)
             if asked.groups > 1:
                 for result in results * asked.groups:
-                    self._held(copies, result.nbytes // asked.groups)
-                with self._block(columns):
+                    copies.take(result.nbytes // asked.groups)
+                with Blocks(self._storages) as buffers:
+                    buffers.take(columns)
                     self._hold_workspace()
             for place, result in enumerate(results):
                 self._storages.place(result)
                 if place == 0 and asked.groups == 1:
-                    self._held(copies, columns)
+                    copies.take(columns)
                     self._hold_workspace()
 
-    def _copied(
-        self, copies: contextlib.ExitStack, layout: Layout, memory_format: torch.memory_format
-    ) -> Layout:
+    def _copied(self, copies: Blocks, layout: Layout, memory_format: torch.memory_format) -> Layout:
         """`layout` in `memory_format`; a copy is given back with `copies`."""
         if layout.is_in(memory_format):
             return layout
-        self._held(copies, layout.nbytes)
+        copies.take(layout.nbytes)
         return layout.in_format(memory_format)
 
-    def _run(
-        self, copies: contextlib.ExitStack, *operands: tuple[Layout, torch.memory_format]
-    ) -> None:
+    def _run(self, copies: Blocks, *operands: tuple[Layout, torch.memory_format]) -> None:
         """cuDNN's kernel runs, on operands in its layout."""
         for layout, memory_format in operands:
             self._copied(copies, layout, memory_format)
         if self._workspace:
-            self._held(copies, self._workspace)
+            copies.take(self._workspace)
 
     def _has_cudnn(self, inputs: Layout, asked: _Asked) -> bool:
         """supportsBFloat16ConvolutionWithCuDNNv8 of cuda/detail/CUDAHooks.cpp, and the user's
@@ -242,14 +240,3 @@ class Convolutions:
             or self._capability >= (8, 0)
             or asked.is_depthwise(inputs)
         )
-
-    def _held(self, copies: contextlib.ExitStack, size: int) -> None:
-        copies.enter_context(self._block(size))
-
-    @contextlib.contextmanager
-    def _block(self, size: int) -> Any:
-        address = self._storages.malloc(size)
-        try:
-            yield
-        finally:
-            self._storages.release(address)

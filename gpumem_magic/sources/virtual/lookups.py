@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual.blocks import Blocks
 from gpumem_magic.sources.virtual.sorting import SCAN_STORAGE, radix_sort_storage, unique_storage
 from gpumem_magic.sources.virtual.storages import Storages
 
@@ -26,9 +26,9 @@ class Lookups:
     def embedding_backward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
         """embedding_dense_backward_cuda of native/cuda/Embedding.cu."""
         gradient, indices, by_frequency = args[0], args[1], args[4]
-        with contextlib.ExitStack() as buffers:
+        with Blocks(self._storages) as buffers:
             if not gradient.is_contiguous():
-                self._take(buffers, gradient.numel() * gradient.itemsize)
+                buffers.take(gradient.numel() * gradient.itemsize)
             if indices.numel() <= _WITHOUT_SORTING and not by_frequency:
                 self._storages.place(out)
                 return
@@ -51,9 +51,9 @@ class Lookups:
         """embedding_bag_backward_cuda_sum_avg of native/cuda/EmbeddingBag.cu, which always
         sorts."""
         gradient, indices, by_frequency, mode = args[0], args[1], args[7], args[8]
-        with contextlib.ExitStack() as buffers:
+        with Blocks(self._storages) as buffers:
             if not gradient.is_contiguous():
-                self._take(buffers, gradient.numel() * gradient.itemsize)
+                buffers.take(gradient.numel() * gradient.itemsize)
             if mode == _MAX_MODE:
                 self._storages.place(out)
             else:
@@ -74,21 +74,22 @@ class Lookups:
             for place, size in enumerate(written.shape)
             if place >= len(indices) or indices[place] is None
         )
-        with contextlib.ExitStack() as buffers:
+        with Blocks(self._storages) as buffers:
             if not written.is_contiguous():
-                self._take(buffers, written.numel() * written.itemsize)
-            with self._block(n * 8):
-                self._take(buffers, n * 8)
+                buffers.take(written.numel() * written.itemsize)
+            with Blocks(self._storages) as keys:
+                keys.take(n * 8)
+                buffers.take(n * 8)
             if values.numel() < n * sliced or not values.is_contiguous():
-                self._take(buffers, n * sliced * values.itemsize)
+                buffers.take(n * sliced * values.itemsize)
             rows = written.numel() // max(1, sliced)
             bits = max(1, (rows - 1).bit_length())
-            self._take(buffers, n * 8, n * 8)
+            buffers.take(n * 8, n * 8)
             self._sort(n, 8, bits)
 
     def _sum_rows(
         self,
-        buffers: contextlib.ExitStack,
+        buffers: Blocks,
         indices: torch.Tensor,
         by_frequency: bool,
         out: torch.Tensor,
@@ -96,22 +97,22 @@ class Lookups:
         """embedding_backward_cuda_kernel of native/cuda/EmbeddingBackwardKernel.cu: partial sums of
         runs of equal indices, as many as there might be."""
         n, width = indices.numel(), indices.itemsize
-        self._take(buffers, n * width, n * width)
+        buffers.take(n * width, n * width)
         self._sort(n, width)
         if by_frequency:
-            self._take(buffers, n * width)
+            buffers.take(n * width)
             self._brief(SCAN_STORAGE)
         self._storages.place(out)
         if n == 0:
             return
         segments = min(n, out.shape[0])
-        self._take(buffers, n * width, 8)
+        buffers.take(n * width, 8)
         self._brief(n * width, unique_storage(n))
-        self._take(buffers, segments * width, segments * width)
+        buffers.take(segments * width, segments * width)
         self._brief(SCAN_STORAGE)
         partial = n // _ROWS_OF_A_THREAD + segments
         wide = max(4, out.itemsize)
-        self._take(buffers, 8, partial * width, partial * out.shape[1] * wide)
+        buffers.take(8, partial * width, partial * out.shape[1] * wide)
 
     def _sort(self, n: int, width: int, bits: int | None = None) -> None:
         self._brief(n * width, radix_sort_storage(n, width, width, self._capability, bits))
@@ -121,20 +122,8 @@ class Lookups:
             self._storages.place(tensor, self._storages.malloc(size))
 
     def _brief(self, *sizes: int) -> None:
-        with contextlib.ExitStack() as buffers:
-            self._take(buffers, *sizes)
-
-    def _take(self, buffers: contextlib.ExitStack, *sizes: int) -> None:
-        for size in sizes:
-            buffers.enter_context(self._block(size))
-
-    @contextlib.contextmanager
-    def _block(self, size: int) -> Any:
-        address = self._storages.malloc(size)
-        try:
-            yield
-        finally:
-            self._storages.release(address)
+        with Blocks(self._storages) as buffers:
+            buffers.take(*sizes)
 
 
 _MASKS = (torch.bool, torch.uint8)

@@ -191,12 +191,8 @@ class ScratchMemory:
 
     def _take(self, *sizes: int) -> None:
         """Blocks that live only while the operator runs."""
-        addresses: list[int] = []
-        try:
-            addresses.extend(map(self._storages.malloc, sizes))
-        finally:
-            for address in reversed(addresses):
-                self._storages.release(address)
+        with Blocks(self._storages) as buffers:
+            buffers.take(*sizes)
 
     def _addmm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
