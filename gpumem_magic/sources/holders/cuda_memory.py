@@ -10,7 +10,7 @@ from typing import Any
 
 from gpumem_magic.events import Category, Device, Reading
 from gpumem_magic.nvml import Process
-from gpumem_magic.sources.device import is_initialized
+from gpumem_magic.sources.cuda_segments import cuda_segments
 from gpumem_magic.sources.holders.births import Birth
 from gpumem_magic.sources.holders.device_memory import DeviceMemory, free_memory, used_blocks
 from gpumem_magic.sources.labels import (
@@ -21,10 +21,8 @@ from gpumem_magic.sources.labels import (
     lt_workspace_size,
     workspace_sizes,
 )
-from gpumem_magic.sources.virtual.snapshot import BlockState, Segment
 
 _CATEGORIES = tuple(Category)
-_PENDING = frozenset({"active_pending_free", "active_awaiting_free"})
 
 
 def cuda_memory(
@@ -37,7 +35,7 @@ def cuda_memory(
     stepped: bool | None,
 ) -> DeviceMemory:
     """What the device's allocator holds. workspaces: those that an earlier recording found."""
-    segments = _segments(device.index)
+    segments = cuda_segments(device.index)
     blocks, requested = used_blocks(segments)
     block_of = _containing(blocks)
     return DeviceMemory(
@@ -70,35 +68,6 @@ def likely_workspaces(memory: DeviceMemory, unheld: Collection[int]) -> dict[int
             found[address] = CUBLASLT
             left -= 1
     return found
-
-
-def _segments(index: int) -> tuple[Segment, ...]:
-    if not is_initialized():
-        return ()
-    import torch
-
-    try:
-        found = torch.cuda.memory.memory_snapshot(include_traces=False)
-    except TypeError:  # older versions always add the history
-        found = torch.cuda.memory.memory_snapshot()
-    return tuple(_segment(entry) for entry in found if entry["device"] == index)
-
-
-def _segment(entry: Mapping[str, Any]) -> Segment:
-    blocks, address = [], entry["address"]
-    for block in entry["blocks"]:
-        state = "active_pending_free" if block["state"] in _PENDING else block["state"]
-        requested = 0 if state == "inactive" else block.get("requested_size", block["size"])
-        blocks.append(BlockState(address, block["size"], requested, state))
-        address += block["size"]
-    return Segment(
-        address=entry["address"],
-        size=entry["total_size"],
-        stream=entry["stream"],
-        pool=entry["segment_type"],
-        expandable=entry.get("is_expandable", False),
-        blocks=tuple(blocks),
-    )
 
 
 def _containing(blocks: Mapping[int, int]) -> Callable[[int | None], int | None]:

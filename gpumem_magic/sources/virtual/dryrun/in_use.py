@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 
 from gpumem_magic.sources import Source
+from gpumem_magic.sources.cuda_segments import cuda_segments
 from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.cloning import clone
 from gpumem_magic.sources.virtual.settings import Settings
-from gpumem_magic.sources.virtual.snapshot import BlockState, Segment
+from gpumem_magic.sources.virtual.snapshot import Segment
 from gpumem_magic.sources.virtual.source import VirtualSource
 
 _IN_USE = "active_allocated"
@@ -83,9 +85,7 @@ class RealCard:
     def __init__(self, source: Source) -> None:
         self._device = source.device
         self.settings = Settings.from_environment()
-        found = torch.cuda.memory.memory_snapshot() if torch.cuda.is_initialized() else []
-        here = source.device.index
-        self._segments = [_segment(entry) for entry in found if entry["device"] == here]
+        self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
 
     def segments(self) -> list[Segment]:
         """As in CardInUse."""
@@ -123,18 +123,10 @@ class RealCard:
                 scratch.held[library, in_backward, 0] = address
 
 
-def _segment(entry: dict[str, Any]) -> Segment:
-    blocks, address = [], entry["address"]
-    for block in entry["blocks"]:
-        state = _IN_USE if block["state"] == _IN_USE else "inactive"
-        requested = block.get("requested_size", block["size"]) if state == _IN_USE else 0
-        blocks.append(BlockState(address, block["size"], requested, state))
-        address += block["size"]
-    return Segment(
-        address=entry["address"],
-        size=entry["total_size"],
-        stream=entry["stream"],
-        pool=entry["segment_type"],
-        expandable=entry.get("is_expandable", False),
-        blocks=tuple(blocks),
+def _settled(segment: Segment) -> Segment:
+    """`segment` when other streams are done with what waits for them."""
+    blocks = tuple(
+        block if block.state == _IN_USE else replace(block, state="inactive", requested=0)
+        for block in segment.blocks
     )
+    return replace(segment, blocks=blocks)
