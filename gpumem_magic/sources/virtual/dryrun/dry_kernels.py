@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
 
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
+from gpumem_magic.sources.virtual.dryrun.read_values import ReadValues
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
 from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes, packed_sequence
 from gpumem_magic.sources.virtual.dryrun.unmeasured import UNMEASURED
@@ -100,13 +100,7 @@ class DryKernels:
     def install(self, patches: Patches, storages: Storages) -> None:
         """Watch where values leave tensors."""
         self._storages = storages
-        tensor: Any = torch.Tensor
-        for name in ("tolist", "numpy", "__array__"):
-            patches.set(tensor, name, self._reading(name, getattr(tensor, name)))
-        patches.set(tensor, "item", self._item(tensor.item))
-        patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
-        for owner in (torch, tensor):
-            patches.set(owner, "allclose", self._comparison(owner.allclose))
+        ReadValues(self.valueless, self.guesses).install(patches)
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns: computed if it is small and known."""
@@ -252,42 +246,6 @@ class DryKernels:
     def _scalar(self, tensor: torch.Tensor) -> Any:
         self.guesses.needed("the number in a tensor")
         return stand_in(tensor.dtype)
-
-    def _item(self, item: Any) -> Any:
-        def stand_in_for_item(tensor: torch.Tensor) -> Any:
-            value = item(tensor)
-            return self.guesses.number(value) if tensor in self.valueless else value
-
-        return stand_in_for_item
-
-    def _decision(self, truth: Any) -> Any:
-        def decide(tensor: torch.Tensor) -> bool:
-            if tensor.numel() != 1 or tensor not in self.valueless:
-                return bool(truth(tensor))
-            self.guesses.needed("whether a tensor is true", decides=True)
-            return self.guesses.decision(sys._getframe(1), usual=False)
-
-        return decide
-
-    def _comparison(self, allclose: Any) -> Any:
-        """torch takes it apart, down to a number of which it tells no more than what it is."""
-
-        def compare(one: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-            found = bool(allclose(one, other, *args, **kwargs))
-            if one not in self.valueless and other not in self.valueless:
-                return found
-            self.guesses.needed("whether tensors are equal", decides=True)
-            return True
-
-        return compare
-
-    def _reading(self, name: str, read: Any) -> Any:
-        def read_values(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor in self.valueless:
-                self.guesses.needed(f"the values of a tensor, by {name.strip('_')}()")
-            return read(tensor, *args, **kwargs)
-
-        return read_values
 
 
 _RUN = object()

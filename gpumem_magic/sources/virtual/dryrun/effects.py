@@ -10,7 +10,7 @@ import sysconfig
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,13 @@ def _running_thread() -> object:
     return threading._active.get(threading.get_ident(), _UNKNOWN)  # type: ignore[attr-defined]
 
 
+def renamed(names: Mapping[str, Any], replacements: Mapping[int, Any]) -> dict[str, Any]:
+    """The names that are bound to what was replaced, with the replacements, by the identity of the
+    original."""
+    found = list(names.items())
+    return {name: replacements[id(value)] for name, value in found if id(value) in replacements}
+
+
 class Effects:
     """Replaces functions by ones that do nothing outside, and tells what they would have done."""
 
@@ -75,9 +82,7 @@ class Effects:
 
     def rebind(self, namespace: dict[str, Any]) -> None:
         """Let names in `namespace` that are bound to what was replaced mean the replacement."""
-        for name, value in list(namespace.items()):
-            if id(value) in self._replacements:
-                namespace[name] = self._replacements[id(value)]
+        namespace.update(renamed(namespace, self._replacements))
 
     def rebind_users_modules(self) -> None:
         """The same for modules of the user's (`from os import remove`), until the end."""
@@ -86,9 +91,8 @@ class Effects:
             users = isinstance(file, str) and file not in self._libraries
             if not users and module is not sys.modules.get("__main__"):
                 continue
-            for name, value in list(vars(module).items()):
-                if id(value) in self._replacements:
-                    self.patches.set(module, name, self._replacements[id(value)])
+            for name, replacement in renamed(vars(module), self._replacements).items():
+                self.patches.set(module, name, replacement)
 
     def end(self) -> None:
         """Put everything back. Modules imported meanwhile may have kept what was replaced: that

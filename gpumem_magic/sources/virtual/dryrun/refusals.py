@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.virtual.dryrun.arrivals import Arrivals
+from gpumem_magic.sources.virtual.dryrun.effects import renamed
 from gpumem_magic.sources.virtual.patches import Patches
 
 _ONE_PROCESS = "predict the code of one process without it"
@@ -104,9 +105,7 @@ class _Refusals:
 
     def rebind(self, namespace: dict[str, Any]) -> None:
         """Let names in `namespace` that are bound to what was replaced mean the replacement."""
-        for name, value in list(namespace.items()):
-            if id(value) in self._replacements:
-                namespace[name] = self._replacements[id(value)]
+        namespace.update(renamed(namespace, self._replacements))
 
     def install(self) -> None:
         """Refuse what is loaded, and what will be."""
