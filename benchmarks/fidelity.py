@@ -28,7 +28,7 @@ from fidelity_child import Outcome
 from fidelity_events import at_peak, differences
 from fidelity_table import WORKLOADS, Workload
 from fidelity_ways import QUIET as QUIET
-from fidelity_ways import REAL, UPWARDS, WAYS, Runners, Way, applies, is_possible
+from fidelity_ways import DRY_UPWARDS, REAL, UPWARDS, WAYS, Runners, Way, applies, is_possible
 
 SIZES = ("allocated", "reserved", "end")
 TOLD = 1.0
@@ -89,9 +89,9 @@ def unexplained(results: Results) -> list[str]:
 
 
 def why(name: str, row: dict[str, Outcome], size: str) -> str | None:
-    """The cause of a dry run's error: the addresses of segments, where the error is gone on the
-    stub that places them as the virtual GPU does; else what fidelity_causes.py knows."""
-    placed_alike = off(row["dry"], row.get(UPWARDS.name, Outcome()), size)
+    """The cause of a dry run's error: the addresses of segments, where the error is gone once both
+    sides place each above the last; else what fidelity_causes.py knows."""
+    placed_alike = off(*(row.get(way.name, Outcome()) for way in (DRY_UPWARDS, UPWARDS)), size)
     if placed_alike is not None and abs(placed_alike) <= TOLD:
         return f"{ADDRESSES} ({placed_alike:+.2f} % there)."
     return cause_of(name, size)
@@ -167,7 +167,7 @@ def line(name: str, row: dict[str, Outcome]) -> str:
     real = row.get(REAL.name, Outcome(error="not run"))
     shown = [f"{name:<26}{(real.allocated or 0) / 2**20:>11,.1f}"]
     for way, outcome in row.items():
-        if way in (REAL.name, UPWARDS.name):
+        if way in (REAL.name, UPWARDS.name, DRY_UPWARDS.name):
             continue
         values = [off(outcome, real, size) for size in SIZES]
         text = " ".join("      -" if v is None else f"{v:+7.2f}" for v in values)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 ADDRESSES = (
     "Where the driver places a new segment decides which of two equally large free blocks is "
-    "lower, and so which is used first. With segments placed upwards on both sides it is gone"
+    "lower, and so which is used first. With each segment above the last on both sides it is gone"
 )
 
 

@@ -93,6 +93,26 @@ def predicted(source: str, card: str, events: Path | None) -> Outcome:
     )
 
 
+def predicted_upwards(source: str, card: str, events: Path | None) -> Outcome:
+    """Told by a dry run whose driver places each new segment above the last: the mirror image of
+    what it does."""
+    from gpumem_magic.sources.virtual.driver import PAGE, TOP, SimulatedDriver
+
+    own = SimulatedDriver.reserve, SimulatedDriver.unreserve
+
+    def mirrored(address: int, size: int) -> int:
+        return TOP - address - -(-size // PAGE) * PAGE
+
+    def reserve(driver: Any, size: int) -> int:
+        return mirrored(own[0](driver, size), size)
+
+    def unreserve(driver: Any, address: int, size: int) -> None:
+        own[1](driver, mirrored(address, size), size)
+
+    SimulatedDriver.reserve, SimulatedDriver.unreserve = reserve, unreserve  # type: ignore
+    return predicted(source, card, events)
+
+
 def recorded(events: Path | None) -> Any:
     if events is None:
         return nullcontext()
@@ -230,6 +250,7 @@ WAYS: dict[str, Callable[[str, str, Path | None], Outcome]] = {
     "cuda": on_cuda,
     "live": on_virtual_gpu,
     "dry": predicted,
+    "dry up": predicted_upwards,
     "mem_tracker": in_mem_tracker,
     "fake_sums": in_fake_sums,
 }

@@ -39,10 +39,12 @@ def here() -> str:
 
 REAL = Way("real", "cuda", "the real allocator, on the stub device", device="stub")
 UPWARDS = Way("real_up", "cuda", "the same, new segments at higher addresses", device="stub up")
+DRY_UPWARDS = Way("dry_up", "dry up", "dry run, new segments at higher addresses")
 WAYS = (
     REAL,
     UPWARDS,
     Way("dry", "dry", "dry run, the same torch"),
+    DRY_UPWARDS,
     Way("live", "live", "virtual GPU, computed on the CPU, the same torch"),
     Way("dry_here", "dry", "dry run, this Python's torch", here),
     Way("live_here", "live", "virtual GPU, this Python's torch", here),

@@ -30,9 +30,9 @@ def on_stub(*arguments: str) -> list[str]:
 
 
 def upwards() -> list[str]:
-    """What to put before a command so that the stub places each new segment above the last, as the
-    virtual GPU does; by itself it places most below, as Linux places mappings. Real drivers are
-    seen to do the one and the other. Empty where that cannot be had."""
+    """What to put before a command so that the stub places each new segment above the last; by
+    itself it places most below, as Linux places mappings and as the virtual GPU does. Real drivers
+    are seen to do the one and the other. Empty where that cannot be had."""
     if shutil.which("setarch") is None:
         return []
     prefix = ["setarch", platform.machine(), "--addr-compat-layout"]

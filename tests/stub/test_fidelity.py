@@ -84,7 +84,8 @@ def test_an_error_above_one_percent_is_named_until_its_cause_is_known(fidelity):
         "mlp allocated: +2.00 %",
         "mlp reserved: +2.00 %",
     ]
-    results["mlp"]["real_up"] = fidelity.Outcome(1000, 1020, 1000)
+    results["mlp"]["real_up"] = fidelity.Outcome(1000, 1040, 1000)
+    results["mlp"]["dry_up"] = fidelity.Outcome(1020, 1040, 1000)
     # THEN the former alone is left
     assert fidelity.unexplained(results) == ["mlp allocated: +2.00 %"]
     assert "segment" in fidelity.why("mlp", results["mlp"], "reserved")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
+from bisect import bisect
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from gpumem_magic.units import MIB
 PAGE = 2 * MIB
 """The granularity of device memory: what cudaMalloc and cuMemCreate round up to."""
 
-_FIRST_ADDRESS = 0x7F00_0000_0000  # where CUDA's addresses lie on Linux
+TOP = 0x7F00_0000_0000  # below it lie CUDA's addresses on Linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,21 @@ class Driver(Protocol):
 class SimulatedDriver:
     """A device of `total` bytes, of which a CUDA context and other processes hold some.
 
-    `others` may be changed at any time, as other processes come and go. Freed addresses are handed
-    out again, the lowest first, to requests of the same size. The methods are those of Driver.
+    `others` may be changed at any time, as other processes come and go. Addresses are handed out
+    downwards, as Linux places mappings: at the end of the highest gap that is large enough. In
+    public traces of real GPUs 859 of 1,079 successive segments of one size lie below each other on
+    four machines, 3 of 64 on two others; freed gaps are filled from the highest, at their ends.
+    top: what all of them are to lie below. The methods are those of Driver.
     """
 
-    def __init__(self, total: int, context: int = 0, others: int = 0) -> None:
+    def __init__(
+        self, total: int, context: int = 0, others: int = 0, top: int = TOP
+    ) -> None:
         self.total = total
         self.context = context
         self.others = others
         self.used = 0
-        self._next = _FIRST_ADDRESS
-        self._released: defaultdict[int, list[int]] = defaultdict(list)
+        self._gaps: list[tuple[int, int]] = [(0, top)]  # start and end, the lowest first
 
     @property
     def free(self) -> int:
@@ -92,16 +95,27 @@ class SimulatedDriver:
         self.unreserve(address, size)
 
     def reserve(self, size: int) -> int:
-        """Hand out an address range that was used before, or the next one."""
-        if released := self._released[size]:
-            return heapq.heappop(released)
-        address = self._next
-        self._next += _pages(size)
-        return address
+        """Hand out the end of the highest gap that has room."""
+        size = _pages(size)
+        for i in range(len(self._gaps) - 1, -1, -1):
+            start, end = self._gaps[i]
+            if end - start >= size:
+                self._gaps[i : i + 1] = [(start, end - size)] if end - start > size else []
+                return end - size
+        raise MemoryError(f"no address range of {size} bytes is left")
 
     def unreserve(self, address: int, size: int) -> None:
-        """Keep the range for the next request of this size."""
-        heapq.heappush(self._released[size], address)
+        """Join the range to the gaps beside it."""
+        start, end = address, address + _pages(size)
+        i = bisect(self._gaps, (start,))
+        j = i
+        if i and self._gaps[i - 1][1] == start:
+            i -= 1
+            start = self._gaps[i][0]
+        if j < len(self._gaps) and self._gaps[j][0] == end:
+            end = self._gaps[j][1]
+            j += 1
+        self._gaps[i:j] = [(start, end)]
 
     def map(self, address: int, size: int) -> bool:
         """Take pages for part of a range, if there are enough."""

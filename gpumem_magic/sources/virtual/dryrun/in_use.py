@@ -13,6 +13,7 @@ from gpumem_magic.sources.cuda_segments import cuda_segments
 from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.cloning import clone
+from gpumem_magic.sources.virtual.driver import TOP
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.snapshot import Segment
 from gpumem_magic.sources.virtual.source import VirtualSource
@@ -96,7 +97,8 @@ class RealCard:
         segments = self._segments
         if card.name != self._device.name or any(segment.expandable for segment in segments):
             return None
-        driver = SimulatedDriver(card.total, context=card.context)
+        lowest = min((segment.address for segment in segments), default=TOP)
+        driver = SimulatedDriver(card.total, context=card.context, top=lowest)
         driver.used = sum(segment.size for segment in segments)
         return CachingAllocator.from_snapshot(driver, segments, self.settings)
 
