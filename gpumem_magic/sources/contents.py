@@ -20,7 +20,7 @@ _CODE: Final = (
     *(types.FrameType, types.TracebackType, types.GeneratorType),
 )
 _LEAVES: Final = (*_PLAIN, *_CODE)
-_PLAIN_IDS: Final = frozenset(map(id, _PLAIN))
+PLAIN_IDS: Final = frozenset(map(id, _PLAIN))
 _LEAF_IDS: Final = frozenset(map(id, _LEAVES))
 FOREIGN: Final = frozenset(
     (
@@ -31,7 +31,7 @@ FOREIGN: Final = frozenset(
 )
 """Packages whose objects abound in notebooks and hold no tensors: not worth the walk."""
 
-_SNIFF: Final = 256
+SNIFF: Final = 256
 """A container that begins with so many numbers and strings is taken to hold nothing else."""
 
 _PLAIN_KEYS: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
@@ -54,7 +54,7 @@ def is_leaf(thing: object) -> bool:
 
 def is_plain(thing: object) -> bool:
     """Whether it certainly holds nothing; of classes and modules, what they hold is not its."""
-    return id(type(thing)) in _PLAIN_IDS
+    return id(type(thing)) in PLAIN_IDS
 
 
 def is_empty(thing: Any) -> bool:
@@ -85,7 +85,7 @@ class Contents:
 
     def __init__(self, code: bool = False) -> None:
         self._slots: dict[int, tuple[tuple[str, Any], ...]] = {}
-        self._leaves = _PLAIN_IDS if code else _LEAF_IDS
+        self._leaves = PLAIN_IDS if code else _LEAF_IDS
         self._lists_keys = code
 
     def of(self, thing: Any, path: str) -> Found:
@@ -132,7 +132,7 @@ class Contents:
 
     def _elements(self, values: Iterator[object], path: str, names: object = ()) -> Found:
         labels = names if type(names) is tuple else ()
-        first = list(islice(values, _SNIFF))
+        first = list(islice(values, SNIFF))
         rest = [] if _barren(first) else list(values)
         for i, value in enumerate(first + rest):
             if id(type(value)) not in self._leaves:
@@ -141,7 +141,7 @@ class Contents:
     def _entries(self, held: Any, path: str) -> Found:
         if self._lists_keys:
             yield from self._elements(dict.__iter__(held), f"list({path})")
-        if _barren(list(islice(dict.values(held), _SNIFF))):
+        if _barren(list(islice(dict.values(held), SNIFF))):
             return
         for i, (key, value) in enumerate(list(dict.items(held))):
             if id(type(value)) not in self._leaves:
@@ -178,5 +178,12 @@ def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
+def begins_plain(thing: Any) -> bool:
+    """Whether a list, dict, tuple or set of `SNIFF` entries or more is taken to hold nothing."""
+    if not _barren(list(islice(thing, SNIFF))):
+        return False
+    return type(thing) is not dict or _barren(list(islice(thing.values(), SNIFF)))
+
+
 def _barren(first: list[object]) -> bool:
-    return len(first) == _SNIFF and all(map(is_leaf, first))
+    return len(first) == SNIFF and all(map(is_leaf, first))

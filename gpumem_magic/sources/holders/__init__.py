@@ -47,10 +47,11 @@ def take_inventory(
     seconds: of this thread's time, after which the walk stops; what it has not come to is UNKNOWN.
     Nothing of the user's runs, nothing is kept, nothing is collected.
     """
-    memory = source.memory()
-    items, late = _items(memory, namespace, roots, seconds)
-    items = with_reasons(items, namespace.keys(), memory.stepped)
-    return put_together(memory, summed(items), by_category(items), late)
+    with no_collection():
+        memory = source.memory()
+        items, late = _items(memory, namespace, roots, seconds)
+        items = with_reasons(items, namespace.keys(), memory.stepped)
+        return put_together(memory, summed(items), by_category(items), late)
 
 
 def break_down(
@@ -119,11 +120,11 @@ def _found(
     with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
         walk = Walk(torch, memory, deadline)
         walk.leave_out(namespace)
-        walk.add(named_roots(torch, namespace, places.names))
+        walk.set_out(named_roots(torch, namespace, places.names))
         for root in places.roots:
             walk.add(root.nodes())
         if places.elsewhere:
-            walk.add((*running_roots(namespace), *module_roots(namespace), *hook_roots()))
+            walk.set_out((*running_roots(namespace), *module_roots(namespace), *hook_roots()))
         walk.run()
         if places.back and not walk.late:
             trace_unreached(torch, walk, memory, deadline)

@@ -6,14 +6,23 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.claims import Kind, Via, is_whole, parts_of
-from gpumem_magic.sources.contents import Contents, attribute, fields, is_empty, is_plain
+from gpumem_magic.sources.contents import (
+    PLAIN_IDS,
+    Contents,
+    attribute,
+    fields,
+    is_empty,
+    is_plain,
+)
 from gpumem_magic.sources.graph_nodes import is_node_type, raw_names, raw_saved
 from gpumem_magic.sources.holders import code
 from gpumem_magic.sources.holders.accumulated import kept_for_a_number
+from gpumem_magic.sources.holders.barren import Barren, Sort
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import is_below
 from gpumem_magic.sources.holders.found import Node, Ways, cut
@@ -47,11 +56,16 @@ class Walk:
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
         self._models = Models(torch, self._names)
+        self._barren = Barren(partial(_sort, torch))
         self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
 
     def leave_out(self, thing: object) -> None:
         """Do not look into it."""
         self._left_out.add(id(thing))
+
+    def set_out(self, nodes: Iterable[Node]) -> None:
+        """As `add`, for roots, many of which may lead to nothing."""
+        self.add(self._barren.others(list(nodes), _thing))
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Set out from here, after what was added before with holders of the same rank."""
@@ -60,7 +74,7 @@ class Walk:
             kind = type(node.thing)
             visit = visits.get(id(kind))
             if visit is None:
-                visit = visits[id(kind)] = self._visitor(kind)
+                visit = visits[id(kind)] = _visitor(self._torch, kind)
             key = node.holder.rank, visit is Walk._object
             queue = queues.get(key)
             if queue is None:
@@ -117,30 +131,16 @@ class Walk:
         self.seen[id(node.thing)] = node.thing, node
         return visit(self, node)
 
-    def _visitor(self, kind: type) -> _Visit:
-        torch = self._torch
-        for base, visit in (
-            (torch.Tensor, Walk._tensor),
-            (torch.nn.Module, Walk._module),
-            (torch.optim.Optimizer, Walk._optimizer),
-            (torch.UntypedStorage, Walk._storage),
-            (torch.amp.GradScaler, Walk._scaler),
-        ):
-            if issubclass(kind, base):
-                return visit
-        reader = code.reader_of(kind)
-        if reader is not None:
-            return lambda walk, node: _inner(node, reader(node.thing, node.path))
-        return Walk._node if is_node_type(kind) else Walk._object
-
     def _object(self, node: Node) -> Iterable[Node]:
         _, _, holder, claim, via = node
-        found = [
+        held = list(self._contents.of(node.thing, node.path))
+        if not held:
+            return list(_inner(node, code.of_opaque(node.thing, node.path)))
+        return [
             Node(thing, cut(path), holder, claim, via)
-            for path, thing in self._contents.of(node.thing, node.path)
+            for path, thing in self._barren.others(held, _second)
             if not is_empty(thing)
         ]
-        return found or list(_inner(node, code.of_opaque(node.thing, node.path)))
 
     def _scaler(self, node: Node) -> Iterable[Node]:
         return self._object(node._replace(claim=Kind.BUFFER))
@@ -243,6 +243,38 @@ class Walk:
 
 
 _Visit = Callable[[Walk, Node], Iterable[Node]]
+
+
+def _visitor(torch: Any, kind: type) -> _Visit:
+    # Plain functions: bound methods would be a cycle, and keep a walk until a collection.
+    for base, visit in (
+        (torch.Tensor, Walk._tensor),
+        (torch.nn.Module, Walk._module),
+        (torch.optim.Optimizer, Walk._optimizer),
+        (torch.UntypedStorage, Walk._storage),
+        (torch.amp.GradScaler, Walk._scaler),
+    ):
+        if issubclass(kind, base):
+            return visit
+    reader = code.reader_of(kind)
+    if reader is not None:
+        return lambda walk, node: _inner(node, reader(node.thing, node.path))
+    return Walk._node if is_node_type(kind) else Walk._object
+
+
+def _sort(torch: Any, kind: type) -> Sort:
+    """What objects of a class may lead to, as far as `_visitor` knows."""
+    if id(kind) in PLAIN_IDS:
+        return Sort.PLAIN
+    return Sort.OPEN if _visitor(torch, kind) is Walk._object else Sort.UNKNOWN
+
+
+def _thing(node: Node) -> object:
+    return node.thing
+
+
+def _second(pair: tuple[str, object]) -> object:
+    return pair[1]
 
 
 def _tells(node: Node) -> bool:

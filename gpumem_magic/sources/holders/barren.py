@@ -1,0 +1,98 @@
+"""Tells what certainly leads to no tensor, many objects at once, for a walk to pass them by."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from gpumem_magic.sources.contents import SNIFF, begins_plain
+
+_CHUNK: Final = 64
+_OBJECTS: Final = 4096  # below one chunk; a walk looks closer at more than that
+_WASTE: Final = 100_000
+"""Objects looked at for nothing, some 10 ms, after which it is given up: they hold too much."""
+
+_T = TypeVar("_T")
+
+
+class Sort(Enum):
+    """What objects of a class may hold: nothing; what the garbage collector says; anything."""
+
+    PLAIN = 0
+    OPEN = 1
+    UNKNOWN = 2
+
+
+class Barren:
+    """Asks the garbage collector, not the objects, what they hold: nothing of theirs runs, and no
+    `__dict__` comes to be by being looked at. sort: what to think of a class, asked once of each.
+    """
+
+    def __init__(self, sort: Callable[[type], Sort]) -> None:
+        self._sort = sort
+        self._sorts: dict[int, Sort] = {}
+        self._known: dict[int, Any] = {}  # keeps them: ids stay valid
+        self._left = _WASTE
+
+    def others(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
+        """The rows whose `thing` may lead to a tensor."""
+        for start in range(0, len(rows), _CHUNK):
+            some = rows[start : start + _CHUNK]
+            if self._left <= 0:
+                yield from some
+            elif not self._all_barren([thing(row) for row in some]):
+                yield from self._one_by_one(some, thing)
+
+    def _one_by_one(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
+        if len(rows) == 1:
+            yield rows[0]
+            return
+        for row in rows:
+            if self._left <= 0 or not self._all_barren([thing(row)]):
+                yield row
+
+    def _all_barren(self, things: list[Any]) -> bool:
+        """Whether these objects, and all that they lead to, hold no tensor."""
+        met: dict[int, Any] = {}
+        level = things
+        classes: set[int] = set()
+        while level:
+            fresh = self._open(level, met, classes)
+            if fresh is None or len(met) > _OBJECTS:
+                self._left -= len(met) + 1
+                return False
+            level = gc.get_referents(*fresh)
+        self._known.update(met)
+        return True
+
+    def _open(self, things: list[Any], met: dict[int, Any], classes: set[int]) -> list[Any] | None:
+        """Those to look into, or None where one may hold anything. classes: of objects above."""
+        sorts, known = self._sorts, self._known
+        fresh = []
+        for thing in things:
+            kind = type(thing)
+            sort = sorts.get(id(kind)) or self._ask(kind)
+            if sort is Sort.PLAIN or id(thing) in classes:
+                continue
+            if sort is Sort.UNKNOWN:
+                return None
+            if id(kind) in _SIZED and len(thing) >= SNIFF:
+                if not begins_plain(thing):
+                    return None
+                continue
+            if id(thing) not in met and id(thing) not in known:
+                met[id(thing)] = thing
+                fresh.append(thing)
+        classes.update(map(id, map(type, fresh)))
+        return fresh
+
+    def _ask(self, kind: type) -> Sort:
+        """What to think of a class. (It is kept, so that its id stays its own.)"""
+        self._known[id(kind)] = kind
+        sort = self._sorts[id(kind)] = self._sort(kind)
+        return sort
+
+
+_SIZED: Final = frozenset(map(id, (list, dict, tuple, set, frozenset)))
