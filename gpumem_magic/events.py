@@ -10,6 +10,8 @@ from enum import Enum, IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.names import Names
+
 
 class Action(IntEnum):
     """What one allocator event did; the names are those of PyTorch's memory history."""
@@ -104,7 +106,8 @@ class Events:
     counter (the whole block for ALLOC and FREE, rounding and slack included; the segment or pages
     for SEGMENT_*). requested: int64 bytes the program asked for (ALLOC, FREE, OOM; elsewhere size).
     stack: int32 index into Recording.stacks, -1 where none is known. phase: int8, a Phase.
-    time: float64 seconds since the recording began.
+    time: float64 seconds since the recording began. graph: of an ALLOC, whether autograd recorded
+    the operator that made it; None where the source does not see operators.
     """
 
     action: NDArray[np.int8]
@@ -114,6 +117,7 @@ class Events:
     stack: NDArray[np.int32]
     phase: NDArray[np.int8]
     time: NDArray[np.float64]
+    graph: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -186,7 +190,7 @@ class Recording:
     ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
     user. predicted: by a dry run, and `output` is what it printed. error_line: the line of the cell
     that `error` left it from. flow_guessed: values that a dry run does not know decided which way
-    the cell went.
+    the cell went. names: what the notebook's names were at the end.
     """
 
     device: Device
@@ -210,3 +214,4 @@ class Recording:
     output: str = ""
     error_line: int | None = None
     flow_guessed: bool = False
+    names: Names = field(default_factory=Names)

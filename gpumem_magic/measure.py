@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os.path
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -22,8 +22,13 @@ def finish(
     cells: Mapping[str, Cell],
     error: BaseException | None,
     name: str,
+    ignore: Collection[str] = (),
 ) -> tuple[Report, ...]:
-    """End the source's recording of `cell`; one Report per device, the most used first."""
+    """End the source's recording of `cell`; one Report per device, the most used first.
+
+    ignore: rules that give no advice.
+    """
+    from gpumem_magic.advice import advise
     from gpumem_magic.report import build_report
     from gpumem_magic.sources.callsite import unfold_all
     from gpumem_magic.trace import build_trace
@@ -33,7 +38,8 @@ def finish(
         recording = replace(raw, stacks=unfold_all(raw.stacks, cell, cells))
         trace = build_trace(recording)
         source.remember(recording, trace)
-        reports.append(build_report(recording, trace, name))
+        advice = advise(trace, cell, recording.names, ignore=ignore)
+        reports.append(build_report(recording, trace, name, advice))
     return tuple(reports)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait
 
 MOST_RUNS = 12
 """Dry runs that `fit` makes at most."""
+
+UNLIMITED = 2**46
+"""Bytes of a card that never runs out: 64 TiB."""
 
 _FILENAME = "<predicted cell>"
 _FIRST_VALUE = 8
@@ -128,13 +131,18 @@ def predict_cell(
     values: Mapping[str, int] | None = None,
     name: str = "",
     scribe: Scribe | None = None,
+    limited: bool = True,
+    ignore: Collection[str] = (),
+    everything: bool = False,
 ) -> Report:
     """`predict` for a cell that is known as typed (`cell`) and as Python code.
 
     cells: the other cells of the notebook by the file name of their frames. values: variables to
     set, in place of what the cell, or else the namespace, gives them. scribe: writes down what the
-    allocator is asked for.
+    allocator is asked for. limited: the card has no more memory than it has; without limit the
+    cell never runs out of it. ignore, everything: see `advise`.
     """
+    from gpumem_magic.advice import advise
     from gpumem_magic.report import build_report
     from gpumem_magic.sources.callsite import unfold_all
     from gpumem_magic.sources.cards import card_for, source_in_use
@@ -143,11 +151,12 @@ def predict_cell(
 
     _check_syntax(code, cell.filename)
     with source_in_use() as origin:
+        card = card_for(gpu, origin)
         recording, *_ = dry_run(
             cell,
             code,
             namespace,
-            card_for(gpu, origin),
+            card if limited else replace(card, total=UNLIMITED),
             cells=cells,
             origin=origin,
             optimizer_steps=optimizer_steps,
@@ -155,7 +164,9 @@ def predict_cell(
             scribe=scribe,
         )
     recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells or {}))
-    return build_report(recording, build_trace(recording), name)
+    trace = build_trace(recording)
+    advice = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
+    return build_report(recording, trace, name, advice)
 
 
 def fit_cell(

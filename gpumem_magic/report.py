@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from gpumem_magic.advice.rule import Advice
 from gpumem_magic.events import Category, Cell, Device, Reading, Recording
 from gpumem_magic.trace.findings import Block, Level, Line, OutOfMemory, Timeline, Trace
 
@@ -22,6 +23,7 @@ class Report:
     context: bytes the CUDA context takes; others: bytes of other processes; both after the cell.
     output: what a predicted cell printed in its dry run. error_line: the line of the cell that
     raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
+    advice: what to change, what saves most first.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Report:
     output: str = ""
     error_line: int | None = None
     flow_guessed: bool = False
+    advice: tuple[Advice, ...] = ()
 
     def text(self) -> str:
         """The report for a terminal of 80 columns."""
@@ -100,8 +103,10 @@ class Report:
         return mimebundle(self)
 
 
-def build_report(recording: Recording, trace: Trace, name: str) -> Report:
-    """Put what was recorded and what it means into one value.
+def build_report(
+    recording: Recording, trace: Trace, name: str, advice: tuple[Advice, ...] = ()
+) -> Report:
+    """Put what was recorded, what it means and what to change into one value.
 
     Of the memory in use after the cell, `context` is this process's share beyond PyTorch's own, and
     `others` what no share of this process explains; each is None, with its reason, where a reading
@@ -140,6 +145,7 @@ def build_report(recording: Recording, trace: Trace, name: str) -> Report:
         output=recording.output,
         error_line=recording.error_line,
         flow_guessed=recording.flow_guessed,
+        advice=advice,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -110,6 +111,18 @@ def torch_modes():
 @pytest.fixture
 def shell():
     """A fresh shell; at the end the extension is unloaded, and must leave nothing."""
+    with fresh_shell() as shell:
+        yield shell
+
+
+@pytest.fixture
+def new_shell():
+    """For tests that need several shells, one after the other: `with new_shell() as shell`."""
+    return fresh_shell
+
+
+@contextmanager
+def fresh_shell():
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
@@ -120,14 +133,16 @@ def shell():
     config.InteractiveShell.colors = "NoColor" if _is_old(InteractiveShell) else "nocolor"
     shell = InteractiveShell.instance(config=config)
     hooks = shell_hooks(shell)
-    yield shell
-    shell.run_line_magic("unload_ext", "gpumem_magic")
-    left = shell_hooks(shell)
-    shell.atexit_operations()
-    atexit.unregister(shell.atexit_operations)
-    shell.restore_sys_module_state()
-    sys.modules["__main__"] = main
-    InteractiveShell.clear_instance()
+    try:
+        yield shell
+    finally:
+        shell.run_line_magic("unload_ext", "gpumem_magic")
+        left = shell_hooks(shell)
+        shell.atexit_operations()
+        atexit.unregister(shell.atexit_operations)
+        shell.restore_sys_module_state()
+        sys.modules["__main__"] = main
+        InteractiveShell.clear_instance()
     assert left == hooks
 
 

@@ -19,6 +19,7 @@ ROOMS = (
     *(
         "units",
         "view",
+        "names",
         "oom_texts",
         "events",
         "trace.findings",
@@ -28,7 +29,7 @@ ROOMS = (
         "trace",
         "advice",
     ),
-    *("report", "renderers", "history", "measure", "fitting", "predict", "forecast"),
+    *("report", "renderers", "history", "measure", "fitting", "predict", "assess", "forecast"),
     *("magics", "panel"),
 )
 

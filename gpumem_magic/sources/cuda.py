@@ -120,6 +120,8 @@ class CudaSource:
         try:
             self._regions.remove()
             self._look("end", None)
+            if self._watch is not None:
+                self._watch.read_names()
         finally:
             captures = self._recorder.stop()
         after = self._look_at_devices()
@@ -225,6 +227,7 @@ class CudaSource:
             complete=capture.dropped == 0,
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, before, after),
+            names=self._watch.names,
         )
 
     def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:

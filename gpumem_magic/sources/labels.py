@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpumem_magic.events import Action, Category, Events, Label, LiveBlocks, Phase
+from gpumem_magic.names import Names
+from gpumem_magic.sources.named import read_names
 from gpumem_magic.sources.owners import Owned, scan
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class OwnerWatch:
     ) -> None:
         self.seen: list[tuple[int, tuple[Owned, ...]]] = []
         self.failure: str | None = None
+        self.names = Names()
         self._namespaces = namespaces
         self._locate = locate or address_of
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -75,6 +78,13 @@ class OwnerWatch:
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
         self._last = time.perf_counter() - begin
         self._spent += self._last
+
+    def read_names(self) -> None:
+        """Find out what the names mean now, at the end; never raises."""
+        try:
+            self.names = read_names(self._namespaces(), self._locate)
+        except Exception as error:  # as above
+            self.failure = f"Names could not be read ({type(error).__name__}: {error})."
 
 
 def address_of(tensor: torch.Tensor) -> int | None:

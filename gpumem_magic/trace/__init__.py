@@ -12,6 +12,7 @@ from gpumem_magic.trace.failure import complete_failure, explain_failure
 from gpumem_magic.trace.findings import Level, Survivors, Trace
 from gpumem_magic.trace.gaps import name_gaps, name_losses
 from gpumem_magic.trace.levels import find_levels
+from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
 from gpumem_magic.trace.lives import Lives, find_lives
 from gpumem_magic.trace.owners import find_owners
@@ -38,7 +39,11 @@ def build_trace(recording: Recording) -> Trace:
     if not recording.complete:
         nothing = Level(None, None, None)
         unknown = name_losses(recording)
-        return Trace(before, nothing, after, (), (), {}, {}, empty_timeline(), oom, unknown)
+        return Trace(
+            *(before, nothing, after, (), (), {}, {}, empty_timeline(), oom, unknown),
+            device=recording.device,
+            error=recording.error,
+        )
     attribution = attribute(recording, stacks)
     owners = find_owners(recording.labels, lives, len(recording.events))
     kind = categorise(recording, stacks, attribution, lives, owners)
@@ -63,6 +68,9 @@ def build_trace(recording: Recording) -> Trace:
         oom=oom,
         unknown=name_gaps(recording, levels, peak),
         survivors=_survivors(lives, kind),
+        device=recording.device,
+        error=recording.error,
+        lifetimes=find_lifetimes(recording, attribution, lives, owners, kind),
     )
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category
+from gpumem_magic.events import Category, Device
+
+if TYPE_CHECKING:
+    from gpumem_magic.trace.lifetimes import Lifetimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,7 @@ class Trace:
     peak: the highest of each size over the cell, as the allocator's own peak counters tell it; they
     need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
     survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
+    device, error: of the recording. lifetimes: every storage; None where events are missing.
     """
 
     before: Level
@@ -188,3 +193,6 @@ class Trace:
     oom: OutOfMemory | None
     unknown: Mapping[str, str]
     survivors: Survivors | None = None
+    device: Device | None = None
+    error: str | None = None
+    lifetimes: Lifetimes | None = None

@@ -16,8 +16,8 @@ from gpumem_magic.sources.callsite import phase_of
 from gpumem_magic.sources.callstacks import CallStacks
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
 
-_Row = tuple[int, int, int, int, int, bool, float]
-"""action, address, size, requested, index of the stack, in backward, time"""
+_Row = tuple[int, int, int, int, int, bool, float, bool]
+"""action, address, size, requested, index of the stack, in backward, time, records a graph"""
 
 
 class EventLog:
@@ -50,6 +50,7 @@ class EventLog:
         append, capture = self.rows.append, self._stacks.capture
         graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
         completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
+        tracker = self._gpu.tracker
 
         def hear(action: int, address: int, size: int, requested: int) -> None:
             if action is completed:
@@ -65,6 +66,7 @@ class EventLog:
                     capture(frame(1)),
                     graph_task() != -1,
                     now() - clock,
+                    tracker.records_graph,
                 )
             )
 
@@ -98,8 +100,8 @@ class EventLog:
 
     def events(self, stacks: tuple[Stack, ...]) -> Events:
         """The events as columns."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 7
-        action, address, size, requested, stack, backward, moment = columns
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 8
+        action, address, size, requested, stack, backward, moment, graph = columns
         index = np.array(stack, np.int32)
         phases = np.array([phase_of(s) for s in stacks], np.int8)
         phase = phases[index] if len(phases) else np.zeros(0, np.int8)
@@ -111,4 +113,5 @@ class EventLog:
             stack=index,
             phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
             time=np.array(moment, np.float64),
+            graph=np.array(graph, bool),
         )

@@ -101,6 +101,7 @@ class VirtualSource:
         seconds = begun.log.end()
         self._regions.remove()
         self._look("end", None)
+        begun.watch.read_names()
         self._begun = None
         stacks = begun.log.stacks()
         events = begun.log.events(stacks)
@@ -125,6 +126,7 @@ class VirtualSource:
             error=None if error is None else one_line(error),
             error_line=error_line(error, cell, cells),
             notes=() if begun.watch.failure is None else (begun.watch.failure,),
+            names=begun.watch.names,
         )
         return (recording,)
 

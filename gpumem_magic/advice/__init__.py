@@ -1,0 +1,72 @@
+"""What to change in a cell: the rules, and the one function that asks them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.missing_no_grad import MissingNoGrad
+from gpumem_magic.advice.rule import Advice, Kind, Rule
+from gpumem_magic.events import Cell
+from gpumem_magic.names import Names
+from gpumem_magic.trace.findings import Trace
+
+__all__ = ["RULES", "Advice", "Rule", "advise", "find_rule"]
+
+RULES: tuple[Rule, ...] = (MissingNoGrad(),)
+"""All rules. Where two say the same of one line, the earlier one is heard."""
+
+_SHORT = 0.8
+"""Share of the device in use from which on memory is short, so that its price is worth asking."""
+
+
+def advise(
+    trace: Trace,
+    cell: Cell,
+    names: Names,
+    *,
+    ignore: Collection[str] = (),
+    everything: bool = False,
+) -> tuple[Advice, ...]:
+    """What the rules say of a cell, what saves most first; no code is run.
+
+    ignore: names of rules that keep quiet, beside those that a comment `# gpumem: ignore[rule]` in
+    the cell silences. everything: ask also what is worth its price only when memory is short.
+    """
+    if trace.lifetimes is None:
+        return ()
+    code = Code(cell, names.known)
+    short = everything or is_short(trace)
+    found = [
+        advice
+        for rule in RULES
+        if rule.name not in ignore and (short or rule.kind is not Kind.TRADE)
+        for advice in _ask(rule, trace, code, names)
+        if not code.ignores(rule.name, advice.line)
+    ]
+    return tuple(sorted(found, key=lambda advice: -(advice.saving or 0)))
+
+
+def is_short(trace: Trace) -> bool:
+    """Whether the cell ran out of memory, or came near it."""
+    total = trace.device.total if trace.device else 0
+    used = trace.peak.device_used or trace.peak.reserved or trace.peak.allocated or 0
+    return trace.oom is not None or used >= _SHORT * total > 0
+
+
+def find_rule(name: str) -> Rule:
+    """The rule of this name. Raises KeyError, which lists the names."""
+    for rule in RULES:
+        if rule.name == name:
+            return rule
+    raise KeyError(f"no rule {name!r}; there are {', '.join(rule.name for rule in RULES)}")
+
+
+def _ask(rule: Rule, trace: Trace, code: Code, names: Names) -> Iterator[Advice]:
+    """A rule that fails must not cost the user the report of the cell."""
+    try:
+        yield from tuple(rule.find(trace, code, names))
+    except Exception as error:
+        text = f"gpumem_magic: the rule {rule.name} failed: {type(error).__name__}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -1,0 +1,107 @@
+"""What a piece of advice is, and what a rule that gives it has to have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.rewrite import Edit, UnsafeError, applied
+from gpumem_magic.names import Names
+from gpumem_magic.trace.findings import Trace
+
+
+class Known(Enum):
+    """How a saving is known."""
+
+    MEASURED = "measured"  # both cells were run on the virtual GPU
+    EXACT = "exact"  # it follows from the recorded events
+    ESTIMATED = "estimated"
+
+
+class Saves(Enum):
+    """Of what a saving is."""
+
+    PEAK = "at the peak"  # of allocated memory
+    AFTER = "after the cell"  # of what stays allocated
+    RESERVED = "reserved"  # at the peak of reserved memory
+
+
+class Kind(Enum):
+    """When a rule speaks."""
+
+    MISTAKE = "always"  # what it finds is not wanted by anyone
+    TRADE = "when memory is short"  # the change has its price; also on request
+    FACT = "always, without a change"  # what does not help, or is not the notebook's to change
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One change to a cell, its evidence and what it saves, in bytes.
+
+    rule: the name of the rule. problem: what is wrong, with the numbers of this cell. change: what
+    to do. line, name, size: the evidence: a line of the cell, a variable, bytes; None where there
+    is none. edits: the change; none where only a person can decide how. source: the changed cell.
+    saving: None where it is not known, negative for what would cost memory. price: what it costs
+    otherwise. before, after: the size that `saves` names with the cell as it is and as changed,
+    where both were measured.
+    """
+
+    rule: str
+    problem: str
+    change: str
+    line: int | None = None
+    name: str | None = None
+    size: int | None = None
+    edits: tuple[Edit, ...] = ()
+    source: str | None = None
+    saving: int | None = None
+    known: Known | None = None
+    saves: Saves = Saves.PEAK
+    price: str = ""
+    before: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A cell that a rule fires on, and the same cell without the problem.
+
+    before, after: cells. setup: a cell that ran before, in the same notebook. card: of the virtual
+    GPU. results: variables that are the same after both cells. within: how far they may differ,
+    relatively. rewritten: the rule itself makes `after` of `before`.
+    """
+
+    before: str
+    after: str
+    setup: str = ""
+    card: str = "T4"
+    results: tuple[str, ...] = ()
+    within: float = 1e-5
+    rewritten: bool = True
+
+
+class Rule(ABC):
+    """One problem, how to find it, and examples that prove it. The docstring of a rule is its
+    documentation: `%gpucheck --explain NAME` prints it."""
+
+    name: ClassVar[str]
+    problem: ClassVar[str]
+    kind: ClassVar[Kind] = Kind.MISTAKE
+    examples: ClassVar[tuple[Example, ...]]
+
+    def propose(self, cell: Code, advice: Advice, edits: Callable[[], Iterable[Edit]]) -> Advice:
+        """The advice with the changed cell, or, where that cannot be written safely, with why."""
+        try:
+            made = tuple(edits())
+            source = applied(cell.source, made)
+        except UnsafeError as reason:
+            return replace(advice, change=f"{advice.change} (Not written out: {reason}.)")
+        return replace(advice, edits=made, source=source)
+
+    @abstractmethod
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        """Advice for this cell, in the order of its lines; nothing where there is no evidence."""

@@ -1,0 +1,100 @@
+"""What the notebook's names were at the end of a cell: models, optimizers, tensors, as frozen
+values that hold nothing of the user's and know nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A direct child of a module. count, repeated: for a list of modules of one class, how many
+    they are and what class that is; repeated is empty otherwise. Sizes in bytes on the device."""
+
+    path: str
+    type: str
+    parameters: int
+    trainable: int
+    count: int = 1
+    repeated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFacts:
+    """A module (`torch.nn.Module`) that a name means. Sizes in bytes on the device.
+
+    type: its class, dotted. trainable: parameters with `requires_grad`. dtypes: bytes of parameters
+    by dtype ("float32"). parts: its direct children, and what lists among them hold. repeated: the
+    path from the module to its longest list of modules of one class ("transformer.h"), or "".
+    kinds: classes of all modules inside it ("Dropout", ...), without their packages.
+    """
+
+    type: str
+    training: bool
+    parameters: int
+    trainable: int
+    gradients: int
+    buffers: int
+    dtypes: Mapping[str, int]
+    parts: tuple[Part, ...] = ()
+    repeated: str = ""
+    kinds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerFacts:
+    """An optimizer. Sizes in bytes on the device; type is its class, dotted.
+
+    parameters, gradients: of those it has. frozen: bytes of its parameters without
+    `requires_grad`. largest: bytes of its largest parameter. tensors: how many states of a
+    parameter's size it keeps for each ("exp_avg", ...). options: of its first group, those that are
+    numbers, truths or None.
+    """
+
+    type: str
+    state: int
+    parameters: int
+    gradients: int
+    frozen: int
+    largest: int
+    tensors: tuple[str, ...]
+    options: Mapping[str, float | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """A tensor. size: bytes of its storage. has_graph: it carries a `grad_fn`."""
+
+    size: int
+    shape: tuple[int, ...]
+    dtype: str
+    on_device: bool
+    requires_grad: bool
+    has_graph: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """A list, tuple, dict or set with tensors right inside it. size: bytes on the device; graphs:
+    how many of its tensors carry a `grad_fn`."""
+
+    count: int
+    size: int
+    graphs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the names of a namespace are, each in one of the mappings.
+
+    known: the dotted name of what is imported from a library: modules, functions, classes
+    ("F": "torch.nn.functional"). others: the dotted class of any other object.
+    """
+
+    modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
+    optimizers: Mapping[str, OptimizerFacts] = field(default_factory=dict)
+    tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
+    containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,68 @@
+"""Runs cells on a virtual card in a fresh notebook, and asks for advice on them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from IPython.utils.capture import capture_output
+
+UNLIMITED = "64TiB"
+
+
+class Notebook:
+    """One shell with the extension loaded."""
+
+    def __init__(self, shell, card):
+        self.shell = shell
+        self.run(f"%load_ext gpumem_magic\n%gpumem --device {card}")
+
+    def run(self, cell):
+        with capture_output() as shown:
+            result = self.shell.run_cell(cell, store_history=True)
+        texts = [output.data.get("text/plain", "") for output in shown.outputs]
+        return result, shown.stdout + shown.stderr + "".join(texts)
+
+    def set_up(self, cell):
+        if cell:
+            result, text = self.run(cell)
+            assert result.success, text
+
+    def measure(self, cell):
+        """The report of the cell, run live; the cell may fail, but only for want of memory."""
+        result, text = self.run(f"%%gpumem -q -o _measured\n{cell}")
+        report = self.shell.user_ns["_measured"]
+        assert result.success or report.error, text
+        return report
+
+    def assess(self, cell, **options):
+        """What dry runs say of the cell and of its changes; nothing of the notebook changes."""
+        from gpumem_magic.assess import assess
+        from gpumem_magic.events import Cell
+        from gpumem_magic.sources import ACTIVE, Active
+
+        monitor = self.shell.magics_manager.registry["GpuMemMagics"].monitor
+        found = ACTIVE.set(Active(monitor.source, recording=False))
+        cells = monitor.files.cells()
+        try:
+            return assess(
+                Cell(cell, "<assessed cell>"),
+                self.shell.transform_cell,
+                self.shell.user_ns,
+                cells=cells,
+                **options,
+            )
+        finally:
+            ACTIVE.reset(found)
+
+
+@pytest.fixture
+def notebook(new_shell):
+    """`with notebook("T4") as one`: a fresh notebook on that card."""
+
+    @contextmanager
+    def notebook(card="T4"):
+        with new_shell() as shell:
+            yield Notebook(shell, card)
+
+    return notebook

@@ -1,0 +1,86 @@
+"""Every rule on its own examples: it fires, it changes what it says, and saves what it claims."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpumem_magic.advice import RULES  # noqa: E402 - needs torch for what it is tested with
+from gpumem_magic.advice.rule import Kind, Saves  # noqa: E402
+
+EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
+IDS = [f"{rule.name}-{i}" for rule in RULES for i, _ in enumerate(rule.examples)]
+CLAIM = 0.02
+NOTHING = 0.01
+
+
+def of(rule, advice):
+    return [one for one in advice if one.rule == rule.name]
+
+
+def size(report, saves):
+    if saves is Saves.AFTER:
+        return report.after.allocated
+    return report.peak.reserved if saves is Saves.RESERVED else report.peak.allocated
+
+
+def on_host(value):
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def values(notebook, example):
+    return [on_host(notebook.shell.user_ns[name]) for name in example.results]
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=IDS)
+def test_a_rule_keeps_its_word(rule, example, notebook):
+    # GIVEN a notebook in which the cell was not run yet
+    with notebook(example.card) as one:
+        one.set_up(example.setup)
+        # WHEN the cell is assessed by dry runs
+        assessment = one.assess(example.before)
+        proven = of(rule, [*assessment.advice, *assessment.useless])
+        # THEN the rule fires, and its changed cell is the one without the problem
+        assert proven, f"{rule.name} is silent on\n{example.before}"
+        if example.rewritten:
+            assert example.after in [advice.source for advice in proven]
+            proven = [advice for advice in proven if advice.source == example.after]
+        # AND it fires on the cell as it runs, too
+        before = one.measure(example.before)
+        if rule.kind is not Kind.TRADE:
+            assert of(rule, before.advice), "silent on the cell as it ran"
+        results = values(one, example)
+    if before.oom is not None:
+        with notebook("64TiB") as one:
+            one.set_up(example.setup)
+            before = one.measure(example.before)
+            results = values(one, example)
+
+    with notebook(example.card) as other:
+        other.set_up(example.setup)
+        again = other.assess(example.after)
+        assert not of(rule, [*again.advice, *again.useless]), "fires on its own `after`"
+        after = other.measure(example.after)
+        assert after.error is None
+        assert not of(rule, after.advice), "fires on its own `after` as it runs"
+        # AND the change saves what was claimed, and changes no result
+        for advice in proven[:1]:
+            saved = size(before, advice.saves) - size(after, advice.saves)
+            claimed = advice.saving or 0
+            slack = max(CLAIM * abs(claimed), NOTHING * size(before, advice.saves))
+            assert abs(saved - claimed) <= (CLAIM * claimed if claimed else slack)
+        for was, now in zip(results, values(other, example), strict=True):
+            assert torch.allclose(
+                torch.as_tensor(was, dtype=torch.float64),
+                torch.as_tensor(now, dtype=torch.float64),
+                rtol=example.within,
+                atol=example.within,
+            )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_is_documented_and_proven_twice(rule):
+    assert rule.__doc__
+    assert rule.problem[0].islower()
+    assert len(rule.examples) >= 2
