@@ -22,6 +22,7 @@ ROOMS = (
         "names",
         "oom_texts",
         "events",
+        "trace.lifetimes",
         "trace.findings",
         "nvml",
         "inventory",

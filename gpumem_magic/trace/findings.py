@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.events import Category, Device
-
-if TYPE_CHECKING:
-    from gpumem_magic.trace.lifetimes import Lifetimes
+from gpumem_magic.trace.lifetimes import Lifetimes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Label, Phase, Recording, Stack
-from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.lives import Lives
-from gpumem_magic.trace.owners import CODE, Owners
+from gpumem_magic.events import Category, Label, Stack
+
+_KINDS = list(Category)
 
 BEFORE = -1
 """The line of a storage that is older than the cell."""
@@ -55,7 +54,7 @@ class Lifetimes:
 
     def of(self, *categories: Category) -> NDArray[np.bool_]:
         """Which storages are of one of these categories."""
-        return np.isin(self.category, [CODE[category] for category in categories])
+        return np.isin(self.category, [_KINDS.index(category) for category in categories])
 
     def name(self, storage: int) -> str | None:
         """What the user calls a storage, if anything."""
@@ -113,42 +112,3 @@ class Lifetimes:
         """How much lower the peak would be had the storages of a mask never been; the peak may
         then be at another moment."""
         return int(self.levels().max() - self.levels(without).max())
-
-
-def find_lifetimes(
-    recording: Recording,
-    attribution: Attribution,
-    lives: Lives,
-    owners: Owners,
-    kind: NDArray[np.int8],
-) -> Lifetimes:
-    """Put together what the stages of a trace know of each storage."""
-    end = len(recording.events)
-    birth = np.where(lives.birth < 0, end, lives.birth)
-    line = np.append(attribution.line, np.int32(BEFORE))
-    freed_line = np.append(attribution.line, np.int32(0))
-    stack = np.append(recording.events.stack, np.int32(-1))
-    step = np.append(attribution.step, -1)
-    born = np.append(attribution.phase, np.int8(Phase.FORWARD))
-    freed = np.append(attribution.phase, np.int8(-1))
-    graph = recording.events.graph
-    recorded = np.append(np.zeros(end, bool) if graph is None else graph, False)
-    return Lifetimes(
-        events=end,
-        address=lives.address,
-        size=lives.size,
-        birth=lives.birth,
-        death=lives.death,
-        line=line[birth],
-        freed_line=freed_line[lives.death],
-        category=kind,
-        born=born[birth],
-        freed=freed[lives.death],
-        step=step[birth],
-        freed_step=step[lives.death],
-        stack=stack[birth],
-        label=np.where(owners.naming >= 0, owners.naming, owners.shaping),
-        graph=owners.graph | recorded[birth],
-        stacks=recording.stacks,
-        labels=recording.labels,
-    )

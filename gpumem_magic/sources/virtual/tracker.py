@@ -25,7 +25,6 @@ from gpumem_magic.sources.virtual.traits import (
 )
 
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
-_grad_is_enabled: Callable[[], bool] = torch.is_grad_enabled
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
@@ -36,9 +35,9 @@ def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked f
 class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
-    The kernels are the CPU's, so all values are real. `operator` is the one that runs now, and
-    records_graph, whether autograd will want its results for a backward pass.
-    function: the one of torch's that user code has called, as far as the façade sees it.
+    The kernels are the CPU's, so all values are real. `operator` is the one that runs now;
+    records_graph: autograd records it. function: the one of torch's that user code has called, as
+    far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
     on CUDA. compute: runs the kernels, or does without them.
     """
@@ -237,7 +236,7 @@ class Tracker(TorchDispatchMode):
         to_gpu: bool,
     ) -> Any:
         self.operator = traits.name
-        self.records_graph = _grad_is_enabled() and any(
+        self.records_graph = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in tensors_among(args, kwargs)
         )
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
