@@ -1,5 +1,4 @@
-"""Sees every operator, in backward too: which results live on the device, and what else it
-takes."""
+"""Sees every operator, in backward too: which results live on the device, what else it takes."""
 
 from __future__ import annotations
 
