@@ -27,8 +27,8 @@ from fidelity_causes import ADDRESSES, cause_of
 from fidelity_child import Outcome
 from fidelity_events import at_peak, differences
 from fidelity_table import WORKLOADS, Workload
-from fidelity_ways import QUIET as QUIET
 from fidelity_ways import DRY_UPWARDS, REAL, UPWARDS, WAYS, Runners, Way, applies, is_possible
+from fidelity_ways import QUIET as QUIET
 
 SIZES = ("allocated", "reserved", "end")
 TOLD = 1.0

@@ -15,6 +15,7 @@ from gpumem_magic.sources.virtual.blocks import Blocks
 from gpumem_magic.sources.virtual.convolutions import Convolutions
 from gpumem_magic.sources.virtual.layouts import Layout
 from gpumem_magic.sources.virtual.lookups import Lookups
+from gpumem_magic.sources.virtual.matrix_products import fuses_bias, product_copies
 from gpumem_magic.sources.virtual.norms import Norms
 from gpumem_magic.sources.virtual.operand_copies import AFTER, copied
 from gpumem_magic.sources.virtual.packing import packing_copies
@@ -155,10 +156,8 @@ class ScratchMemory:
 
     def of(self, operator: str) -> Scratch | None:
         """What takes the scratch memory of this operator (without "aten::"); None: none."""
-        if operator in ("addmm", "_addmm_activation"):
-            return self._addmm
         if operator in _CUBLAS:
-            return lambda args, kwargs: self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
+            return functools.partial(self._product, operator, product_copies(operator))
         if operator in _REDUCTIONS:
             return functools.partial(self._reduction, operator)
         if operator in _LOSSES:
@@ -194,14 +193,18 @@ class ScratchMemory:
         with Blocks(self._storages) as buffers:
             buffers.take(*sizes)
 
-    def _addmm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
-        bias, _, weight = args[:3]
-        fused_bias = bias.dim() == 1 and min(weight.shape) > 1 and kwargs.get("beta", 1) == 1
-        if (
-            fused_bias and weight.is_floating_point()
-        ):  # isInputCompliesAddmmCudaLt in native/cuda/Blas.cpp
-            self._hold(_CUBLASLT_WORKSPACE, self._cublaslt_size)
+    def _product(
+        self,
+        operator: str,
+        copies: Callable[[tuple[Any, ...]], list[int]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        with Blocks(self._storages) as operands:
+            operands.take(*copies(args))
+            self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
+            if fuses_bias(operator, args, kwargs):
+                self._hold(_CUBLASLT_WORKSPACE, self._cublaslt_size)
 
     def _reduction(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensor = args[0]
