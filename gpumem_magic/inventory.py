@@ -41,7 +41,8 @@ class Holding:
     "outputs"). size: bytes, whole blocks. count: storages. shape and dtype ("float32") where all
     agree. cell, line: where all were allocated, In[cell]:line, if a recording saw it; newest: where
     the last of them were, if that is not one place. also: what else leads to some of them.
-    unneeded: why nothing needs them any more; None: something may.
+    unneeded: why nothing needs them any more; None: something may. cure: the user's statement that
+    lets go of them ("del optimizer"), where no option of %gpucheck does.
     """
 
     kind: HolderKind
@@ -56,6 +57,7 @@ class Holding:
     also: tuple[str, ...] = ()
     unneeded: str | None = None
     newest: tuple[int, int] | None = None
+    cure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,3 +125,17 @@ def test_the_post_mortem_keeps_nothing_alive(run, shell):
     run(f"%%gpumem\nnew = torch.empty(900 << 20, {BYTES})")
     run("del old")
     assert storage() is None
+
+
+def test_what_the_output_history_held_is_named_and_letting_it_go_is_enough(run, shell):
+    run(f"torch.empty(400 << 20, {BYTES})")
+    number = shell.execution_count - 1
+    cell = f"new = torch.empty(700 << 20, {BYTES})"
+    _, text, _ = run(f"%%gpumem\n{cell}")
+    oom = last(shell).oom
+    assert [block.name for block in oom.blocks] == [f"Out[{number}]"]
+    assert [(r.way, r.size, r.enough) for r in oom.remedies] == [(Way.HISTORY, 400 * MIB, True)]
+    assert "%gpucheck --free --outputs before this cell: 400.00 MiB" in " ".join(text.split())
+    # WHEN it is done, THEN it is true
+    run("%gpucheck --free --outputs")
+    assert run(cell)[0].success

@@ -14,14 +14,15 @@ from typing import Any
 
 from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.holders import Root
+from gpumem_magic.sources.holders.roots import ERRORS, OUTPUTS
 
 _UNDERS = ("_", "__", "___")
 _NUMBERED = re.compile(r"_\d+")
 _NOTHING = object()
 _UNNEEDED = MappingProxyType(
     {
-        HolderKind.OUTPUT_HISTORY: "only the output history keeps it",
-        HolderKind.EXCEPTION: "only an error that is over keeps it, for %debug",
+        HolderKind.OUTPUT_HISTORY: OUTPUTS,
+        HolderKind.EXCEPTION: ERRORS,
     }
 )
 _LAST = ("last_exc", "last_value", "last_traceback", "last_type")  # as `sys` has them

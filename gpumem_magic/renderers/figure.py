@@ -97,11 +97,12 @@ def _draw(figure: Figure, axes: Axes, report: Report) -> None:
     _areas(axes, line, x)
     _frame(axes, line, top, "dry run" if report.predicted else "cell")
     if limit is not None:
-        _limit(axes, limit, top, in_sight, line.peak)
+        mark = scale.failure_point(line, report.oom) if report.oom else line.peak
+        _limit(axes, limit, top, in_sight, line.peak if mark is None else mark)
     _lines(axes, line)
     _peak(figure, axes, report)
     if report.oom:
-        _failure(axes, line, report.oom)
+        _failure(axes, line, report.oom, limit if in_sight else None)
     _legend(figure, axes)
 
 
@@ -151,14 +152,14 @@ def _plain(axes: Axes, across: Literal["x", "y"]) -> None:
         spine.set_color(INK)
 
 
-def _limit(axes: Axes, limit: int, top: int, in_sight: bool, peak: int) -> None:
+def _limit(axes: Axes, limit: int, top: int, in_sight: bool, mark: int) -> None:
     text = f"limit {format_bytes(limit)}"
     if in_sight:
         axes.axhline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
         height = limit + top * 0.012
     else:
         text, height = f"{text}, far above", top * 1.03
-    at_right = peak < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
+    at_right = mark < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
     x = axes.get_xlim()[1] * (0.996 if at_right else 0.004)
     side = "right" if at_right else "left"
     axes.text(x, height, text, color=ALARM if in_sight else INK, size=8, ha=side, va="bottom")
@@ -213,21 +214,22 @@ def _peak(figure: Figure, axes: Axes, report: Report) -> None:
     )  # fmt: skip
 
 
-def _failure(axes: Axes, line: Timeline, oom: OutOfMemory) -> None:
-    """What was asked for, standing on what was held."""
+def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) -> None:
+    """What was asked for, standing on what was held; its text clear of the limit's line."""
     point, held = scale.failure_point(line, oom), scale.failure_level(line, oom)
     if point is None:
         return
     x, top = point + 1, held + (oom.requested or 0)
     end = min(top, axes.get_ylim()[1])
     axes.plot([x, x], [held, top], color=ALARM, linewidth=2.5, label="out of memory", zorder=6)
-    axes.plot([x], [end], marker="X", markersize=9, color=ALARM,
-              markeredgecolor="white", linestyle="none", clip_on=False, zorder=7)  # fmt: skip
-    left = x > axes.get_xlim()[1] / 2
+    axes.plot([x], [end], marker="X", markersize=9, color=ALARM, markeredgecolor="white",
+              linestyle="none", clip_on=False, zorder=7)  # fmt: skip
+    side, away = ("right", -9) if x > axes.get_xlim()[1] / 2 else ("left", 9)
+    near = limit is not None and end <= limit < end + 0.07 * axes.get_ylim()[1]
     axes.annotate(
-        f"out of memory: {format_bytes(oom.requested)} asked for", (x, end),
-        xytext=(-9 if left else 9, 0), textcoords="offset points", color=ALARM, size=8,
-        weight="bold", ha="right" if left else "left", va="bottom", annotation_clip=False,
+        f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
+        xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM, size=8,
+        weight="bold", ha=side, va="bottom", annotation_clip=False,
     )  # fmt: skip
 
 

@@ -53,13 +53,16 @@ def _holders(inventory: Inventory) -> Iterator[str]:
     if not inventory.holdings:
         yield "No tensor is on this device."
         return
-    yield f"{'Who holds it':<65}{'made in':>15}"
+    unborn = wording.births_note(inventory)
+    yield f"{'Who holds it':<65}{'' if unborn else 'made in':>15}"
     for holding in inventory.holdings[:_HOLDINGS]:
         yield from holding_rows(holding)
     hidden = inventory.holdings[_HOLDINGS:]
     if hidden:
         size = format_bytes(sum(holding.size for holding in hidden))
         yield f"{size:>12}  ... and {len(hidden)} smaller"
+    if unborn:
+        yield from wrap(f"  {unborn}", "    ")
 
 
 def holding_rows(holding: Holding) -> Iterator[str]:

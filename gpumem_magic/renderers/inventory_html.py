@@ -65,7 +65,9 @@ def _colour(label: str) -> str:
 def _holders(inventory: Inventory) -> Markup:
     if not inventory.holdings:
         return pieces.small("No tensor is on this device.")
-    return holdings_table("Who holds it", inventory.holdings, inventory.level.allocated)
+    held = holdings_table("Who holds it", inventory.holdings, inventory.level.allocated)
+    unborn = wording.births_note(inventory)
+    return join(held, pieces.small(unborn)) if unborn else held
 
 
 def holdings_table(caption: str, holdings: Sequence[Holding], whole: int | None) -> Markup:
@@ -82,7 +84,8 @@ def holdings_table(caption: str, holdings: Sequence[Holding], whole: int | None)
 
 
 def _holding(holding: Holding, whole: int | None) -> Markup:
-    also = f" · also {', '.join(holding.also)}" if holding.also else ""
+    others = wording.others(holding)
+    also = f" · also {', '.join(others)}" if others else ""
     name = join(
         pieces.swatch(COLOURS[holding.category]),
         pieces.source(wording.name_of(holding)),

@@ -21,6 +21,8 @@ def headline(recovery: Recovery) -> str:
     back = _less(recovery.before.reserved, recovery.after.reserved)
     freed = recovery.freed
     if not freed and not back:
+        if wording.remedies(recovery.holdings):
+            return "Nothing came back: what is still held needs a command of its own, see below"
         return "Nothing came back: nothing was held that no name needs"
     return f"{format_bytes(freed)} let go, {format_bytes(back)} back to the device"
 

@@ -18,6 +18,11 @@ _COMMANDS = {
     HolderKind.CYCLE: FREE,
     HolderKind.OUTPUT_HISTORY: FREE_OUTPUTS,
 }
+_INNER = ("user_ns_hidden", "displayhook", "last_execution_result", "InteractiveTB", "SyntaxTB")
+_UNBORN = (
+    "In which line each was made is known of measured cells: %%gpumem on top of one, "
+    "%gpumem --on for all"
+)
 _NAMES = 3  # that one row of what is no longer needed says
 
 
@@ -112,6 +117,12 @@ def name_of(holding: Holding) -> str:
     return visible(holding.name) or f"({holding.kind.value})"
 
 
+def births_note(inventory: Inventory) -> str:
+    """How to learn where things are made, where nothing is known of it."""
+    known = any(birth(holding) for holding in inventory.holdings)
+    return "" if known or not inventory.holdings else _UNBORN
+
+
 def birth(holding: Holding) -> str:
     """ "In[3]:5", as far as it is known; "last In[9]:5" of what was made in several places."""
     if holding.newest is not None:
@@ -135,15 +146,26 @@ def facts(holding: Holding) -> str:
     known = [holding.kind.value, tensors(holding)]
     if holding.category is not Category.OTHER:
         known.append(holding.category.value)
-    if holding.also:
-        known.append(f"also {', '.join(map(visible, holding.also))}")
+    if also := others(holding):
+        known.append(f"also {', '.join(also)}")
     return " · ".join(filter(None, known))
 
 
+def others(holding: Holding) -> list[str]:
+    """What else leads to it, but for IPython's inner places where one of these is the holder."""
+    inner = holding.kind in (HolderKind.OUTPUT_HISTORY, HolderKind.EXCEPTION)
+    return [visible(name) for name in holding.also if not (inner and name.startswith(_INNER))]
+
+
 def remedy(holding: Holding) -> str:
-    """The command that lets go of what nothing needs; empty where only a person can decide."""
-    command = _COMMANDS.get(holding.kind, "")
-    return command or (FREE_ALL if holding.unneeded is not None else "")
+    """What to type to let go of what nothing needs; empty where only a person can decide."""
+    if holding.unneeded is None:
+        return ""
+    if holding.cure:
+        return visible(holding.cure)
+    if holding.category is Category.GRADIENT:
+        return _COMMANDS.get(holding.kind, FREE_ALL)
+    return _COMMANDS.get(holding.kind, "")
 
 
 def remedies(holdings: Iterable[Holding]) -> tuple[Remedy, ...]:

@@ -27,13 +27,15 @@ _TITLES: tuple[tuple[bool | None, str], ...] = (
 _NONE = "No single change that the numbers show would have left room for it"
 _WAYS = MappingProxyType(
     {
-        Way.OTHERS: "the {size} of other processes gone: nvidia-smi lists them",
-        Way.EXPANDABLE: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, against the gaps, "
-        "{size} in all",
-        Way.GRADIENTS: "the gradients ({size}) dropped before this line: optimizer.zero_grad()",
-        Way.HISTORY: "the notebook's output history ({size}) forgotten: %reset -f out",
-        Way.UNUSED: "{name} ({size}) let go before this line, from which on the cell does not "
-        "mention it: del {name}",
+        Way.OTHERS: "other processes ended, which hold {size}: nvidia-smi lists them",
+        Way.EXPANDABLE: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before PyTorch "
+        "starts, against the gaps of {size} in all",
+        Way.GRADIENTS: "optimizer.zero_grad() before this line: {size} of gradients that the next "
+        "backward pass makes anew",
+        Way.HISTORY: "%gpucheck --free --outputs before this cell: {size} that only the notebook's "
+        "output history holds",
+        Way.UNUSED: "del {name} before this line: {size} that the cell does not mention from there "
+        "on",
     }
 )
 

@@ -46,7 +46,7 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
     The best claim wins: parameter, buffer, gradient, optimizer state, named tensor; then the name
     through a module before others; then the shortest path. A module that sits in a list of another
     named one is named there (`model.layers[3].weight`, not the loop variable `layer.weight`), and
-    `self` names only what nothing else does. A loss scaler's tensors are buffers: kept, saved with
+    `self` names only what nothing else does, and the shell's output history (`Out[5]`) after it. A loss scaler's tensors are buffers: kept, saved with
     its state and never trained. Where an optimizer has no name, `<Adam>` stands for it.
 
     Modules and optimizers are read whole; all else six attributes deep, up to 20,000 objects and
@@ -98,6 +98,7 @@ class _Search:
         weak = {n.path for n in roots if n.path in _NAMELESS or id(n.thing) in inside}
         self._walk(node for node in roots if node.path not in weak)
         self._walk(node for node in roots if node.path in weak)
+        self._walk(_outputs(names))
 
     def _walk(self, roots: Iterable[_Node]) -> None:
         waiting = deque(roots)
@@ -221,6 +222,16 @@ class _Search:
 
 
 _Visit = Callable[[_Search, _Node], Iterable[_Node]]
+
+
+def _outputs(names: Mapping[str, object]) -> Iterator[_Node]:
+    """What the shell keeps of displayed values: it names what nothing else does, not its insides,
+    which may be as many as a model's."""
+    history = names.get("_oh")
+    if type(history) is dict:
+        for number, thing in list(history.items()):
+            if not is_leaf(thing):
+                yield _Node(thing, f"Out[{number}]", _DEEPEST - 1)
 
 
 def _counts(name: object, thing: object) -> bool:

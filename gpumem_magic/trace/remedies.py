@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,10 @@ from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.mentions import mentioned_later
 from gpumem_magic.trace.owners import CODE, Owners
 from gpumem_magic.trace.room import Room, find_room
+from gpumem_magic.trace.ties import by_root, holders_of
 
 BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
 _HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
-_ROOT = re.compile(r"[^\W\d]\w*")
 _VARIABLES = 3  # the largest ones
 _RANK = (True, None, False)
 
@@ -74,8 +74,8 @@ def _droppable(
     gradients = alive[kind[alive] == CODE[Category.GRADIENT]]
     if failure.phase == Phase.FORWARD and len(gradients):
         yield Way.GRADIENTS, None, gradients
-    by_root = _by_root(recording, alive, owners)
-    history = [blocks for root, blocks in by_root.items() if _HISTORY.match(root)]
+    named = by_root(recording, alive, owners)
+    history = [blocks for root, blocks in named.items() if _HISTORY.match(root)]
     if history:
         yield Way.HISTORY, None, np.concatenate(history)
     # A graph of this cell may hold what the cell has used, also where no name is needed any more.
@@ -87,23 +87,19 @@ def _droppable(
         return
     unused = {
         root: blocks
-        for root, blocks in by_root.items()
-        if root not in used and not _HISTORY.match(root) and _is_free(blocks, kind)
+        for root, blocks in named.items()
+        if root not in used and not _HISTORY.match(root)
     }
-    for name in sorted(unused, key=lambda root: -int(lives.size[unused[root]].sum()))[:_VARIABLES]:
-        yield Way.UNUSED, name, unused[name]
-
-
-def _by_root(
-    recording: Recording, alive: NDArray[np.int64], owners: Owners
-) -> Mapping[str, NDArray[np.int64]]:
-    """The living blocks that each of the notebook's names leads to."""
-    found: dict[str, list[int]] = {}
-    for block in alive[owners.naming[alive] >= 0].tolist():
-        root = _ROOT.match(recording.labels[owners.naming[block]].name or "")
-        if root:
-            found.setdefault(root.group(), []).append(block)
-    return {root: np.array(blocks, np.int64) for root, blocks in found.items()}
+    optimizers = recording.names.optimizers.keys() - used
+    found: dict[str, NDArray[np.int64]] = {}
+    for root, blocks in unused.items():
+        tied = holders_of(blocks, root, recording, alive, lives, owners, kind)
+        if _is_free(blocks, kind) and tied <= unused.keys() | optimizers:
+            together = [blocks, *(unused[name] for name in tied if name in unused)]
+            found[", ".join((root, *sorted(tied)))] = np.concatenate(together)
+    sizes = {names: int(lives.size[blocks].sum()) for names, blocks in found.items()}
+    for names in sorted(found, key=lambda names: -sizes[names])[:_VARIABLES]:
+        yield Way.UNUSED, names, found[names]
 
 
 def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:

@@ -21,6 +21,7 @@ from gpumem_magic.inventory import (
 )
 from gpumem_magic.nvml import Process
 from gpumem_magic.renderers.columns import width
+from gpumem_magic.renderers.inventory_wording import FREE
 from gpumem_magic.renderers.views import view_html
 from gpumem_magic.trace.findings import Level
 from gpumem_magic.units import GIB, MIB
@@ -275,3 +276,22 @@ def test_it_is_shown_as_text_and_as_html(view):
     bundle = view._repr_mimebundle_()
     assert bundle == {"text/plain": view.text(), "text/html": view_html(view)}
     assert str(view) == view.text()
+
+
+def test_what_no_option_lets_go_of_has_its_statement_and_the_rest_of_the_kind_none():
+    old = replace(HOLDINGS[2], unneeded="no name leads to it, only optimizer", cure="del optimizer")
+    kept = replace(HOLDINGS[0], name="kept: f().x", unneeded=None)  # an error in a variable
+    whole = replace(make_inventory(), holdings=(old, kept))
+    rows = whole.text().split("\n\n")[3].splitlines()
+    commands = [row[14:] for row in rows[1:] if row[11:14] == "B  "]
+    assert commands == ["del optimizer", FREE]
+    assert "reserved but unused" in rows[-1]
+
+
+def test_where_nothing_is_known_of_births_it_says_how_to_learn_it():
+    unborn = tuple(replace(h, cell=None, line=None, newest=None) for h in HOLDINGS)
+    whole = replace(make_inventory(), holdings=unborn)
+    for text in (" ".join(whole.text().split()), view_html(whole)):
+        assert "%gpumem --on for all" in text
+        assert "%gpumem --on" not in make_inventory().text()
+    assert "made in" not in whole.text()

@@ -415,6 +415,14 @@ def test_only_the_shells_own_underscores_are_left_out():
     assert {owned.name for owned in found} == set(users)
 
 
+def test_what_only_the_output_history_has_is_named_there():
+    a, b, c = torch.ones(1), torch.ones(2), torch.ones(3)
+
+    found = look(_oh={1: a, 2: (b, 5), 3: "text", 4: c}, _=c, c=c)
+
+    assert {owned.name for owned in found} == {"Out[1]", "Out[2][0]", "c"}
+
+
 class Hostile:
     def __init__(self, inside):
         self.inside = inside

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumem_magic.events import Category, Device, Phase, Reading
+from gpumem_magic.names import Names, OptimizerFacts
 from gpumem_magic.trace import build_trace
 from gpumem_magic.trace.findings import Remedy, Way
 
@@ -149,3 +150,49 @@ def test_a_library_asks_for_what_nobody_knows(script):
     assert oom.library == "cuBLAS (CUBLAS_STATUS_ALLOC_FAILED)"
     assert oom.remedies == ()
     assert [block.size for block in oom.blocks] == [6 * MIB, 4 * MIB, 4 * MIB]
+
+
+def trained(script):
+    """A model and the states of its optimizer, which nothing after line 2 needs."""
+    s = script("net = f()\nopt = g(net)\nh()\n")
+    large = s.segment(20 * MIB, 1)
+    s.alloc("weight", 6 * MIB, 1, at=large)
+    s.alloc("state", 8 * MIB, 2, at=large + 12 * MIB)
+    s.label("weight", Category.PARAMETER, "net.weight")
+    s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
+    return s
+
+
+def unused(recording):
+    found = build_trace(recording).oom.remedies
+    return [(one.name, one.size, one.enough) for one in found if one.way is Way.UNUSED]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("opt.state[net.weight]['exp_avg']", [("net, opt", 14 * MIB, True)]),
+        ("trainer.opt.state[net.weight]['exp_avg']", [("net, trainer", 14 * MIB, True)]),
+        ("<Adam>.state[net.weight]['exp_avg']", []),
+        ("opt.state[other.weight]['exp_avg']", [("net", 6 * MIB, True)]),
+    ],
+)
+def test_a_model_goes_only_with_the_optimizer_that_has_its_parameters(script, state, expected):
+    s = trained(script)
+    s.label("state", Category.OPTIMIZER_STATE, state)
+    assert unused(s.recording()) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "later", "expected"),
+    [
+        (6 * MIB, "h()", [("net, opt", 6 * MIB, True)]),
+        (6 * MIB, "opt.step()", []),
+        (1 * MIB, "opt.step()", [("net", 6 * MIB, True)]),
+    ],
+)
+def test_an_optimizer_without_states_may_have_what_is_as_large(script, size, later, expected):
+    s = trained(script)
+    s.source = s.source.replace("h()", later)
+    facts = OptimizerFacts("torch.optim.sgd.SGD", 0, size, 0, 0, size, (), {})
+    assert unused(s.recording(names=Names(optimizers={"opt": facts}))) == expected

@@ -126,7 +126,8 @@ def _found(
         if places.elsewhere:
             walk.set_out((*running_roots(namespace), *module_roots(namespace), *hook_roots()))
         walk.run()
-        if places.back and not walk.late:
-            trace_unreached(torch, walk, memory, deadline)
+        late = walk.late
+        if places.back and not late:
+            late = not trace_unreached(torch, walk, memory, deadline)
         walk.name_again()
-        return walk.ways.found, walk.late
+        return walk.ways.found, late

@@ -30,6 +30,7 @@ class Item:
     birth: Birth = _UNBORN
     also: tuple[str, ...] = ()
     unneeded: str | None = None
+    cure: str = ""
 
 
 def items_of(
@@ -71,7 +72,7 @@ def summed(items: Iterable[Item], key: Callable[[Item], object] | None = None) -
     """Holdings of the items, by default one for each holder and category; the largest first."""
     groups: dict[object, list[Item]] = {}
     for item in items:
-        which = (item.kind, item.root, item.category, item.unneeded)
+        which = (item.kind, item.root, item.category, item.unneeded, item.cure)
         groups.setdefault(key(item) if key else which, []).append(item)
     holdings = [_holding(group) for group in groups.values()]
     return sorted(holdings, key=lambda holding: (-holding.size, holding.name))
@@ -100,6 +101,7 @@ def _holding(group: list[Item]) -> Holding:
         also=tuple(also)[:_ALSO],
         unneeded=first.unneeded,
         newest=newest,
+        cure=first.cure,
     )
 
 

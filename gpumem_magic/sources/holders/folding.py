@@ -11,14 +11,22 @@ _TOKENS: Final = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\.[^.\[:]+|: [^.\[]*
 _NUMBER: Final = re.compile(r"\[(\d+)\]")
 _AROUND: Final = re.compile(r"^(?:list\(|getattr\()+")
 _ENDS: Final = ("", ".", "[", ":", ")", ",")
+_VALUES: Final = re.compile(r"list\((.+)\.values\(\)\)(?:\[\d+-\d+\].*)?")
 _PLACE: Final = re.compile(r"\[\d+\]")
 
 
 def folded(paths: Sequence[str]) -> str:
     """One name for several ways: what they have in common, with a range of the first number in
-    which they differ; only its container where nothing follows the number."""
+    which they differ; only its container where nothing follows the number, or where it counts the
+    values of a dict."""
     if len(set(paths)) == 1:
         return paths[0]
+    name = _folded(paths)
+    values = _VALUES.fullmatch(name)
+    return values[1] if values else name
+
+
+def _folded(paths: Sequence[str]) -> str:
     rows = [_TOKENS.findall(path) for path in paths]
     common = _common(rows)
     head = "".join(rows[0][:common]).rstrip(": ")

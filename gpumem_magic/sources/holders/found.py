@@ -17,6 +17,7 @@ _CATEGORIES: Final = {
     Kind.GRADIENT: Category.GRADIENT,
     Kind.STATE: Category.OPTIMIZER_STATE,
 }
+_GRAPH: Final = ".grad_fn: "  # of the output history, say
 _ALSO: Final = 6
 _LONGEST: Final = 400
 
@@ -72,7 +73,7 @@ class Found:
         """Its owner's word, else what earlier reports told, else what its holder makes of it."""
         if self.claim in _CATEGORIES:
             return _CATEGORIES[self.claim]
-        if self.has_graph or self.holder.kind is HolderKind.GRAPH:
+        if self.has_graph or self.holder.kind is HolderKind.GRAPH or _GRAPH in self.path:
             return Category.ACTIVATION
         if told is not None and told is not Category.TEMPORARY:
             return told

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from gpumem_magic.events import Category, Reading
-from gpumem_magic.inventory import Holding, Inventory
+from gpumem_magic.inventory import HolderKind, Holding, Inventory
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.trace.findings import Level
 
@@ -41,8 +41,12 @@ def put_together(
         holdings=tuple(holdings),
         by_category=sizes,
         unknown=unknown,
-        notes=(_LATE,) if late else (),
+        notes=(_LATE,) if late and _has_unknown(holdings) else (),
     )
+
+
+def _has_unknown(holdings: Sequence[Holding]) -> bool:
+    return any(holding.kind is HolderKind.UNKNOWN for holding in holdings)
 
 
 def _difference(whole: int | None, part: int | None) -> int | None:

@@ -22,6 +22,8 @@ from gpumem_magic.sources.namespaces import LIBRARIES, running_locals
 _SHELLS_OWN: Final = re.compile(
     r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython"
 )
+OUTPUTS: Final = "only the output history keeps it"
+ERRORS: Final = "only an error that is over keeps it, for %debug"
 _NAMELESS: Final = ("self", "cls")
 _OURS: Final = str(Path(__file__).parents[2])
 

@@ -11,12 +11,16 @@ from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.holders.assembly import Item
 
 _NAMED: Final = (HolderKind.VARIABLE, HolderKind.MODULE_STATE, HolderKind.RUNNING)
+_GONE_ANYHOW: Final = (HolderKind.OUTPUT_HISTORY, HolderKind.EXCEPTION, HolderKind.CYCLE)
+"""What `%gpucheck --free` or its options let go of: see sources/holders/letting_go.py."""
+
 _STEPPED: Final = "gradients after the last optimizer step: optimizer.zero_grad() lets them go"
 
 
 def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | None) -> list[Item]:
-    """The items, each with why it could go. names: of the namespace. stepped: nothing has used the
-    gradients since an optimizer's last step."""
+    """The items, each with why it could go, and the statement that does it where no step of letting
+    go does. names: of the namespace. stepped: nothing has used the gradients since an optimizer's
+    last step."""
     items = list(items)
     accumulated = {i.root: i.unneeded for i in items if i.kind is HolderKind.GRAPH and i.unneeded}
     old = _old_optimizers(items)
@@ -38,9 +42,16 @@ def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | 
 
     reasons = [reason(item) for item in items]
     return [
-        item if why is item.unneeded else replace(item, unneeded=why)
+        item if why is None else replace(item, unneeded=why, cure=_cure(item, why, names))
         for item, why in zip(items, reasons, strict=True)
     ]
+
+
+def _cure(item: Item, why: str, names: Collection[str]) -> str:
+    """What a user types to let go of it; empty where a step of letting go does, or it is unclear"""
+    if item.kind in _GONE_ANYHOW or why is _STEPPED or item.root not in names:
+        return ""
+    return f"del {item.root}" if item.root.isidentifier() else ""
 
 
 def _old_optimizers(items: Iterable[Item]) -> set[str]:

@@ -14,7 +14,7 @@ from gpumem_magic.sources.contents import fields
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.holders.garbage import garbage_nodes
-from gpumem_magic.sources.holders.roots import is_shells_own
+from gpumem_magic.sources.holders.roots import OUTPUTS, is_shells_own
 from gpumem_magic.sources.holders.walk import Walk
 
 _LEVELS: Final = 24
@@ -23,8 +23,9 @@ _AT_ONCE: Final = 8
 """Tensors to trace back together: `gc.get_referrers` compares each reference with each of them."""
 
 
-def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: float) -> None:
-    """Let `walk` go on from whatever holds the tensors that it did not reach."""
+def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: float) -> bool:
+    """Let `walk` go on from whatever holds the tensors that it did not reach; whether there was
+    time to look for all of them."""
     found, libraries = walk.ways.found, memory.libraries
     targets: list[Any] = []
     if memory.blocks.keys() - found.keys() - libraries.keys():
@@ -34,24 +35,33 @@ def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: floa
         targets = _tensors_in(torch, everything, memory, unheld)
         del everything
     targets.sort(key=lambda thing: memory.blocks[_located(memory, thing) or 0])
-    while targets and time.thread_time() < deadline:
+    in_time = True
+    while targets:
         some = [targets.pop() for _ in range(min(_AT_ONCE, len(targets)))]
         some = [thing for thing in some if _located(memory, thing) not in found]
-        if some:
-            walk.add(_holders(torch, walk, some, known, deadline))
-            walk.run()
+        if not some:
+            continue
+        nodes, complete = _holders(torch, walk, some, known, deadline)
+        walk.add(nodes)
+        walk.run()
+        in_time = in_time and complete
+        if time.thread_time() > deadline:
+            return not targets and in_time
+    return in_time
 
 
 def _holders(
     torch: Any, walk: Walk, targets: list[Any], known: frozenset[int], deadline: float
-) -> list[Node]:
-    """Where to go on to come to the targets."""
+) -> tuple[list[Node], bool]:
+    """Where to go on to come to the targets, and whether there was time to look everywhere."""
     search = _Search(walk, known, deadline)
     met = search.up_from(targets)
     targets.clear()
-    nodes, complete = search.nodes, search.complete
+    nodes, complete, late = search.nodes, search.complete, search.late
     del search
-    return nodes if nodes or not complete else list(garbage_nodes(torch, met))
+    if complete and not nodes:
+        nodes = list(garbage_nodes(torch, met))
+    return nodes, not late
 
 
 def _tensors_in(
@@ -82,7 +92,8 @@ def _ids(base: type) -> frozenset[int]:
 
 
 class _Search:
-    """Goes from objects to what refers to them, level by level. complete: it came to the end.
+    """Goes from objects to what refers to them, level by level. complete: it came to the end. late:
+    it had to stop, for time or for too many objects.
 
     known: ids of all objects that are not ours.
     """
@@ -90,6 +101,7 @@ class _Search:
     def __init__(self, walk: Walk, known: frozenset[int], deadline: float) -> None:
         self.nodes: list[Node] = []
         self.complete = False
+        self.late = False
         self._seen = walk.seen
         self._known = known
         self._deadline = deadline
@@ -105,13 +117,14 @@ class _Search:
         for _ in range(_LEVELS):
             frontier = list(self._above(frontier, met))
             if not frontier:
-                self.complete = len(met) <= _OBJECTS and time.thread_time() < self._deadline
+                self.complete = not self.late
                 break
         return list(met.values())
 
     def _above(self, frontier: list[Any], met: dict[int, Any]) -> Iterator[Any]:
         for start in range(0, len(frontier), 4 * _AT_ONCE):
             if len(met) > _OBJECTS or time.thread_time() > self._deadline:
+                self.late = True
                 return
             some = frontier[start : start + 4 * _AT_ONCE]
             ids = {id(thing) for thing in some}
@@ -131,7 +144,8 @@ class _Search:
         elif id(thing) in self._modules:
             self.nodes += _globals(thing, self._modules[id(thing)], held)
         elif issubclass(type(thing), type):
-            name = f"{type.__getattribute__(thing, '__module__')}.{thing.__name__}"
+            parts = (type.__getattribute__(thing, name) for name in ("__module__", "__name__"))
+            name = ".".join(map(str, parts))
             self.nodes += [_module_state(each, name) for each in held]
         else:
             return False
@@ -142,7 +156,7 @@ def _globals(names: dict[str, Any], module: str, held: list[Any]) -> Iterator[No
     for key, value in list(names.items()):
         if any(value is each for each in held):
             if is_shells_own(key):
-                yield Node(value, key, Holder.of(HolderKind.OUTPUT_HISTORY, key))
+                yield Node(value, key, Holder.of(HolderKind.OUTPUT_HISTORY, key, OUTPUTS))
             else:
                 yield _module_state(value, f"{module}.{key}")
 
