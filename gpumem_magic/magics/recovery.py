@@ -23,7 +23,8 @@ from gpumem_magic.sources.holders.letting_go import (
 def recover(shell: Any, source: Source, outputs: bool, everything: bool) -> Recovery:
     """Let go of cycles and of the last errors, then return what is unused to the device.
 
-    outputs: of the output history as well. everything: of that and of gradients.
+    outputs: of the output history as well. everything: of that, of errors also where they alone
+    hold nothing, and of gradients.
     """
     before = source.level()
     freed: list[Freed] = []
@@ -34,15 +35,15 @@ def recover(shell: Any, source: Source, outputs: bool, everything: bool) -> Reco
     return Recovery(source.device, before, after, tuple(freed), left)
 
 
-def _steps(shell: Any, source: Source, outputs: bool, gradients: bool) -> Iterator[Step]:
+def _steps(shell: Any, source: Source, outputs: bool, everything: bool) -> Iterator[Step]:
     """What costs nothing goes first; each step is made when the ones before it are done."""
     yield collect_cycles()
     places = error_places(shell)
-    if places and _errors_hold_memory(shell, source):
+    if places and (everything or _errors_hold_memory(shell, source)):
         yield drop_errors(places, tuple(_within_reach(shell.user_ns)))
     if outputs:
         yield drop_outputs(output_places(shell))
-    if gradients:
+    if everything:
         yield drop_gradients(source, shell.user_ns)
     yield empty_cache()
 
