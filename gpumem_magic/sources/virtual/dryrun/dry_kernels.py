@@ -31,6 +31,9 @@ _QUANTIZED = ("quantized::", "_quantized::", "aten::quantize_", "aten::_empty_af
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
 
+_USUALLY_TRUE = frozenset({"aten::all", "aten::_is_all_true"})
+"""What programs check of values, and raise where it is not so."""
+
 _KEEPS_ALL = frozenset(f"aten::{name}_loss" for name in ("mse", "smooth_l1", "soft_margin")) | {
     "aten::binary_cross_entropy"
 }
@@ -196,6 +199,8 @@ class DryKernels:
             self._made(shapes[i]) if alias is None else self._given(alias, shapes, i, args, kwargs)
             for i, alias in enumerate(plan.aliases)
         ]
+        if plan.name in _USUALLY_TRUE and isinstance(out[0], torch.Tensor):
+            torch.ops.aten.fill_.Scalar(out[0], 1)
         return out[0] if single else tuple(out)
 
     def _given(
@@ -245,6 +250,8 @@ class DryKernels:
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         self.guesses.needed("the number in a tensor")
+        if tensor.dtype is torch.bool:
+            return torch.ops.aten._local_scalar_dense.default(tensor)
         return stand_in(tensor.dtype)
 
 

@@ -41,7 +41,7 @@ class ReadValues:
             if tensor.numel() != 1 or tensor not in self._valueless:
                 return bool(truth(tensor))
             self._guesses.needed("whether a tensor is true", decides=True)
-            return self._guesses.decision(sys._getframe(1), usual=False)
+            return self._guesses.decision(sys._getframe(1), usual=bool(truth(tensor)))
 
         return decide
 

@@ -90,7 +90,16 @@ for step in range(50):
     opt.zero_grad()
     kept.append(out.detach())
 """
+CHECKS = """
+net = nn.Linear(300, 400).cuda()
+out = net(torch.randn(200, 300, device="cuda"))
+assert torch.isfinite(out).all() and bool((out == out).all(-1).all().item())
+dist = torch.distributions.Categorical(logits=out)
+loss = -dist.log_prob(dist.sample()).mean()
+loss.backward()
+"""
 CELLS = {
+    "checks of values": CHECKS,
     "lazy": LAZY,
     "orthogonal": ORTHOGONAL,
     "packed sequences": PACKED,

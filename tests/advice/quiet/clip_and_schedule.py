@@ -1,0 +1,22 @@
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+device = "cuda"
+model = nn.Sequential(
+    nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+).to(device)
+opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+x = torch.randn(2048, 512, device=device)
+y = torch.randint(0, 10, (2048,), device=device)
+
+# --- cell
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 3)
+for step in range(3):
+    opt.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    opt.step()
+    sched.step()

@@ -1,0 +1,27 @@
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+device = "cuda"
+model = nn.Sequential(
+    nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+).to(device)
+opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+x = torch.randn(2048, 512, device=device)
+y = torch.randint(0, 10, (2048,), device=device)
+
+# --- cell
+for epoch in range(2):
+    model.train()
+    for xb, yb in zip(x.split(512), y.split(512)):
+        opt.zero_grad()
+        F.cross_entropy(model(xb), yb).backward()
+        opt.step()
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for xb, yb in zip(x.split(512), y.split(512)):
+            correct += (model(xb).argmax(1) == yb).sum().item()
+    print(epoch, correct / len(x))
+opt.zero_grad()

@@ -1,0 +1,35 @@
+"""Ordinary cells, written as they should be: no rule may find a mistake in any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpumem_magic.advice import find_rule  # noqa: E402 - needs torch for what it is tested with
+from gpumem_magic.advice.rule import Kind  # noqa: E402
+
+CELLS = sorted((Path(__file__).parent / "quiet").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
+def test_no_mistake_is_found_where_there_is_none(path, notebook):
+    *earlier, cell = path.read_text().split("# --- cell\n")
+    with notebook() as one:
+        for setup in earlier:
+            one.set_up(setup)
+        # what is worth its price only when memory is short may be told when somebody asks
+        asked = one.assess(cell)
+        assert asked.report.error is None
+        found = [*asked.advice, *asked.useless]
+        wrong = [advice for advice in found if find_rule(advice.rule).kind is not Kind.TRADE]
+        assert [(advice.rule, advice.line, advice.problem) for advice in wrong] == []
+        report = one.measure(cell)
+        assert report.error is None
+        assert [(advice.rule, advice.line, advice.problem) for advice in report.advice] == []
+
+
+def test_there_are_enough_of_them():
+    assert len(CELLS) >= 40
