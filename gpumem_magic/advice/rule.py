@@ -47,7 +47,7 @@ class Advice:
     is none. edits: the change; none where only a person can decide how. source: the changed cell.
     saving: None where it is not known, negative for what would cost memory. price: what it costs
     otherwise. before, after: the size that `saves` names with the cell as it is and as changed,
-    where both were measured.
+    where both were measured. fits: whether the changed cell fits the card, where that was tried.
     """
 
     rule: str
@@ -64,6 +64,7 @@ class Advice:
     price: str = ""
     before: int | None = None
     after: int | None = None
+    fits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
