@@ -1,0 +1,91 @@
+"""What rules claim that a change saves, against torch's real allocator on the stub device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gpumem_magic.advice import RULES
+from gpumem_magic.advice.rule import Saves
+from gpumem_magic.assess import assess
+from gpumem_magic.events import Cell
+from gpumem_magic.sources import ACTIVE, Active, choose_source
+
+pytestmark = pytest.mark.skipif(
+    not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
+    reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
+)
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CARD = "T4"
+AGREES = 0.05
+CASES = [
+    (rule, i, example)
+    for rule in RULES
+    for i, example in enumerate(rule.examples)
+    if example.rewritten
+]
+
+
+@pytest.fixture(scope="module")
+def ways():
+    """The benchmark's ways to run a cell, as a module."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        import fidelity_ways
+
+        yield fidelity_ways
+    for name in set(sys.modules) - before:
+        if name.startswith("fidelity") or name == "stub_device":
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def runners(ways):
+    with ways.Runners() as runners:
+        yield runners
+
+
+def claimed(rule, example):
+    """What the rule's change saves on a virtual card, and of what."""
+    names = {"__name__": "__main__"}
+    source = choose_source(CARD)
+    source.enter()
+    active = ACTIVE.set(Active(source, recording=False))
+    try:
+        exec(compile(example.setup, "<setup>", "exec"), names)
+        found = assess(Cell(example.before, "<cell>"), str, names)
+    finally:
+        ACTIVE.reset(active)
+        source.leave()
+        names.clear()
+        source.close()
+    everything = (*found.advice, *found.useless)
+    return next(a for a in everything if a.rule == rule.name and a.source == example.after)
+
+
+def on_real_allocator(ways, runners, example, cell):
+    source = f"import torch\n{example.setup}\ntorch.cuda.reset_peak_memory_stats()\n{cell}\n"
+    outcome = runners.run(ways.REAL, SimpleNamespace(source=source, card=CARD))
+    assert outcome.error is None
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"), [case[::2] for case in CASES], ids=[f"{r.name}-{i}" for r, i, _ in CASES]
+)
+def test_a_change_saves_on_the_real_allocator_what_was_claimed(rule, example, ways, runners):
+    advice = claimed(rule, example)
+    before = on_real_allocator(ways, runners, example, example.before)
+    after = on_real_allocator(ways, runners, example, example.after)
+    size = {Saves.PEAK: "allocated", Saves.AFTER: "end", Saves.RESERVED: "reserved"}[advice.saves]
+    was, now = getattr(before, size), getattr(after, size)
+    slack = AGREES * max(abs(was - now), 0.2 * was if not advice.saving else 0)
+    assert abs((was - now) - (advice.saving or 0)) <= slack
