@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Label, Stack
+from gpumem_magic.events import Category, Label, Phase, Stack
 
 _KINDS = list(Category)
 
@@ -28,7 +28,7 @@ class Lifetimes:
     call of `backward()`, say) that it was born in, -1 for what is older; freed_step: in which it
     was freed, -1 if never. stack: int32 index into `stacks`, -1 where none is known. label: int64
     index into `labels`, -1 where nobody owned it. graph: an owner carried a `grad_fn`, or autograd
-    recorded the operator that made it.
+    recorded the operator that made it. sees_graphs: the source saw that of every operator.
     """
 
     events: int
@@ -48,6 +48,7 @@ class Lifetimes:
     graph: NDArray[np.bool_]
     stacks: tuple[Stack, ...]
     labels: tuple[Label, ...]
+    sees_graphs: bool = False
 
     def __len__(self) -> int:
         return len(self.size)
@@ -55,6 +56,12 @@ class Lifetimes:
     def of(self, *categories: Category) -> NDArray[np.bool_]:
         """Which storages are of one of these categories."""
         return np.isin(self.category, [_KINDS.index(category) for category in categories])
+
+    @property
+    def recorded(self) -> NDArray[np.bool_]:
+        """Which storages were made in a forward pass that recorded a graph, as far as known."""
+        made = self.graph if self.sees_graphs else self.graph | self.of(Category.ACTIVATION)
+        return made & (self.born == Phase.FORWARD) & (self.birth >= 0)
 
     def name(self, storage: int) -> str | None:
         """What the user calls a storage, if anything."""

@@ -48,4 +48,5 @@ def find_lifetimes(
         graph=owners.graph | recorded[birth],
         stacks=recording.stacks,
         labels=recording.labels,
+        sees_graphs=graph is not None,
     )
