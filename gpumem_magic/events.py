@@ -181,6 +181,34 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another process on the device; pid and used (bytes) are None where the driver hides them."""
+
+    pid: int | None
+    name: str
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IdleDevice:
+    """Another device that nobody uses: its index for CUDA, and bytes."""
+
+    index: int
+    name: str
+    total: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What else there is: other processes on the device, read where memory ran out, and other
+    devices of this process that nobody uses."""
+
+    neighbours: tuple[Neighbour, ...] = ()
+    idle: tuple[IdleDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything a source knows of one cell on one device. Raw: all meaning is derived from it.
 
@@ -215,3 +243,4 @@ class Recording:
     error_line: int | None = None
     flow_guessed: bool = False
     names: Names = field(default_factory=Names)
+    machine: Machine = field(default_factory=Machine)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import Edit, UnsafeError, applied
+from gpumem_magic.events import Machine
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 
@@ -72,14 +73,19 @@ class Example:
     """A cell that a rule fires on, and the same cell without the problem.
 
     before, after: cells. setup: a cell that ran before, in the same notebook. card: of the virtual
-    GPU. results: variables that are the same after both cells. within: how far they may differ,
-    relatively. rewritten: the rule itself makes `after` of `before`.
+    GPU. earlier: more cells that ran before, which may have failed. first: a cell to run before
+    `after`, where that is the change. machine: what else the machine of `before` has, and that
+    of `after` has not. results: variables that are the same after both cells. within: how far they
+    may differ, relatively. rewritten: the rule itself makes `after` of `before`.
     """
 
     before: str
     after: str
     setup: str = ""
     card: str = "T4"
+    earlier: tuple[str, ...] = ()
+    first: str = ""
+    machine: Machine = field(default_factory=Machine)
     results: tuple[str, ...] = ()
     within: float = 1e-5
     rewritten: bool = True

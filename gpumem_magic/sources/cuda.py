@@ -37,7 +37,7 @@ from gpumem_magic.sources.history import (
 from gpumem_magic.sources.holders.births import Birth, Told
 from gpumem_magic.sources.holders.cuda_memory import cuda_memory
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
-from gpumem_magic.sources.labels import OwnerWatch, Workspace, label_owners, label_workspaces
+from gpumem_magic.sources.labels import START, OwnerWatch, Workspace, label_owners, label_workspaces
 from gpumem_magic.sources.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.regions import Regions, Span
 from gpumem_magic.trace.findings import Level, Trace
@@ -107,6 +107,7 @@ class CudaSource:
         self._watch = OwnerWatch(namespaces)
         self._before = self._look_at_devices()
         self._recorder.start()
+        self._look(START, None)
         self._regions.install()
         self._started, self._clock = time.time(), time.perf_counter()
 
@@ -120,8 +121,7 @@ class CudaSource:
         try:
             self._regions.remove()
             self._look("end", None)
-            if self._watch is not None:
-                self._watch.read_names()
+            self._watch.read_names()
         finally:
             captures = self._recorder.stop()
         after = self._look_at_devices()
@@ -202,9 +202,8 @@ class CudaSource:
         assert self._watch is not None
         seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
         labels = label_owners(seen, columns.events, initial)
-        known = self._workspaces.get(device, {})
         kept, self._workspaces[device] = label_workspaces(
-            labels, columns.events, initial, columns.alive, known
+            labels, columns.events, initial, columns.alive, self._workspaces.get(device, {})
         )
         message = out_of_memory(ended.error)
         failed = message is not None and device_of(message) in (device, None)
@@ -228,6 +227,7 @@ class CudaSource:
             dropped=capture.dropped,
             notes=self._notes(ended, capture, columns, before, after),
             names=self._watch.names,
+            machine=self._reader.machine(device, failed),
         )
 
     def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:

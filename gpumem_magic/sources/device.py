@@ -4,11 +4,12 @@ Nothing here initialises CUDA or makes a context: looking must not cost memory."
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from gpumem_magic import nvml
-from gpumem_magic.events import Device, Reading
+from gpumem_magic.events import Device, IdleDevice, Machine, Neighbour, Reading
 from gpumem_magic.trace.findings import Level
 
 
@@ -26,6 +27,9 @@ class Counters:
     retries: int
     peak: int
 
+
+_IDLE = 0.1
+"""Share of a device that may be in use where nobody works on it: a context, a display."""
 
 NOTHING = Counters(0, 0, 0, 0, 0)
 """What every device has before CUDA is initialised."""
@@ -73,6 +77,22 @@ class DeviceReader:
     def processes(self, device: int) -> tuple[nvml.Process, ...]:
         """The processes on the device that the driver lists, this one included."""
         return self._ask_driver(device).processes
+
+    def machine(self, device: int, failed: bool) -> Machine:
+        """The other processes on a device, asked for only where memory ran out on it, and the other
+        devices that PyTorch sees and nobody uses."""
+        listed = self.processes(device) if failed else ()
+        neighbours = (Neighbour(p.pid, p.name, p.used) for p in listed if p.pid != os.getpid())
+        idle = (self._idle(other) for other in devices() if other != device)
+        return Machine(tuple(neighbours), tuple(one for one in idle if one is not None))
+
+    def _idle(self, device: int) -> IdleDevice | None:
+        found = self._ask_driver(device)
+        if found.total is None or found.used is None or self.counters(device).reserved:
+            return None
+        if found.used > _IDLE * found.total:
+            return None
+        return IdleDevice(device, found.name or f"CUDA device {device}", found.total, found.used)
 
     def describe(self, device: int) -> Device:
         """Name, size and capability; from the driver while CUDA is not initialised."""

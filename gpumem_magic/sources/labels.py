@@ -13,11 +13,15 @@ import numpy as np
 
 from gpumem_magic.events import Action, Category, Events, Label, LiveBlocks, Phase
 from gpumem_magic.names import Names
+from gpumem_magic.sources.last_error import kept_by_error
 from gpumem_magic.sources.named import read_names
 from gpumem_magic.sources.owners import Owned, scan
 
 if TYPE_CHECKING:
     import torch
+
+START = "start"
+"""The kind of the look before the cell, which also sees what the last error keeps."""
 
 SHARE = 0.02
 """Of the elapsed time, at most this part is spent on looking."""
@@ -73,11 +77,13 @@ class OwnerWatch:
         self._kinds.add(kind)
         try:
             owned = tuple(scan(self._namespaces(), tuple(self._optimizers), self._locate))
+            if kind == START:
+                owned += kept_by_error(self._locate, {one.address for one in owned})
             self.seen.append((mark(), owned))
         except Exception as error:  # whatever user objects do when looked at: their cell goes on
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
         self._last = time.perf_counter() - begin
-        self._spent += self._last
+        self._spent += self._last if kind != START else 0.0
 
     def read_names(self) -> None:
         """Find out what the names mean now, at the end; never raises."""

@@ -43,6 +43,7 @@ def build_trace(recording: Recording) -> Trace:
             *(before, nothing, after, (), (), {}, {}, empty_timeline(), oom, unknown),
             device=recording.device,
             error=recording.error,
+            machine=recording.machine,
         )
     attribution = attribute(recording, stacks)
     owners = find_owners(recording.labels, lives, len(recording.events))
@@ -70,6 +71,7 @@ def build_trace(recording: Recording) -> Trace:
         survivors=_survivors(lives, kind),
         device=recording.device,
         error=recording.error,
+        machine=recording.machine,
         lifetimes=find_lifetimes(recording, attribution, lives, owners, kind),
     )
 

@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Device
+from gpumem_magic.events import Category, Device, Machine
 from gpumem_magic.trace.lifetimes import Lifetimes
 
 
@@ -176,7 +176,8 @@ class Trace:
     peak: the highest of each size over the cell, as the allocator's own peak counters tell it; they
     need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
     survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
-    device, error: of the recording. lifetimes: every storage; None where events are missing.
+    device, error, machine: of the recording. lifetimes: every storage; None where events
+    are missing.
     """
 
     before: Level
@@ -193,3 +194,4 @@ class Trace:
     device: Device | None = None
     error: str | None = None
     lifetimes: Lifetimes | None = None
+    machine: Machine = field(default_factory=Machine)

@@ -23,10 +23,22 @@ class Notebook:
         texts = [output.data.get("text/plain", "") for output in shown.outputs]
         return result, shown.stdout + shown.stderr + "".join(texts)
 
-    def set_up(self, cell):
-        if cell:
-            result, text = self.run(cell)
+    def set_up(self, example, *, mended=False):
+        """Run what came before the cell; mended: and what the change is, where that is a cell."""
+        if not mended:
+            self.source.share(example.machine)
+        if example.setup:
+            result, text = self.run(example.setup)
             assert result.success, text
+        for cell in example.earlier:
+            self.run(cell)
+        if mended and example.first:
+            result, text = self.run(example.first)
+            assert result.success, text
+
+    @property
+    def source(self):
+        return self.shell.magics_manager.registry["GpuMemMagics"].monitor.source
 
     def measure(self, cell):
         """The report of the cell, run live; the cell may fail, but only for want of memory."""

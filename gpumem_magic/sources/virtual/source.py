@@ -17,6 +17,7 @@ from gpumem_magic.events import (
     Failure,
     Label,
     LiveBlocks,
+    Machine,
     Phase,
     Reading,
     Recording,
@@ -26,7 +27,7 @@ from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.holders.births import Birth, births_of
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.virtual_memory import virtual_memory
-from gpumem_magic.sources.labels import OwnerWatch, label_owners
+from gpumem_magic.sources.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.event_log import EventLog
@@ -58,6 +59,7 @@ class VirtualSource:
         self._told: dict[int, tuple[object, int]] = {}
         self._births: dict[int, tuple[object, Birth]] = {}
         self._requests = -1
+        self._machine = Machine()
         self._regions = Regions(self._position, self._look)
         self.gpu.switch_on()
 
@@ -88,6 +90,7 @@ class VirtualSource:
         self._begun = _Begun(
             log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
         )
+        self._look(START, None)
         self._regions.install()
         log.begin()
 
@@ -127,6 +130,7 @@ class VirtualSource:
             error_line=error_line(error, cell, cells),
             notes=() if begun.watch.failure is None else (begun.watch.failure,),
             names=begun.watch.names,
+            machine=self._machine,
         )
         return (recording,)
 
@@ -168,6 +172,11 @@ class VirtualSource:
     def events_so_far(self) -> Sequence[tuple[Any, ...]]:
         """A row for each event of the recording that is under way: action, address, size, ..."""
         return self._begun.log.rows if self._begun else ()
+
+    def share(self, machine: Machine) -> None:
+        """Let the card be one of a machine on which other processes run and other devices are."""
+        self._machine = machine
+        self.gpu.allocator.driver.others = sum(one.used or 0 for one in machine.neighbours)
 
     def take_over(self, other: VirtualSource, moved: Mapping[int, int]) -> None:
         """Know of blocks what `other` was told of them; moved: their addresses here."""
