@@ -60,12 +60,12 @@ class CachingAllocator:
         self.streams_busy = False
         settings = settings or Settings()
         most = settings.max_split_size
-        self._statistics = Statistics(-1 if most == UNLIMITED else most)
-        self._counts = self._statistics.all
-        self._segments = Segments(driver, self._statistics, most)
+        self.statistics = Statistics(-1 if most == UNLIMITED else most)
+        self._counts = self.statistics.all
+        self._segments = Segments(driver, self.statistics, most)
         self._supply = Supply(self._segments, settings)
-        self._small = Pool(True, self._statistics.small)
-        self._large = Pool(False, self._statistics.large)
+        self._small = Pool(True, self.statistics.small)
+        self._large = Pool(False, self.statistics.large)
         self._live: dict[int, Block] = {}
         self._waiting = Waiting()
         self._risen = False  # something rose since peaks were noted
@@ -163,17 +163,17 @@ class CachingAllocator:
             raise ValueError(f"no block was handed out at address {address:#x}")
         if self._risen:
             self._risen = False
-            self._statistics.note_peaks()
-        self._statistics.give_back(block.pool.counts, size := block.size)
+            self.statistics.note_peaks()
+        self.statistics.give_back(block.pool.counts, size := block.size)
         if size >= self._segments.max_split_size:
-            self._statistics.oversize_allocations.change(-1)
+            self.statistics.oversize_allocations.change(-1)
         if self._on_event is not None:
             self._on_event(_FREE, address, size, block.requested)
         if block.streams is None:
             self._complete(block)
         else:
             self._waiting.add(block)
-            self._statistics.wait(block.pool.counts, size, 1)
+            self.statistics.wait(block.pool.counts, size, 1)
 
     def size_of(self, address: int) -> int:
         """The size of the whole block that was handed out at `address`."""
@@ -190,13 +190,13 @@ class CachingAllocator:
         for block in self._waiting.finish():
             if self._risen:
                 self._risen = False
-                self._statistics.note_peaks()
-            self._statistics.wait(block.pool.counts, -block.size, -1)
+                self.statistics.note_peaks()
+            self.statistics.wait(block.pool.counts, -block.size, -1)
             self._complete(block)
 
     def empty_cache(self) -> None:
         """Give everything that is cached back to the device, as far as whole segments are free."""
-        self._statistics.synchronizations += 1
+        self.statistics.synchronizations += 1
         self.synchronize()
         release_cached(self._segments, (self._large, self._small))
 
@@ -207,15 +207,15 @@ class CachingAllocator:
 
     def stats(self) -> dict[str, int]:
         """What torch.cuda.memory_stats() would return."""
-        return self._statistics.flat()
+        return self.statistics.flat()
 
     def reset_peaks(self) -> None:
         """Let every peak be what is held now (torch.cuda.reset_peak_memory_stats)."""
-        self._statistics.reset_peaks()
+        self.statistics.reset_peaks()
 
     def reset_accumulated(self) -> None:
         """Start all running sums anew (torch.cuda.reset_accumulated_memory_stats)."""
-        self._statistics.reset_accumulated()
+        self.statistics.reset_accumulated()
 
     def snapshot(self) -> list[Segment]:
         """All segments by address, each with its blocks; what nobody mapped is left out."""
@@ -234,7 +234,7 @@ class CachingAllocator:
         allocator = cls(driver, settings)
         pools = {"small": allocator._small, "large": allocator._large}
         for segment in segments:
-            blocks = rebuild(segment, pools[segment.pool], allocator._statistics)
+            blocks = rebuild(segment, pools[segment.pool], allocator.statistics)
             allocator._live.update((block.address, block) for block in blocks)
         allocator._risen = True
         return allocator
@@ -249,14 +249,14 @@ class CachingAllocator:
         else:
             inactive = (-block.size, -1) if was_split else (0, 0)
         if block.range is None:
-            self._statistics.split(pool.counts, *inactive)
+            self.statistics.split(pool.counts, *inactive)
         size, address = block.size, block.address
         block.state, block.requested = ALLOCATED, requested
         self._live[address] = block
         self._risen = True
-        self._statistics.take(pool.counts, size, requested)
+        self.statistics.take(pool.counts, size, requested)
         if size >= self._segments.max_split_size:
-            self._statistics.oversize_allocations.change(1)
+            self.statistics.oversize_allocations.change(1)
         if self._on_event is not None:
             self._on_event(_ALLOC, address, size, requested)
         return address
@@ -277,15 +277,15 @@ class CachingAllocator:
         if block.range is None:
             joined = (before > 0) + (after > 0)
             if block.previous is not None or block.next is not None:
-                self._statistics.split(pool.counts, size, 1 - joined)
+                self.statistics.split(pool.counts, size, 1 - joined)
             elif joined:
-                self._statistics.split(pool.counts, -before - after, -joined)
+                self.statistics.split(pool.counts, -before - after, -joined)
 
     def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
         block = self._supply.obtain(pool, self._large, stream, size, self.empty_cache)
         if block is not None:
             return block
-        self._statistics.ooms += 1
+        self.statistics.ooms += 1
         failed = AllocationFailed(
             requested=requested,
             segment=self._supply.segment_size(size),

@@ -32,6 +32,7 @@ from gpumem_magic.sources.regions import Regions
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.event_log import EventLog
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
+from gpumem_magic.sources.virtual.kinds import known_kinds
 from gpumem_magic.trace.findings import Level, Trace
 
 _UNTOLD = -1
@@ -168,6 +169,13 @@ class VirtualSource:
 
     def _allocations(self) -> int:
         return self.gpu.allocator.stats()["allocation.all.allocated"]
+
+    def kinds(self) -> dict[Category, int]:
+        """What is known of the kinds of memory while a recording is under way, in bytes."""
+        begun = self._begun
+        if begun is None:
+            return {}
+        return known_kinds(begun.initial, begun.watch.seen, self.gpu.allocator.size_of)
 
     def events_so_far(self) -> Sequence[tuple[Any, ...]]:
         """A row for each event of the recording that is under way: action, address, size, ..."""

@@ -1,0 +1,54 @@
+"""A quick look at all devices while a cell runs, from whichever thread asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpumem_magic.events import Category, Device
+from gpumem_magic.sources import Source
+from gpumem_magic.sources.cuda import CudaSource
+from gpumem_magic.sources.device import DeviceReader, current_device, devices
+from gpumem_magic.sources.virtual.source import VirtualSource
+from gpumem_magic.trace.findings import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One device at one moment. highest: what the allocator's own peak counter says, in bytes; the
+    user may have reset it. kinds: bytes by category, as far as they are known before the end of the
+    cell."""
+
+    device: Device
+    level: Level
+    highest: int | None = None
+    kinds: Mapping[Category, int] = field(default_factory=dict)
+
+
+class Glancer:
+    """Looks at the device of a source, and at this process's other CUDA devices. Close it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._reader = DeviceReader() if isinstance(source, CudaSource) else None
+
+    def look(self) -> tuple[Glance, ...]:
+        """Every device now; the one in use first."""
+        source, reader = self._source, self._reader
+        if reader is not None:
+            return tuple(_real(reader, d) for d in sorted({*devices(), current_device()}))
+        if isinstance(source, VirtualSource):
+            counts = source.gpu.allocator.statistics.all  # read only: another thread writes them
+            highest = max(counts.allocated, counts.allocated_peak)
+            return (Glance(source.device, source.level(), highest, source.kinds()),)
+        return (Glance(source.device, source.level()),)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _real(reader: DeviceReader, index: int) -> Glance:
+    device = reader.describe(index)
+    return Glance(device, reader.level(index), reader.counters(index).peak)
