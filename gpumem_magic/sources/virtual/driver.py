@@ -65,9 +65,7 @@ class SimulatedDriver:
     top: what all of them are to lie below. The methods are those of Driver.
     """
 
-    def __init__(
-        self, total: int, context: int = 0, others: int = 0, top: int = TOP
-    ) -> None:
+    def __init__(self, total: int, context: int = 0, others: int = 0, top: int = TOP) -> None:
         self.total = total
         self.context = context
         self.others = others

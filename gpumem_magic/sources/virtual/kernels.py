@@ -18,8 +18,10 @@ from gpumem_magic.sources.virtual.attention import (
 from gpumem_magic.sources.virtual.attention_math import attend_plainly
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.encoder_layer import EncoderLayer
+from gpumem_magic.sources.virtual.fused_cells import FUSED
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent import Recurrent
+from gpumem_magic.sources.virtual.recurrent_cells import CELLS
 from gpumem_magic.sources.virtual.rms_norm import RMSNorm
 from gpumem_magic.sources.virtual.scratch import ScratchMemory
 from gpumem_magic.sources.virtual.storages import Storages
@@ -58,9 +60,11 @@ class Kernels:
             self._impl("group_norm", _group_norm)
             if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
                 self._impl("rms_norm", RMSNorm(self._storages, self._here))
-            for operators in (self._recurrent.operators(), self._encoder_layer.operators()):
+            for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
                 for name, kernel in operators.items():
                     self._impl(name, kernel)
+            for name, kernel in FUSED.items():
+                self._for_host(name, kernel)
 
     def remove(self) -> None:
         """Take them out again."""
@@ -81,6 +85,13 @@ class Kernels:
 
         self._library.impl(name, choose, _KEY)
         self._here.tracker.replacements[operator] = choose
+
+    def _for_host(self, name: str, kernel: Callable[..., Any]) -> None:
+        """Register what torch has for CUDA alone; also for tensors without values, where torch
+        knows no shapes."""
+        for key in ("CPU", "Meta"):
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                self._library.impl(name, kernel, key)
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in

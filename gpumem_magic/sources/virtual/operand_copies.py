@@ -8,7 +8,6 @@ AFTER = {
     "_softmax": (0,),
     "_log_softmax": (0,),
     "_log_softmax_backward_data": (0, 1),
-    "adaptive_max_pool2d": (0,),
     "adaptive_max_pool3d": (0,),
     "reflection_pad1d": (0,),
     "reflection_pad2d": (0,),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources.virtual import recurrent_steps
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.patches import Patches
 from gpumem_magic.sources.virtual.recurrent_kernel import Call, Layers
@@ -107,6 +108,8 @@ class Recurrent:
                 if tensor not in self._storages:
                     raise _elsewhere(tensor)
             if not self._is_supported(args[0]):
+                if overload == "input" and len(weights) == _each(args) * len(states[0]):
+                    return recurrent_steps.layers(layer, *args)
                 with torch.backends.mkldnn.flags(enabled=False):  # the host's own layer
                     return composite_kernel(operator)(*args)
             call = Call(self._storages, self._here.tracker, operator, args, first)
@@ -118,6 +121,11 @@ class Recurrent:
             return tuple(Layers.apply(call, *tensors))  # type: ignore[no-untyped-call]
 
         return run
+
+
+def _each(args: tuple[Any, ...]) -> int:
+    """How many weights a layer without projections has in one direction."""
+    return 4 if args[3] else 2
 
 
 def _cast(

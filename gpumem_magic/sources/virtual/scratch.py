@@ -13,13 +13,17 @@ import torch
 
 from gpumem_magic.sources.virtual.blocks import Blocks
 from gpumem_magic.sources.virtual.convolutions import Convolutions
+from gpumem_magic.sources.virtual.folds import Folds
+from gpumem_magic.sources.virtual.fused_cells import CellKernels
 from gpumem_magic.sources.virtual.layouts import Layout
 from gpumem_magic.sources.virtual.lookups import Lookups
+from gpumem_magic.sources.virtual.losses import LOSSES, Losses
 from gpumem_magic.sources.virtual.matrix_products import fuses_bias, product_copies
 from gpumem_magic.sources.virtual.norms import Norms
 from gpumem_magic.sources.virtual.operand_copies import AFTER, copied
 from gpumem_magic.sources.virtual.packing import packing_copies
 from gpumem_magic.sources.virtual.reductions import Processors, reduction_buffers
+from gpumem_magic.sources.virtual.scatters import Exponentials, Scatters
 from gpumem_magic.sources.virtual.selection import Selections
 from gpumem_magic.sources.virtual.sequences import Sequences
 from gpumem_magic.sources.virtual.sorting import scan_storage
@@ -41,6 +45,9 @@ _SUMS = frozenset({"sum", "prod", "nansum"})
 _PLACES = frozenset({"argmax", "argmin"})
 """Their partial results are a value and its place."""
 
+_WITH_PLACES = frozenset({"max", "min"})
+"""So they are here, along a dimension."""
+
 _ONE_DIM = frozenset({"all", "any", "max", "min", "prod", "argmax", "argmin"})
 """Their second argument is one dimension, if anything."""
 
@@ -51,17 +58,6 @@ _ORDERS = frozenset("amax amin max min".split())
 
 _POOLINGS = frozenset({"max_pool2d_with_indices_backward", "avg_pool2d_backward"})
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
-_LOSSES = {
-    "mse_loss": 1,
-    "smooth_l1_loss": 1,
-    "huber_loss": 1,
-    "soft_margin_loss": 0,
-    "binary_cross_entropy": 0,
-    "binary_cross_entropy_with_logits": 2,
-}
-"""Tensors as large as the input that these losses write before they are reduced (native/Loss.cpp,
-native/cuda/Loss.cu); 0: it is the result itself, into which the mean is copied."""
-
 CUBLAS_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
 """Bytes: ":4096:2:16:8", the default of at::cuda::getChosenWorkspaceSize below capability 9.0."""
 
@@ -113,6 +109,7 @@ class ScratchMemory:
             capability,
         )
         self._lookups = Lookups(storages, capability)
+        self._losses = Losses(storages)
         norms, transfers = Norms(storages), Transfers(storages)
         sequences, selections = Sequences(storages), Selections(storages, processors, capability)
         self._placings: dict[str, Placing] = {
@@ -126,14 +123,16 @@ class ScratchMemory:
             "native_layer_norm_backward": norms.layer_backward,
             "native_batch_norm": norms.forward,
             "native_batch_norm_backward": norms.backward,
-            "log_sigmoid_forward": self._log_sigmoid,
+            "log_sigmoid_forward": self._losses.log_sigmoid,
             "_ctc_loss": sequences.forward,
             "_ctc_loss_backward": sequences.backward,
             "where": transfers.where,
+            "logsumexp": Exponentials(storages, self._reduce).logsumexp,
+            **Folds(storages).placings(),
+            **CellKernels(storages, lambda tensor: self._reduce(tensor, [0], "sum")).placings(),
         }
         self._scratches: dict[str, Scratch] = {
             "_softmax_backward_data": self._softmax_backward,
-            "logsumexp": lambda args, kwargs: self._take(args[0].numel() * args[0].dtype.itemsize),
             "_safe_softmax": lambda args, kwargs: self._take(args[0].numel()),
             "_pack_padded_sequence": lambda args, kwargs: self._take(
                 *packing_copies(*args, **kwargs)
@@ -143,6 +142,7 @@ class ScratchMemory:
             "copy_": transfers.copy,
             **selections.scratches(),
             **norms.scratches(),
+            **Scatters(storages).scratches(),
         }
 
     def placing(self, operator: str) -> Placing | None:
@@ -160,8 +160,8 @@ class ScratchMemory:
             return functools.partial(self._product, operator, product_copies(operator))
         if operator in _REDUCTIONS:
             return functools.partial(self._reduction, operator)
-        if operator in _LOSSES:
-            return functools.partial(self._loss, _LOSSES[operator])
+        if operator in LOSSES:
+            return functools.partial(self._losses.before_the_mean, LOSSES[operator])
         if operator in ("index_put", "index_put_", "_index_put_impl_"):
             return self._lookups.index_put
         if operator in _POOLINGS:
@@ -221,7 +221,7 @@ class ScratchMemory:
         accumulator = tensor.dtype.itemsize
         if operator not in _ORDERS and tensor.dtype is not torch.bool:
             accumulator = max(4, accumulator)
-        if operator in _PLACES:
+        if operator in _PLACES or (operator in _WITH_PLACES and dims):
             accumulator = 2 * _INDEX
         self._take(
             *reduction_buffers(
@@ -264,19 +264,6 @@ class ScratchMemory:
         if tensor.dim() and 0 < tensor.numel() == tensor.shape[dim]:
             copies.append(scan_storage(tensor.numel(), dtype.itemsize))
         self._take(*copies)
-
-    def _log_sigmoid(self, args: tuple[Any, ...], out: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """log_sigmoid_forward_cuda of native/cuda/Activation.cpp keeps no buffer."""
-        self._storages.place(out[0])
-        self._storages.place(out[1], self._storages.malloc(0))
-
-    def _loss(self, tensors: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """One value per element first, which then is reduced."""
-        names = [a for a in args[2:] if isinstance(a, int)]
-        reduction = names[-1] if names else kwargs.get("reduction", 1)
-        if reduction:
-            itemsize = args[0].dtype.itemsize
-            self._take(*[args[0].numel() * itemsize] * tensors or [itemsize])
 
 
 def _sum_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype | None:

@@ -32,7 +32,7 @@ _TORCHS_OWN = frozenset(
 
 
 _TAKEN_APART = frozenset(
-    "_euclidean_dist allclose binary_cross_entropy_with_logits dist embedding".split()
+    "_euclidean_dist _trilinear allclose binary_cross_entropy_with_logits dist embedding".split()
 )
 """Operators that torch's own code makes of others, on every device, below autograd."""
 
@@ -94,15 +94,20 @@ class Traits:
         self.placing: Placing | None = scratch.placing(name)
 
 
+_COMPOSITE = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+)
+"""The keys of kernels that are made of other operators."""
+
+
 def composite_kernel(operator: Any) -> Callable[..., Any]:
     """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
     written for tracing, and draws other numbers."""
-    keys = torch._C.DispatchKey
-    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
-        operator.name(), "CompositeImplicitAutograd"
-    )
-    key = keys.CompositeImplicitAutograd if implicit else keys.CompositeExplicitAutograd
-    return functools.partial(operator._op_dk, key)
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    key = next((key for key in _COMPOSITE if has_kernel(operator.name(), key)), _COMPOSITE[-1])
+    return functools.partial(operator._op_dk, getattr(torch._C.DispatchKey, key))
 
 
 def host_kernel(operator: Any) -> Callable[..., Any]:

@@ -151,3 +151,19 @@ def test_operators_with_a_kernel_are_not_taken_apart(blocks):
     blocks()
     out.backward(gradient)
     assert blocks() == [4000]
+
+
+def test_a_bilinear_layer_goes_through_its_outputs_one_by_one(blocks):
+    # GIVEN a layer of three outputs of 16 x 8 inputs
+    layer = torch.nn.Bilinear(16, 8, 3, bias=False).cuda()
+    first, second = torch.ones(64, 16, device="cuda"), torch.ones(64, 8, device="cuda")
+    expected = torch.nn.functional.bilinear(first.cpu(), second.cpu(), layer.weight.cpu())
+    blocks()
+    with torch.no_grad():
+        out = layer(first, second)
+    # THEN the results are made once, and each output takes products of its own, given back
+    taken = blocks()
+    assert taken.count(64 * 3 * 4) == 1
+    assert sum(taken) - 8_519_680 == 64 * 3 * 4
+    assert taken.count(64 * 8 * 4) == 3
+    torch.testing.assert_close(out.cpu(), expected)

@@ -60,3 +60,18 @@ def test_more_processors_share_the_work_of_one_output():
     small = reduction_buffers(shape, (1,), [0], 4, T4)
     large = reduction_buffers(shape, (1,), [0], 4, Processors.of(132, (9, 0)))
     assert small[0] < large[0]
+
+
+@pytest.mark.parametrize("operator", ["max", "min"])
+def test_along_a_dimension_a_value_goes_with_its_place(blocks, operator):
+    x = torch.ones(2, 1 << 20, device="cuda")
+    blocks()
+    lone = getattr(x, f"a{operator}")(1)
+    plain = [size for size in blocks() if size > 0]
+    pair = getattr(x, operator)(1)
+    both = [size for size in blocks() if size > 0]
+    # THEN partial results are 16 bytes, of the value alone 4
+    assert plain[0] == both[0] == 8
+    assert both[1] == 16
+    assert both[2] == 4 * plain[1] > 0
+    del lone, pair

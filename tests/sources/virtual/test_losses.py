@@ -1,0 +1,27 @@
+"""What losses take before they are reduced."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+INPUT = 64 * 32 * 4
+
+
+def test_a_sum_takes_one_value_per_element_first(blocks):
+    x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
+    blocks()
+    loss = functional.huber_loss(x, y, reduction="sum")
+    assert blocks() == [4, INPUT, -INPUT]
+    loss = functional.huber_loss(x, y, reduction="none")
+    assert blocks() == [INPUT, -4]
+    del loss
+
+
+def test_log_sigmoid_keeps_no_buffer(blocks):
+    x = torch.ones(64, 32, device="cuda", requires_grad=True)
+    blocks()
+    y = functional.logsigmoid(x)
+    assert blocks() == [INPUT]
+    y.sum().backward()
+    assert x.grad.shape == x.shape

@@ -1,0 +1,50 @@
+"""Means by index, and logarithms of sums of exponentials."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+ROWS, WRITTEN, WIDTH = 256, 100, 32
+SOURCE, OUT = ROWS * WIDTH * 4, WRITTEN * WIDTH * 4
+ONE_EACH = WRITTEN * WIDTH  # bytes of a mask
+
+
+@pytest.fixture
+def tensors(gpu):
+    index = torch.randint(0, WRITTEN, (ROWS,)).cuda()
+    return torch.zeros(WRITTEN, WIDTH).cuda(), index, torch.ones(ROWS, WIDTH).cuda()
+
+
+def test_a_mean_by_scatter_counts(blocks, tensors):
+    out, index, source = tensors
+    index = index[:, None].expand(-1, WIDTH)
+    blocks()
+    out.scatter_reduce_(0, index, source, "mean")
+    assert blocks() == [SOURCE, OUT, ONE_EACH, -ONE_EACH, -OUT, -SOURCE]
+    made = out.scatter_reduce(0, index, source, "mean")
+    assert blocks()[:2] == [OUT, SOURCE]
+    made.scatter_reduce_(0, index, source, "amax")
+    assert blocks() == []
+
+
+def test_a_mean_by_index_counts(blocks, tensors):
+    out, index, source = tensors
+    blocks()
+    out.index_reduce_(0, index, source, "mean")
+    assert blocks() == [OUT, SOURCE, -SOURCE, ONE_EACH, -ONE_EACH, -OUT]
+    out.index_reduce_(0, index, source, "prod")
+    assert blocks() == []
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_the_logarithm_of_a_sum_of_exponentials_is_made_last(blocks, keepdim):
+    x = torch.zeros(8, 64, device="cuda")
+    blocks()
+    y = x.logsumexp(1, keepdim=keepdim)
+    highest, all_of_them = 8 * 4, 8 * 64 * 4
+    assert blocks() == [
+        *(highest, highest, 8, -8, -highest),
+        *(all_of_them, highest, -all_of_them, -highest),
+    ]
+    torch.testing.assert_close(y.cpu().flatten(), torch.full((8,), 64.0).log())
