@@ -35,6 +35,7 @@ class SavingEffects:
         self._effects = effects
         self._arrivals = arrivals
         self._files = files
+        self._buffers: dict[int, tuple[Any, Any]] = {}  # a stream without a name, what it holds
 
     def install(self) -> None:
         """Replace it in what is loaded, and in what will be."""
@@ -72,6 +73,8 @@ class SavingEffects:
             if path is not None:
                 self._files.touch(path, Content(None, _nbytes(obj)))
                 self._files.objects[path] = _on_host(obj)
+            else:
+                self._buffers[id(f)] = f, _on_host(obj)
 
         return save
 
@@ -79,6 +82,8 @@ class SavingEffects:
         parameters = inspect.signature(original).parameters
 
         def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if id(f) in self._buffers:
+                return _placed(self._buffers[id(f)][1], map_location)
             path = path_of(f) or path_of(getattr(f, "name", None))
             if path in self._files.objects:
                 return _placed(self._files.objects[path], map_location)

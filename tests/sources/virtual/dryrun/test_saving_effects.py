@@ -91,6 +91,15 @@ def test_what_fits_into_a_buffer_is_really_saved_there(told):
     assert told == ["torch.save(..., ...)"]
 
 
+def test_what_is_too_large_for_a_buffer_can_be_loaded_from_it(told):
+    buffer = io.BytesIO()
+    torch.save({"w": torch.zeros(5 << 20)}, buffer)
+    buffer.seek(0)
+    assert torch.load(buffer)["w"].shape == (5 << 20,)
+    assert buffer.getvalue() == b""
+    assert told == ["torch.save(..., ...)"]
+
+
 def test_into_an_open_file_as_well(told):
     with Path("m.pt").open("wb") as file:
         torch.save(torch.arange(5 << 20), file)
