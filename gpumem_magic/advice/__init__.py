@@ -5,20 +5,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator
 
+from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
+from gpumem_magic.advice.fragmentation import Fragmentation
+from gpumem_magic.advice.idle_gpus import IdleGpus
 from gpumem_magic.advice.missing_no_grad import MissingNoGrad
+from gpumem_magic.advice.other_process import OtherProcess
+from gpumem_magic.advice.removed_volatile import RemovedVolatile
 from gpumem_magic.advice.rule import Advice, Kind, Rule
+from gpumem_magic.advice.shortage import is_short
 from gpumem_magic.events import Cell
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 
 __all__ = ["RULES", "Advice", "Rule", "advise", "find_rule"]
 
-RULES: tuple[Rule, ...] = (MissingNoGrad(),)
+RULES: tuple[Rule, ...] = (
+    MissingNoGrad(),
+    EvalIsNotNoGrad(),
+    RemovedVolatile(),
+    Fragmentation(),
+    OtherProcess(),
+    IdleGpus(),
+    CacheNotTheProblem(),
+)
 """All rules. Where two say the same of one line, the earlier one is heard."""
-
-_SHORT = 0.8
-"""Share of the device in use from which on memory is short, so that its price is worth asking."""
 
 
 def advise(
@@ -46,13 +58,6 @@ def advise(
         if not code.ignores(rule.name, advice.line)
     ]
     return tuple(sorted(found, key=lambda advice: -(advice.saving or 0)))
-
-
-def is_short(trace: Trace) -> bool:
-    """Whether the cell ran out of memory, or came near it."""
-    total = trace.device.total if trace.device else 0
-    used = trace.peak.device_used or trace.peak.reserved or trace.peak.allocated or 0
-    return trace.oom is not None or used >= _SHORT * total > 0
 
 
 def find_rule(name: str) -> Rule:

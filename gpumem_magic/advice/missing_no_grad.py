@@ -8,8 +8,9 @@ from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.removed_volatile import volatile_statements
 from gpumem_magic.advice.rule import Advice, Example, Rule
-from gpumem_magic.advice.unused_graphs import find_unused_graphs, without_graph
+from gpumem_magic.advice.unused_graphs import find_unused_graphs, how_to_wrap, without_graph
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 
@@ -67,10 +68,8 @@ labels = predict(model, x.split(2048))""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        known = volatile_statements(cell)
         for graph in find_unused_graphs(trace, cell, names):
-            if not graph.in_evaluation:
-                advice = replace(
-                    graph.advice(self.name),
-                    change=f"Wrap {graph.place} in torch.no_grad().",
-                )
+            if not graph.in_evaluation and not known.intersection(graph.statements):
+                advice = replace(graph.advice(self.name), change=how_to_wrap(cell, graph))
                 yield self.propose(cell, advice, partial(without_graph, cell, graph))

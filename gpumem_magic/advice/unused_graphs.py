@@ -10,19 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rewrite import Edit, import_line, wrap
+from gpumem_magic.advice.definitions import FUNCTIONS, LOOPS, defined
+from gpumem_magic.advice.gradient_flow import GradientFlow, backward_lines, used_statements
+from gpumem_magic.advice.rewrite import Edit, UnsafeError, import_line, wrap
 from gpumem_magic.advice.rule import Advice, Known
-from gpumem_magic.events import Category, Phase
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 from gpumem_magic.trace.lifetimes import Lifetimes
 from gpumem_magic.units import MIB, format_bytes
 
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
-_BACKWARD = (".backward", "torch.autograd.grad", "torch.autograd.backward")
 _LEAST = MIB
+_PART_OF_PEAK = 0.01
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
+_NEEDED_ANYWAY = 2
+"""Outputs that exist at a time without a graph, too: what a layer reads and what it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,14 @@ class UnusedGraph:
     """Statements of one block whose forward passes saved `size` bytes at the peak for nothing.
 
     saving: how much lower the peak would be without them. in_evaluation: the model was set to
-    evaluation, by `eval()`.
+    evaluation, by `eval()`, on line `eval_line` of the cell if it was there.
     """
 
     statements: tuple[ast.stmt, ...]
     size: int
     saving: int
     in_evaluation: bool
+    eval_line: int | None = None
 
     @property
     def line(self) -> int:
@@ -44,10 +48,16 @@ class UnusedGraph:
         return self.statements[0].lineno
 
     @property
+    def last_line(self) -> int:
+        """The last line."""
+        return self.statements[-1].end_lineno or self.line
+
+    @property
     def place(self) -> str:
         """The lines, in words: "line 3", "lines 3-5"."""
-        last = self.statements[-1].end_lineno or self.line
-        return f"line {self.line}" if last == self.line else f"lines {self.line}-{last}"
+        if self.last_line == self.line:
+            return f"line {self.line}"
+        return f"lines {self.line}-{self.last_line}"
 
     def advice(self, rule: str) -> Advice:
         """What is wrong, with its numbers."""
@@ -66,34 +76,129 @@ class UnusedGraph:
 def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     """Each block of neighbouring statements that saved activations for nothing.
 
-    Where a loss is still there at the end, or the cell failed before its `backward()`, it may yet
-    come: then nothing is found.
+    A statement whose value a `backward()` of the cell reads, or may read, did not; nor did one
+    whose value is left for one that may yet come, in the next cell.
     """
     lives = trace.lifetimes
-    if lives is None or _may_go_backward(trace, cell, names):
+    if lives is None or not _records(lives, names):
         return
     lines = cell.calling_lines(lives)
-    saved = (lives.of(Category.ACTIVATION) | lives.graph) & (lines > 0)
-    saved &= lives.born == Phase.FORWARD
-    used = np.unique(lines[(lives.freed == Phase.BACKWARD) | (lives.born == Phase.BACKWARD)])
-    unused = saved & ~np.isin(lines, used)
-    for statements in _blocks(cell, _weighty(lines, lives, unused)):
-        first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
-        here = unused & (lines >= first) & (lines <= last)
-        kept = here & _named(lives)
+    saved = lives.recorded & (lines > 0)
+    needed = used_statements(cell, lives, names) | _left_for_later(trace, cell, names)
+    statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
+    unused = [n for n, s in statements.items() if s is not None and not _holds(s, needed)]
+    saved &= np.isin(lines, unused)
+    if trace.error is not None:
+        saved &= _surely_inference(trace, cell, names)[lives.stack]
+    for group in _blocks(cell, _weighty(lines, lives, saved)):
+        first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
+        here = saved & (lines >= first) & (lines <= last)
         size = lives.bytes(here & lives.at_peak)
-        saving = lives.saved_at_peak(here & ~kept)
-        if size >= _LEAST and saving >= _LEAST:
-            yield UnusedGraph(tuple(statements), size, saving, _in_evaluation(cell, names))
+        saving = lives.saved_at_peak(_not_needed(here, lives))
+        if size >= _LEAST and saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+            evaluated, at = _in_evaluation(cell, names, group[0])
+            yield UnusedGraph(tuple(group), size, saving, evaluated, at)
 
 
 def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
-    """The statements under `torch.no_grad()`."""
+    """The statements under `torch.no_grad()`. Raises UnsafeError where others would come under
+    it, too."""
+    for statement in graph.statements:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                raise UnsafeError("whoever takes what it yields would run without gradients, too")
     torch = cell.spelling("torch")
     if not torch:
         wrapped = wrap(cell, graph.statements, "with torch.no_grad():")
         return (*import_line(cell, "import torch"), *wrapped)
     return wrap(cell, graph.statements, f"with {torch}.no_grad():")
+
+
+def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:
+    """The change in words: the statements, or the function that does nothing else."""
+    function = cell.function(graph.statements[0])
+    text = f"Wrap {graph.place} in torch.no_grad()"
+    if function is not None and next(cell.calls(".backward", within=function), None) is None:
+        text += f", or decorate {function.name}() with @torch.no_grad()"
+    return f"{text}; torch.inference_mode() does as well where nothing trains on its outputs."
+
+
+def _records(lives: Lifetimes, names: Names) -> bool:
+    """Whether a graph can be recorded at all: where nothing tells of it, some model must train."""
+    if lives.sees_graphs:
+        return bool(lives.graph.any())
+    known = [m for m in names.modules.values() if m.parameters]
+    return not known or any(module.trainable for module in known)
+
+
+def _left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
+    """Statements that made what a later cell may call `backward()` on.
+
+    A cell that calls it itself leaves none for later, nor does a loop that makes its value anew in
+    each pass. A model that was set to evaluation, or that no optimizer trains, makes no such value,
+    unless it is a loss.
+    """
+    lives = trace.lifetimes
+    if lives is None or backward_lines(lives) or next(cell.calls(".backward"), None):
+        return set()
+    flow = GradientFlow(cell, names)
+    training = bool(names.optimizers) and not _all_in_evaluation(names)
+    found: set[ast.stmt] = set()
+    for name, statement in _assigned_at_top(cell):
+        tensor, container = names.tensors.get(name), names.containers.get(name)
+        left = training and (
+            (tensor is not None and tensor.has_graph) or (container is not None and container.graphs)
+        )
+        is_loss = tensor is not None and tensor.has_graph and not tensor.shape
+        evaluated = _in_evaluation(cell, names, statement)[1] is not None
+        if (left or is_loss) and not evaluated and not _made_anew(cell, statement, name):
+            found |= {statement} | flow.origin([_read(cell, statement)]).statements
+    return found
+
+
+def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:
+    for node in ast.walk(cell.tree):
+        if isinstance(node, ast.stmt) and cell.function(node) is None:
+            for name in defined(node):
+                yield name, node
+
+
+def _read(cell: Code, statement: ast.stmt) -> ast.expr:
+    value = getattr(statement, "value", None) or getattr(statement, "iter", None)
+    return value if isinstance(value, ast.expr) else ast.copy_location(ast.Constant(0), statement)
+
+
+def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a loop gives the name a new value in each pass, whatever it was before."""
+    if cell.loop(statement) is None or not isinstance(statement, ast.Assign):
+        return False
+    assigns = any(isinstance(t, ast.Name) and t.id == name for t in statement.targets)
+    return assigns and next(cell.reads(name, within=statement.value), None) is None
+
+
+def _surely_inference(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
+    """For each stack (and -1) whether the cell itself called the model there: a function of
+    another cell or a library that failed may have been about to go backward."""
+    lives = trace.lifetimes
+    assert lives is not None
+    own = cell.cell.filename
+    found = [_calls_model(tuple(frame.filename for frame in s), own) for s in lives.stacks]
+    evaluated = _all_in_evaluation(names)
+    return np.array([*(here or evaluated for here in found), False], bool)
+
+
+def _calls_model(files: tuple[str, ...], own: str) -> bool:
+    if own not in files:
+        return False
+    inside = files[files.index(own) - 1] if files.index(own) else own
+    return inside == own or "/torch/" in inside.replace("\\", "/")
+
+
+def _holds(statement: ast.stmt, needed: set[ast.stmt]) -> bool:
+    """Whether a statement is one of these, or wrapping it would wrap one of them."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return True
+    return any(node in needed for node in ast.walk(statement) if isinstance(node, ast.stmt))
 
 
 def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool_]) -> list[int]:
@@ -102,21 +207,35 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
     return [n for n, size in by_line.items() if size >= _SHARE * max(by_line.values())]
 
 
-def _may_go_backward(trace: Trace, cell: Code, names: Names) -> bool:
-    calls_backward = next(cell.calls(*_BACKWARD), None) is not None
-    if trace.error is not None and calls_backward:
-        return True
-    losses = [t for t in names.tensors.values() if t.has_graph and not t.shape and t.on_device]
-    return bool(losses)
+def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
+    """Without the last outputs before the peak, and what has a name at the end: they stay."""
+    named = np.array([lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))])
+    alive = np.flatnonzero(here & lives.at_peak)
+    mask = here & ~named
+    mask[alive[-_NEEDED_ANYWAY:]] = False
+    return mask
 
 
-def _named(lives: Lifetimes) -> NDArray[np.bool_]:
-    return np.array([lives.name(i) is not None for i in range(len(lives))], bool)
-
-
-def _in_evaluation(cell: Code, names: Names) -> bool:
+def _all_in_evaluation(names: Names) -> bool:
     evaluated = [m for m in names.modules.values() if m.parameters]
     return bool(evaluated) and not any(module.training for module in evaluated)
+
+
+def _in_evaluation(cell: Code, names: Names, statement: ast.stmt) -> tuple[bool, int | None]:
+    """Whether the model was in evaluation mode there, and the line of the `eval()` that did it."""
+    function = cell.function(statement)
+    before = [
+        call
+        for call in cell.calls(".eval", ".train")
+        if cell.function(call) is function and call.lineno <= statement.lineno
+    ]
+    if not before:
+        return _all_in_evaluation(names), None
+    last = before[-1]
+    assert isinstance(last.func, ast.Attribute)
+    off = bool(last.args) and isinstance(last.args[0], ast.Constant) and not last.args[0].value
+    evaluated = last.func.attr == "eval" or off
+    return evaluated, last.lineno if evaluated else None
 
 
 def _blocks(cell: Code, lines: list[int]) -> Iterator[list[ast.stmt]]:
@@ -138,4 +257,6 @@ def _blocks(cell: Code, lines: list[int]) -> Iterator[list[ast.stmt]]:
 
 def _next_to(cell: Code, one: ast.stmt, other: ast.stmt) -> bool:
     block = cell.block(one)
+    if isinstance(one, LOOPS) or isinstance(other, LOOPS):
+        return False
     return other in block and block.index(other) == block.index(one) + 1
