@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os.path
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait
     from gpumem_magic.events import Cell
     from gpumem_magic.report import Report
     from gpumem_magic.sources import Source
+    from gpumem_magic.trace.living import Living
 
 
 def finish(
@@ -23,15 +24,17 @@ def finish(
     error: BaseException | None,
     name: str,
     ignore: Collection[str] = (),
+    keep: Callable[[Report, Living | None], object] = lambda report, living: None,
 ) -> tuple[Report, ...]:
     """End the source's recording of `cell`; one Report per device, the most used first.
 
-    ignore: rules that give no advice.
+    ignore: rules that give no advice. keep: gets each report and what was alive when in its cell.
     """
     from gpumem_magic.advice import advise
     from gpumem_magic.report import build_report
     from gpumem_magic.sources.callsite import unfold_all
     from gpumem_magic.trace import build_trace
+    from gpumem_magic.trace.living import find_living
 
     reports = []
     for raw in source.stop(cell, cells, error):
@@ -40,6 +43,7 @@ def finish(
         source.remember(recording, trace)
         advice = advise(trace, cell, recording.names, ignore=ignore)
         reports.append(build_report(recording, trace, name, advice))
+        keep(reports[-1], find_living(recording, trace))
     return tuple(reports)
 
 

@@ -11,6 +11,10 @@ from gpumem_magic.history.listing import history_html, history_text
 from gpumem_magic.renderers.files import save_reports
 from gpumem_magic.renderers.json import loads
 from gpumem_magic.report import Report
+from gpumem_magic.trace.living import Living
+
+KEPT = 30
+"""Reports of which it is known what was alive when; of older ones this is forgotten."""
 
 
 class History:
@@ -18,6 +22,7 @@ class History:
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
+        self._living: list[tuple[Report, Living]] = []
 
     @property
     def reports(self) -> tuple[Report, ...]:
@@ -31,6 +36,16 @@ class History:
     def clear(self) -> None:
         """Forget all reports."""
         self._reports.clear()
+        self._living.clear()
+
+    def remember(self, report: Report, living: Living | None) -> None:
+        """Keep what was alive when in the cell of a report, for the last of them."""
+        if living is not None:
+            self._living = [*self._living[1 - KEPT :], (report, living)]
+
+    def living(self, report: Report) -> Living | None:
+        """What was alive when in the cell of a report; None where it is not known any more."""
+        return next((living for one, living in self._living if one is report), None)
 
     def show(self, number: int) -> Report:
         """Report `number`. Raises IndexError that says which numbers there are."""

@@ -1,0 +1,83 @@
+"""Which storages were alive at any moment of a cell, in few enough rows to keep with its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category, Label, Recording
+from gpumem_magic.trace.findings import Block, Trace
+
+LEAST = 0.002
+"""Share of the peak that a storage must have to be kept."""
+
+MOST = 20_000
+"""Storages that are kept, the largest."""
+
+_KINDS = tuple(Category)
+_BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """The storages of a cell that are large enough to be named, as columns.
+
+    born, died: float64 seconds since the recording began; negative for what is older, infinite for
+    what outlives the cell. size: int64 bytes. category: int8, the place in Category. line: int32,
+    0 where none is known. owner: int32 into `owners` (name, shape, dtype), -1 for nobody.
+    """
+
+    born: NDArray[np.float64]
+    died: NDArray[np.float64]
+    size: NDArray[np.int64]
+    category: NDArray[np.int8]
+    line: NDArray[np.int32]
+    owner: NDArray[np.int32]
+    owners: tuple[tuple[str | None, tuple[int, ...] | None, str | None], ...]
+
+    def at(self, seconds: float, most: int = 12) -> tuple[Block, ...]:
+        """The largest storages that were alive at a moment, at most so many."""
+        alive = np.flatnonzero((self.born <= seconds) & (self.died > seconds))
+        largest = alive[np.argsort(-self.size[alive], kind="stable")][:most]
+        return tuple(self._block(int(row)) for row in largest)
+
+    def _block(self, row: int) -> Block:
+        owner = int(self.owner[row])
+        name, shape, dtype = self.owners[owner] if owner >= 0 else (None, None, None)
+        line = None if self.born[row] < 0 else int(self.line[row])
+        kind = _KINDS[int(self.category[row])]
+        return Block(name, int(self.size[row]), shape, dtype, kind, line)
+
+
+def find_living(recording: Recording, trace: Trace) -> Living | None:
+    """The storages of a recording; None where events are missing."""
+    lives = trace.lifetimes
+    if lives is None:
+        return None
+    large = np.flatnonzero(lives.size >= LEAST * (trace.peak.allocated or 0))
+    if len(large) > MOST:
+        large = np.sort(large[np.argpartition(-lives.size[large], MOST)[:MOST]])
+    time = np.append(recording.events.time, np.inf)
+    birth, label = lives.birth[large], lives.label[large]
+    used, owner = np.unique(label, return_inverse=True)
+    owners = tuple(_owner(lives.labels, int(index)) for index in used)
+    return Living(
+        born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
+        died=time[np.minimum(lives.death[large], len(time) - 1)],
+        size=lives.size[large],
+        category=lives.category[large].astype(np.int8),
+        line=np.where(lives.line[large] == _BEFORE, 0, lives.line[large]).astype(np.int32),
+        owner=np.where(label < 0, -1, owner.reshape(-1)).astype(np.int32),
+        owners=owners,
+    )
+
+
+def _owner(
+    labels: tuple[Label, ...], index: int
+) -> tuple[str | None, tuple[int, ...] | None, str | None]:
+    if index < 0:
+        return None, None, None
+    label = labels[index]
+    return label.name, label.shape, label.dtype
