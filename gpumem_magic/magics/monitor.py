@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from typing import Protocol
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -33,6 +34,27 @@ from gpumem_magic.sources.namespaces import names_of
 class Monitor:
     """Owns the source of one shell, and measures one piece of code at a time with it."""
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Advice as it was shown, in the order of its numbers, and the text of the cell it is about."""
+
+    source: str
+    advice: tuple[Advice, ...]
+
+
+class Observer(Protocol):
+    """Who wants to know when cells run. Called in the shell's thread; must be quick."""
+
+    def cell_began(self) -> None:
+        """A cell runs from now on, measured or not."""
+
+    def cell_ended(self) -> None:
+        """It has ended, and its report, if there is one, is in the history."""
+
+    def unloaded(self) -> None:
+        """The extension goes."""
+
+
     def __init__(self, shell: InteractiveShell, settings: GpuMem) -> None:
         self.shell = shell
         self.settings = settings
@@ -48,6 +70,8 @@ class Monitor:
         self._progress: Progress | None = None
 
     def open(self) -> None:
+        self.running = False
+        self.observers: list[Observer] = []
         """Start on the device of the settings; without torch stay off and remember why."""
         try:
             self._start_on(self.settings.device)
@@ -115,6 +139,28 @@ class Monitor:
         if request.device not in (None, self.settings.device):
             self.settings.device = request.device
         if self.source is None:
+    def cell_began(self) -> None:
+        """Tell the observers that a cell runs."""
+        self.running = True
+        for observer in self.observers:
+            with harmless("following the cell"):
+                observer.cell_began()
+
+    def cell_ended(self) -> None:
+        """Tell the observers that no cell runs any more."""
+        self.running = False
+        for observer in self.observers:
+            with harmless("following the cell"):
+                observer.cell_ended()
+
+    def unload(self) -> None:
+        """Let go of observers and device."""
+        observers, self.observers = self.observers, []
+        for observer in observers:
+            with harmless("closing the panel"):
+                observer.unloaded()
+        self.close()
+
             warn(f"not measured: {self.why_off}")
             return False
         self.source.start(names_of(self.shell.user_ns))
@@ -146,13 +192,13 @@ class Monitor:
         return reports
 
     @contextmanager
-    def prediction(self, say: Callable[[float], str]) -> Iterator[None]:
+    def prediction(self, say: Callable[[float], str] | None = None) -> Iterator[None]:
         """Around dry runs, which change nothing here: code that would be measured just runs.
 
-        say: what the progress line says after so many seconds.
+        say: what the progress line says after so many seconds; None: there is no line.
         """
         measuring, self.measuring, self.predicting = self.measuring, True, True
-        progress = self._follower(say)
+        progress = self._follower(say) if say else None
         try:
             if progress is not None:
                 progress.start()
