@@ -87,6 +87,7 @@ class CellHooks:
         if self._shell.displayhook.exec_result is not None:
             self._running.append(None)
             self._monitor.enter()
+            self._monitor.cell_began()
 
     @property
     def _elsewhere(self) -> bool:
@@ -123,6 +124,7 @@ class CellHooks:
         if len(self._running) == 1:
             with harmless("starting to measure"):
                 self._begin(self._cleaned(raw))
+            self._monitor.cell_began()
 
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """End the measurement and show its Report below the cell's output, also after an error."""
@@ -133,6 +135,7 @@ class CellHooks:
         if not self._running:
             with harmless("measuring"):
                 self._end(started, result)
+            self._monitor.cell_ended()
 
     def _begin(self, lines: list[str]) -> None:
         request = read_mark(lines)
