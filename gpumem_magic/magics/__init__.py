@@ -140,7 +140,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in ("line", "cell"):
         for name in ("gpumem", "gpucheck"):
             del shell.magics_manager.magics[kind][name]
-    magics.monitor.close()
+    magics.monitor.unload()
 
 
 def announce(monitor: Monitor) -> None:
