@@ -6,15 +6,23 @@ import warnings
 from collections.abc import Collection, Iterator
 
 from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
+from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
+from gpumem_magic.advice.foreach_peak import ForeachPeak
 from gpumem_magic.advice.fragmentation import Fragmentation
+from gpumem_magic.advice.gradient_accumulation_wrong import GradientAccumulationWrong
+from gpumem_magic.advice.gradients_kept import GradientsKept
 from gpumem_magic.advice.idle_gpus import IdleGpus
+from gpumem_magic.advice.kept_graph import KeptGraph
 from gpumem_magic.advice.missing_no_grad import MissingNoGrad
+from gpumem_magic.advice.missing_zero_grad import MissingZeroGrad
+from gpumem_magic.advice.optimizer_state import OptimizerState
 from gpumem_magic.advice.other_process import OtherProcess
 from gpumem_magic.advice.removed_volatile import RemovedVolatile
 from gpumem_magic.advice.rule import Advice, Kind, Rule
 from gpumem_magic.advice.shortage import is_short
+from gpumem_magic.advice.step_in_backward import StepInBackward
 from gpumem_magic.events import Cell
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
@@ -25,9 +33,17 @@ RULES: tuple[Rule, ...] = (
     MissingNoGrad(),
     EvalIsNotNoGrad(),
     RemovedVolatile(),
+    KeptGraph(),
+    GradientsKept(),
+    MissingZeroGrad(),
+    GradientAccumulationWrong(),
+    OptimizerState(),
+    ForeachPeak(),
+    StepInBackward(),
     Fragmentation(),
     OtherProcess(),
     IdleGpus(),
+    ClippingIsNotMemory(),
     CacheNotTheProblem(),
 )
 """All rules. Where two say the same of one line, the earlier one is heard."""

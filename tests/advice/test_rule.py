@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +16,12 @@ EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
 IDS = [f"{rule.name}-{i}" for rule in RULES for i, _ in enumerate(rule.examples)]
 CLAIM = 0.02
 NOTHING = 0.01
+
+
+@pytest.fixture(autouse=True)
+def _same_environment():
+    with mock.patch.dict(os.environ):
+        yield
 
 
 def of(rule, advice):

@@ -1,0 +1,180 @@
+"""`empty_cache()` where it cannot help."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code, Loop
+from gpumem_magic.advice.rule import Advice, Example, Kind, Known, Rule
+from gpumem_magic.events import Category
+from gpumem_magic.names import Names
+from gpumem_magic.trace.findings import OutOfMemory, Trace
+from gpumem_magic.trace.lifetimes import Lifetimes
+from gpumem_magic.units import format_bytes
+
+_CALLS = (
+    *("torch.cuda.empty_cache", "torch.cuda.memory.empty_cache"),
+    *("torch.accelerator.empty_cache", "torch.accelerator.memory.empty_cache"),
+)
+_ALIKE = 0.9
+"""Share of a loop's bytes that must come in sizes it asks for again and again."""
+
+_MODEL = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(6)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(3, 2048, 1024)
+"""
+
+
+class CacheNotTheProblem(Rule):
+    """`torch.cuda.empty_cache()` in a loop, or against one's own running out of memory.
+
+    PyTorch keeps freed memory to hand it out again, which costs nothing. `empty_cache()` gives it
+    back to the driver, and the next iteration has to ask for it anew: each call waits for the
+    device, and each new segment is a `cudaMalloc`. It frees no tensor, so it lowers no peak of
+    allocated memory; and before PyTorch reports that it is out of memory it has given the cache
+    back by itself. It does help where another process needs the memory, and once between two phases
+    of a program that ask for very different sizes.
+    """
+
+    name: ClassVar[str] = "cache-not-the-problem"
+    problem: ClassVar[str] = "empty_cache() is called where it saves nothing"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_MODEL,
+            before="""\
+for batch in data:
+    optimizer.zero_grad()
+    loss = model(batch.cuda()).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch.cuda.empty_cache()
+""",
+            after="""\
+for batch in data:
+    optimizer.zero_grad()
+    loss = model(batch.cuda()).square().mean()
+    loss.backward()
+    optimizer.step()
+""",
+            results=("loss",),
+            rewritten=False,
+        ),
+        Example(
+            setup=_MODEL,
+            before="""\
+import gc
+
+def evaluate(model, batches):
+    losses = []
+    for batch in batches:
+        with torch.no_grad():
+            losses.append(model(batch.to("cuda")).square().mean().item())
+        gc.collect()
+        torch.cuda.empty_cache()
+    return sum(losses) / len(losses)
+
+mean = evaluate(model, data)""",
+            after="""\
+import gc
+
+def evaluate(model, batches):
+    losses = []
+    for batch in batches:
+        with torch.no_grad():
+            losses.append(model(batch.to("cuda")).square().mean().item())
+        gc.collect()
+    return sum(losses) / len(losses)
+
+mean = evaluate(model, data)""",
+            results=("mean",),
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None:
+            return
+        for call in cell.calls(*_CALLS):
+            if any(isinstance(above, ast.ExceptHandler) for above in cell.ancestors(call)):
+                continue  # what lets go of a failed attempt
+            loop = cell.loop(call)
+            if loop is not None and _repeats(loop, lives):
+                yield self._in_loop(call.lineno, _given_back(trace, call.lineno))
+            elif loop is None and trace.oom is not None and _came_before(trace.oom, call, cell):
+                yield self._as_cure(call.lineno, trace.oom)
+
+    def _in_loop(self, line: int, given_back: int) -> Advice:
+        cost = "each call waits for the device"
+        if given_back:
+            cost = (
+                f"its calls gave {format_bytes(given_back)} back to the driver, which the loop had "
+                "to ask for again, and each waited for the device"
+            )
+        return Advice(
+            self.name,
+            problem=f"line {line} empties the cache in every iteration: {cost}.",
+            change=(
+                f"Remove the call on line {line}: it frees no tensor, the peak is the same without "
+                "it. It is worth its time once, before another process needs the memory or before "
+                "a phase that asks for quite other sizes."
+            ),
+            line=line,
+            size=given_back or None,
+            saving=0,
+            known=Known.EXACT,
+        )
+
+    def _as_cure(self, line: int, oom: OutOfMemory) -> Advice:
+        where = f" on line {oom.line}" if oom.line else ""
+        held = sum(oom.held.values())
+        return Advice(
+            self.name,
+            problem=(
+                f"line {line} empties the cache, and the cell runs out of memory{where} all the "
+                f"same: {format_bytes(held)} are held by tensors, which no cache is."
+            ),
+            change=(
+                f"Remove the call on line {line}: PyTorch gives its cache back by itself before it "
+                "fails. What helps is to let go of tensors, or to need fewer."
+            ),
+            line=line,
+            size=held or None,
+            saving=0,
+            known=Known.EXACT,
+        )
+
+
+def _repeats(loop: Loop, lives: Lifetimes) -> bool:
+    """Whether the loop asks for the same sizes again and again: then its cache is of use to it."""
+    inside = (lives.line >= loop.lineno) & (lives.line <= (loop.end_lineno or loop.lineno))
+    inside &= ~lives.of(Category.WORKSPACE, Category.OPTIMIZER_STATE, Category.GRADIENT)
+    if (inside & lives.of(Category.PARAMETER)).any():
+        return False  # another model in each iteration
+    places = np.stack([lives.line[inside].astype(np.int64), lives.size[inside]])
+    _, which, count = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+    size = lives.size[inside]
+    again = int(size[(count > 1)[which.reshape(-1)]].sum())
+    return again >= _ALIKE * int(size.sum()) > 0
+
+
+def _given_back(trace: Trace, line: int) -> int:
+    """Bytes by which reserved memory shrank on the line, as far as the timeline shows them."""
+    change = np.diff(trace.timeline.reserved)
+    here = trace.timeline.line[1:] == line
+    return -int(change[here & (change < 0)].sum())
+
+
+def _came_before(oom: OutOfMemory, call: ast.Call, cell: Code) -> bool:
+    """Whether the call surely ran before the failure: both stand in the cell's own block."""
+    statement = cell.statement(call)
+    return oom.line is not None and statement in cell.tree.body and call.lineno < oom.line
