@@ -65,19 +65,24 @@ class Norms:
                     self._storages.place(result)
 
     def layer(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
-        """layer_norm_cuda of native/cuda/layer_norm_kernel.cu."""
-        self._beside_copy(args[0], out)
+        """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
+        host's kernel has as halves, are of float32."""
+        self._beside_copy(args[0], out, least=_SINGLE)
 
     def layer_backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
         """layer_norm_backward_cuda, in the same file."""
         self._beside_copy(args[1], out)
 
-    def _beside_copy(self, inputs: torch.Tensor, out: tuple[torch.Tensor | None, ...]) -> None:
+    def _beside_copy(
+        self, inputs: torch.Tensor, out: tuple[torch.Tensor | None, ...], least: int = 0
+    ) -> None:
+        """least: bytes of one value of the results after the first."""
         with Blocks(self._storages) as copies:
             copies.take(0 if inputs.is_contiguous() else inputs.numel() * inputs.itemsize)
-            for result in out:
+            for place, result in enumerate(out):
                 if result is not None:
-                    self._storages.place(result)
+                    itemsize = max(result.itemsize, least if place else 0)
+                    self._place(result, result.numel() * itemsize)
 
     def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
         """What takes the buffers of group norm, by operator."""

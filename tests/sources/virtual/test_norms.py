@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -47,3 +48,14 @@ def test_group_norm_keeps_a_contiguous_copy_of_channels_last(blocks):
     x = torch.ones(8, 64, 4, 4, device="cuda").to(memory_format=torch.channels_last)
     found, _ = _asked(blocks, lambda: norm(x.requires_grad_()))
     assert found == [32768, 32768, 256, 256, 2048, 2048, -2048, -2048]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_statistics_of_layer_norm_are_single_at_least(blocks, dtype):
+    x = torch.ones(64, 128, device="cuda", dtype=dtype)
+    weight = torch.ones(128, device="cuda", dtype=dtype)
+    blocks()
+    y = torch.nn.functional.layer_norm(x, (128,), weight, weight)
+    # THEN mean and deviation of each row take 4 bytes, whatever the rows are made of
+    assert blocks() == [64 * 128 * dtype.itemsize, 64 * 4, 64 * 4, -64 * 4, -64 * 4]
+    del y
