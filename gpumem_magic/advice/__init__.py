@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterator
 
 from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
+from gpumem_magic.advice.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
@@ -21,7 +22,10 @@ from gpumem_magic.advice.optimizer_state import OptimizerState
 from gpumem_magic.advice.other_process import OtherProcess
 from gpumem_magic.advice.removed_volatile import RemovedVolatile
 from gpumem_magic.advice.rule import Advice, Kind, Rule
+from gpumem_magic.advice.second_model import SecondModel
 from gpumem_magic.advice.shortage import is_short
+from gpumem_magic.advice.stale_exception import StaleException
+from gpumem_magic.advice.stale_output import StaleOutput
 from gpumem_magic.advice.step_in_backward import StepInBackward
 from gpumem_magic.events import Cell
 from gpumem_magic.names import Names
@@ -40,6 +44,10 @@ RULES: tuple[Rule, ...] = (
     OptimizerState(),
     ForeachPeak(),
     StepInBackward(),
+    StaleOutput(),
+    StaleException(),
+    SecondModel(),
+    CheckpointOnDevice(),
     Fragmentation(),
     OtherProcess(),
     IdleGpus(),

@@ -211,6 +211,8 @@ def header(statement: ast.stmt) -> list[ast.expr]:
         return [statement.test]
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         return [item.context_expr for item in statement.items]
+    if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return [statement.value] if statement.value is not None else []
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Try, ast.Match)):
         return []
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.advice.accumulations import is_read_as_number
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.definitions import FUNCTIONS, LOOPS, defined
 from gpumem_magic.advice.gradient_flow import GradientFlow, backward_lines, used_statements
@@ -84,7 +85,7 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[Unuse
         return
     lines = cell.calling_lines(lives)
     saved = lives.recorded & (lines > 0)
-    needed = used_statements(cell, lives, names) | _left_for_later(trace, cell, names)
+    needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
     unused = [n for n, s in statements.items() if s is not None and not _holds(s, needed)]
     saved &= np.isin(lines, unused)
@@ -131,29 +132,36 @@ def _records(lives: Lifetimes, names: Names) -> bool:
     return not known or any(module.trainable for module in known)
 
 
-def _left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
+def left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
     """Statements that made what a later cell may call `backward()` on.
 
     A cell that calls it itself leaves none for later, nor does a loop that makes its value anew in
     each pass. A model that was set to evaluation, or that no optimizer trains, makes no such value,
-    unless it is a loss.
+    unless it is a loss; nor is a sum or a list one that the cell itself reads as numbers.
     """
     lives = trace.lifetimes
     if lives is None or backward_lines(lives) or next(cell.calls(".backward"), None):
         return set()
     flow = GradientFlow(cell, names)
-    training = bool(names.optimizers) and not _all_in_evaluation(names)
     found: set[ast.stmt] = set()
     for name, statement in _assigned_at_top(cell):
-        tensor, container = names.tensors.get(name), names.containers.get(name)
-        left = training and (
-            (tensor is not None and tensor.has_graph) or (container is not None and container.graphs)
-        )
-        is_loss = tensor is not None and tensor.has_graph and not tensor.shape
-        evaluated = _in_evaluation(cell, names, statement)[1] is not None
-        if (left or is_loss) and not evaluated and not _made_anew(cell, statement, name):
+        if _is_left(cell, names, name, statement):
             found |= {statement} | flow.origin([_read(cell, statement)]).statements
     return found
+
+
+def _is_left(cell: Code, names: Names, name: str, statement: ast.stmt) -> bool:
+    """Whether the name's value is left for a `backward()` that may yet come."""
+    tensor, container = names.tensors.get(name), names.containers.get(name)
+    has_graph = tensor.has_graph if tensor else bool(container and container.graphs)
+    if not has_graph or _made_anew(cell, statement, name):
+        return False
+    if _in_evaluation(cell, names, statement)[1] is not None:
+        return False
+    if cell.loop(statement) is None and tensor is not None and not tensor.shape:
+        return True  # a loss
+    training = bool(names.optimizers) and not _all_in_evaluation(names)
+    return training and not is_read_as_number(cell, name)
 
 
 def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:
