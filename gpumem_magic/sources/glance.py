@@ -36,12 +36,16 @@ class Glancer:
         """Every device now; the one in use first."""
         source, reader = self._source, self._reader
         if reader is not None:
-            return tuple(_real(reader, d) for d in sorted({*devices(), current_device()}))
+            return tuple(_real(reader, index) for index in _indices())
         if isinstance(source, VirtualSource):
-            counts = source.gpu.allocator.statistics.all  # read only: another thread writes them
-            highest = max(counts.allocated, counts.allocated_peak)
-            return (Glance(source.device, source.level(), highest, source.kinds()),)
+            return (Glance(source.device, source.level(), _highest(source), source.kinds()),)
         return (Glance(source.device, source.level()),)
+
+    def highest(self) -> tuple[int | None, ...]:
+        """The allocators' own peak counters alone, in the order of `look`; in microseconds."""
+        if self._reader is not None:
+            return tuple(self._reader.counters(index).peak for index in _indices())
+        return (_highest(self._source) if isinstance(self._source, VirtualSource) else None,)
 
     def close(self) -> None:
         """Let go of the driver."""
@@ -52,3 +56,13 @@ class Glancer:
 def _real(reader: DeviceReader, index: int) -> Glance:
     device = reader.describe(index)
     return Glance(device, reader.level(index), reader.counters(index).peak)
+
+
+def _indices() -> list[int]:
+    first = current_device()
+    return [first, *(index for index in devices() if index != first)]
+
+
+def _highest(source: VirtualSource) -> int:
+    counts = source.gpu.allocator.statistics.all  # only read: the cell's own thread writes them
+    return max(counts.allocated, counts.allocated_peak)

@@ -1,0 +1,182 @@
+"""The panel as one widget: its sections, what is common to them, and when they are redrawn."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import ipywidgets
+from IPython.display import display
+
+from gpumem_magic.panel import controls
+from gpumem_magic.panel.advice_section import AdviceSection
+from gpumem_magic.panel.cell_section import CellSection
+from gpumem_magic.panel.desk import Desk
+from gpumem_magic.panel.export_section import ExportSection
+from gpumem_magic.panel.head import Head
+from gpumem_magic.panel.now_section import NowSection
+from gpumem_magic.panel.past_section import PastSection
+from gpumem_magic.panel.predict_section import PredictSection
+from gpumem_magic.panel.pulse import Pulse
+from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.state import Host
+from gpumem_magic.panel.still import Still
+from gpumem_magic.report import Report
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+_PLAIN = "The gpumem_magic panel: it lives where the notebook runs; its last state stands below."
+_UNLOADED = (
+    "The extension was unloaded: %load_ext gpumem_magic and %gpumem --panel open a new panel."
+)
+
+
+class Board:
+    """The panel of one shell: one state and one set of controls, shown as often as one likes."""
+
+    def __init__(self, host: Host) -> None:
+        self.desk = desk = Desk(host)
+        self.now = NowSection(desk)
+        self.past = PastSection(desk)
+        self.cell = CellSection(desk)
+        self.advice = AdviceSection(desk)
+        self.predict = PredictSection(desk)
+        self.export = ExportSection(desk)
+        self.sections: tuple[Section, ...] = (
+            *(self.now, self.past, self.cell, self.advice, self.predict, self.export),
+        )
+        self.head = Head(desk, self.sections, opened=self._opened, close=self.close)
+        self.still = Still(host.history)
+        boxes = (section.box for section in self.sections)
+        self.root = controls.below(self.head.box, desk.message, *boxes)
+        self.root.add_class("gpumem-panel")
+        self.pulse = Pulse(self._step)
+        self._queue: deque[Draw] = deque()
+        self._seen: tuple[Report, ...] | None = None
+        self._turn = False
+        self._closed = self._was_viewed = False
+        desk.changed = self.redraw
+        self.root._view_count = 0  # asks the front end to count
+        self.root.observe(self._viewed, names="_view_count")
+        desk.follower.use(host.source)
+        host.observers.append(self)
+        self.redraw()
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing left to show."""
+        return self._closed
+
+    def show(self) -> None:
+        """Show the panel in the output of the running cell; those shown before stay alive."""
+        self.redraw()
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.root.model_id}
+        display({"text/plain": _PLAIN, _VIEW: view}, raw=True)  # type: ignore[no-untyped-call]
+        self.still.show()
+        if self.desk.host.running:
+            self.cell_began()
+
+    def redraw(self) -> None:
+        """Bring all open sections up to date at once."""
+        with self.desk.quiet():
+            self._seen = self.desk.state.history.reports
+            for draw in self._drawings():
+                draw()
+
+    def cell_began(self) -> None:
+        """Follow the cell, if anyone looks."""
+        if self._closed or not self._is_seen():
+            return
+        self.desk.follower.begin(self.desk.host.source, threading.get_ident())
+        self.pulse.wake()
+
+    def cell_ended(self) -> None:
+        """Show what it left, piece by piece, from the panel's own thread."""
+        if self._closed or not self._is_seen():
+            return
+        self.desk.follower.end()
+        self.pulse.wake()
+
+    def unloaded(self) -> None:
+        """Say so, and stop."""
+        self._end(_UNLOADED, patience=1)
+
+    def close(self) -> None:
+        """Stop, and leave the page."""
+        if self in self.desk.host.observers:
+            self.desk.host.observers.remove(self)
+        # A step may wait for the lock that this callback has: it must not be waited for.
+        self._end("The panel is closed; %gpumem --panel opens it again.", patience=0)
+
+    def _end(self, why: str, patience: float) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.pulse.stop(patience)
+        self._queue.clear()
+        self.desk.follower.close()
+        self.head.close()
+        self.desk.say(why)
+        gone = [child for child in self.root.children if child is not self.desk.message]
+        self.root.children = (self.desk.message,)
+        for child in gone:
+            _close(child)
+
+    def _is_seen(self) -> bool:
+        """Whether a view is on a page, as far as the front end tells."""
+        return bool(self.root._view_count) or not self._was_viewed
+
+    def _viewed(self, change: dict[str, object]) -> None:
+        if not self._closed and change["new"] and not change["old"]:
+            self._was_viewed = True
+            self.pulse.wake()
+
+    def _opened(self, section: Section) -> None:
+        with self.desk.quiet():
+            for draw in section.pieces:
+                draw()
+
+    def _drawings(self) -> list[Draw]:
+        return [draw for section in self.sections if self.head.is_open(section)
+                for draw in section.pieces]  # fmt: skip
+
+    def _step(self) -> bool:
+        """Send at most one message; False when there is nothing left to send."""
+        with self.desk.quiet():
+            if self._closed:
+                return False
+            try:
+                return self._advance()
+            except Exception as error:
+                self._queue.clear()
+                self.desk.say(f"The panel could not follow: {type(error).__name__}: {error}", True)
+                return False
+
+    def _advance(self) -> bool:
+        running = self.desk.follower.live.running
+        reports = self.desk.state.history.reports
+        if not running and not _same(reports, self._seen):
+            self._seen = reports
+            drawings = self._drawings()
+            self._queue = deque([*drawings, self.still.draw])
+            self._turn = False
+        self._turn = not self._turn
+        if self._queue and (self._turn or not running):
+            self._queue.popleft()()
+        elif self.head.is_open(self.now):
+            self.now.draw()
+        return running or bool(self._queue)
+
+
+def _same(reports: tuple[Report, ...], seen: tuple[Report, ...] | None) -> bool:
+    return seen is not None and len(reports) == len(seen) and all(map(_is, reports, seen))
+
+
+def _is(one: Report, other: Report) -> bool:
+    return one is other
+
+
+def _close(widget: ipywidgets.Widget) -> None:
+    """Take a widget and all inside it out of kernel and page."""
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()

@@ -1,0 +1,227 @@
+"""One measured cell, as HTML: its course by kind, what was alive at a moment, its lines, its
+largest blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.events import Category
+from gpumem_magic.panel import chart
+from gpumem_magic.panel.budget import as_many
+from gpumem_magic.renderers import pieces, scale, wording
+from gpumem_magic.renderers.alike import Alike, alike
+from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.palette import ALARM, ALLOCATED, COLOURS
+from gpumem_magic.report import Report
+from gpumem_magic.trace.findings import Block, Line, Timeline
+from gpumem_magic.trace.living import Living
+from gpumem_magic.units import format_bytes, format_change
+
+POINTS = 140
+"""Moments of a timeline that are drawn and can be chosen."""
+
+_INK = "#808080"
+_BLOCKS = 30
+_WIDE = 160  # characters of a line of source that are shown
+
+
+def moments_of(line: Timeline) -> NDArray[np.int64]:
+    """The points of a timeline that are shown: of every stretch the highest, and both ends."""
+    count = len(line.allocated)
+    if count <= POINTS:
+        return np.arange(count)
+    edges = np.linspace(0, count, POINTS - 1).astype(np.int64)
+    stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    highest = [begin + int(line.allocated[begin:end].argmax()) for begin, end in stretches]
+    return np.unique(np.array([0, *highest, line.peak, count - 1]))
+
+
+def course_html(report: Report, number: int | None, moment: int) -> str:
+    """The title and the timeline by kind, with a line at a moment (an index of `moments_of`)."""
+    name = f"{number}  {wording.title(report)}" if number else wording.title(report)
+    facts = (wording.device_phrase(report), wording.duration(report), wording.kept_phrase(report))
+    return element(
+        "div",
+        element("div", element("strong", name), style="font-size:1.1em;overflow-wrap:anywhere"),
+        element("div", wording.peak_phrase(report), style="overflow-wrap:anywhere"),
+        element("div", " \u00b7 ".join(facts)),
+        _trouble(report),
+        _course(report, moment),
+        style=ROOT,
+    )
+
+
+def _trouble(report: Report) -> Markup:
+    if report.oom:
+        facts = (wording.oom_headline(report.oom), *wording.oom_facts(report.oom))
+        text = "; ".join(facts)
+    elif report.error:
+        text = f"the cell raised {wording.visible(report.error)[:300]}"
+    else:
+        return EMPTY
+    style = f"border-left:4px solid {ALARM};padding:2px 8px;margin:4px 0;overflow-wrap:anywhere"
+    return element("div", text, style=style)
+
+
+def _course(report: Report, moment: int) -> Markup:
+    line = report.timeline
+    if len(line.allocated) < 2:
+        return pieces.small("There is no timeline of this cell.")
+    points = moments_of(line)
+    limit = scale.limit_of(report)
+    highest = max(scale.highest(line), 1)
+    in_sight = limit is not None and limit <= 3 * highest
+    top = max(highest, limit or 0) if in_sight else highest
+    layers = _areas(line, points, top)
+    layers.append(chart.line(line.reserved[points].tolist(), top, _INK))
+    if in_sight and limit is not None:
+        layers.append(chart.limit(limit, top))
+    if report.oom and (failed := scale.failure_point(line, report.oom)) is not None:
+        x = float(np.searchsorted(points, failed)) / len(points)
+        layers.append(chart.cross(x - 0.01, x + 0.01, int(line.allocated[failed]), top))
+    layers.append(chart.upright((moment + 0.5) / len(points)))
+    last = wording.format_seconds(float(line.time[-1]))
+    far = f"; limit {format_bytes(limit)}" + ("" if in_sight else ", far above")
+    below = join(
+        chart.ends("0 s", last),
+        element("div", _kinds_legend(line), f"grey line: reserved{far if limit else ''}"),
+    )
+    return chart.chart(f"Memory over the course of the cell: {wording.picture(report)}", top,
+                       layers, 180, below)  # fmt: skip
+
+
+def _areas(line: Timeline, points: NDArray[np.int64], top: int) -> list[Markup]:
+    """Each kind upon those before it: painted from the highest down, so that none is hidden."""
+    sums = np.cumsum(line.by_category[points], axis=1)
+    kinds = [i for i, _ in enumerate(Category) if line.by_category[:, i].any()]
+    colours = [COLOURS[kind] for kind in Category]
+    return [chart.area(sums[:, i].tolist(), top, colours[i]) for i in reversed(kinds)]
+
+
+def _kinds_legend(line: Timeline) -> Markup:
+    return join(
+        *(
+            element(
+                "span",
+                join(pieces.swatch(COLOURS[kind]), f"{kind.value}"),
+                style="margin-right:12px;white-space:nowrap",
+            )
+            for i, kind in enumerate(Category)
+            if line.by_category[:, i].any()
+        )
+    )
+
+
+def alive_html(report: Report, living: Living | None, moment: int) -> str:
+    """What was alive at a moment: the line that ran, bytes by kind, the largest blocks."""
+    line = report.timeline
+    points = moments_of(line)
+    if not len(points):
+        return element("div", style=ROOT)
+    point = int(points[min(moment, len(points) - 1)])
+    seconds, number = float(line.time[point]), int(line.line[point])
+    sizes = {k: int(s) for k, s in zip(Category, line.by_category[point], strict=True) if s}
+    source = wording.source_of(report, number)
+    where = join(f", line {number} ", pieces.source(source)) if number else EMPTY
+    at_peak = " (the peak)" if point == line.peak else ""
+    head = element(
+        "div",
+        element("strong", f"{format_bytes(int(line.allocated[point]))} allocated"),
+        f" after {wording.format_seconds(seconds)}{at_peak}",
+        where,
+    )
+    named = [
+        element("span", join(pieces.swatch(COLOURS[kind]), f"{kind.value} {format_bytes(size)}"))
+        for kind, size in wording.shown(sizes)
+    ]
+    kinds = element("div", *named, style="display:flex;flex-wrap:wrap;gap:0 14px")
+    blocks = report.blocks if living is None and point == line.peak else ()
+    blocks = living.at(seconds) if living is not None else blocks[:12]
+    return element("div", head, pieces.stack(sizes), kinds, _alive(blocks), style=ROOT)
+
+
+def _alive(blocks: tuple[Block, ...]) -> Markup:
+    if not blocks:
+        return pieces.small("The names of what was alive are known at the peak only.")
+    rows = [
+        _row(join(pieces.swatch(COLOURS[b.category]), pieces.source(wording.block_name(b))),
+             format_bytes(b.size), wording.tensor_type(b), wording.line_label(b.line))
+        for b in blocks
+    ]  # fmt: skip
+    return _table("Largest that were alive then", ("name", "size", "tensor", "made in"), rows)
+
+
+def source_html(report: Report) -> str:
+    """The cell's text, each line with a bar of the peak while it ran, and what it left."""
+    by_number = {line.number: line for line in report.lines}
+    texts = report.cell.source.splitlines()
+    rows = [_source_row(report, n, text, by_number.get(n)) for n, text in enumerate(texts, 1)]
+    if 0 in by_number:
+        rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
+    shown, more = as_many(rows)
+    rest = pieces.small(f"... and {more} more lines: see the report") if more else EMPTY
+    head = ("line", "peak while it ran", "allocated", "left", "runs")
+    return element("div", _table("The cell, line by line", head, shown), rest, style=ROOT)
+
+
+def _source_row(report: Report, number: int, text: str, line: Line | None) -> Markup:
+    shown = wording.visible(text)
+    cut = shown if len(shown) <= _WIDE else f"{shown[: _WIDE - 1]}\N{HORIZONTAL ELLIPSIS}"
+    label = element("span", f"{number or '-'}  ")
+    code = element("span", pieces.code(cut), style="white-space:pre-wrap;overflow-wrap:anywhere")
+    if line is None:
+        return _row(join(label, code), "", "", "", "")
+    top, peak = report.peak.allocated or 0, line.peak
+    bar = EMPTY
+    if peak is not None and top:
+        colour = ALARM if peak == top else ALLOCATED
+        bar = pieces.bar([("peak", peak, colour)], top, 60, height=4)
+    sizes = ("" if peak is None else format_bytes(peak), format_bytes(line.allocated))
+    runs = f"x{line.count}" if line.count else ""
+    return _row(join(label, code, bar), *sizes, format_change(line.net), runs)
+
+
+def blocks_html(report: Report) -> str:
+    """The largest blocks at the peak; those alike as one row."""
+    rows = [_block(group) for group in alike(report)[:_BLOCKS]]
+    shown, more = as_many(rows)
+    if not shown:
+        return element("div", style=ROOT)
+    rest = pieces.small(f"... and {more} more") if more else EMPTY
+    head = ("name", "size", "tensor", "made in")
+    return element("div", _table("Largest at the peak", head, shown), rest, style=ROOT)
+
+
+def _block(group: Alike) -> Markup:
+    first = group.blocks[0]
+    name = join(pieces.swatch(COLOURS[first.category]), pieces.source(group.name))
+    return _row(name, group.size_text, group.tensor, wording.line_label(first.line))
+
+
+def _row(name: str, *cells: str) -> Markup:
+    edge = "padding:2px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25)"
+    head = element("th", name, scope="row", style=f"{edge};text-align:left;font-weight:normal")
+    style = f"{edge};text-align:right;white-space:nowrap;vertical-align:top"
+    return element("tr", head, *(element("td", cell, style=style) for cell in cells))
+
+
+def _table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
+    """As `markup.table`, but so that who has no mouse can scroll it."""
+    side = ("left", *["right"] * (len(head) - 1))
+    cells = [
+        element("th", text, scope="col",
+                style=f"padding:2px 8px;font-weight:normal;text-align:{align};white-space:nowrap")
+        for text, align in zip(head, side, strict=True)
+    ]  # fmt: skip
+    inner = element(
+        "table",
+        element("caption", caption, style="text-align:left;font-weight:600;padding:2px 8px;"
+                "caption-side:top;color:inherit"),
+        element("thead", element("tr", *cells)),
+        element("tbody", *rows),
+        style="border-collapse:collapse;width:100%;font-size:1em",
+    )  # fmt: skip
+    style = "overflow-x:auto;margin:10px 0 0 0"
+    return element("div", inner, tabindex="0", role="region", style=style,
+                   **{"aria-label": caption})  # fmt: skip

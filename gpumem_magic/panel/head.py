@@ -1,0 +1,111 @@
+"""The top of the panel: the device, what is measured, which sections are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpumem_magic.panel import controls
+from gpumem_magic.panel.desk import Desk
+from gpumem_magic.panel.section import Section
+from gpumem_magic.panel.style import STYLE
+from gpumem_magic.sources import device_names
+
+_OPEN = ("Now", "History")
+
+
+class Head:
+    """Settings, and a switch for each section."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        sections: Sequence[Section],
+        opened: Callable[[Section], None],
+        close: Callable[[], None],
+    ) -> None:
+        self._desk, self._opened = desk, opened
+        settings = desk.host.settings
+        self.device = controls.choice("Device", _names(settings.device), value=settings.device)
+        self.every = controls.switch(_every(settings.every_cell), settings.every_cell)
+        self.exit = controls.button("Close the panel", "It can be opened again: %gpumem --panel")
+        self.switches = {
+            section.title: controls.switch("", section.title in _OPEN) for section in sections
+        }
+        style = controls.html()
+        style.value = STYLE
+        self.box = controls.below(
+            style,
+            controls.across(self.device, self.every, self.exit),
+            controls.across(*self.switches.values()),
+        )
+        for section in sections:
+            self._follow(section)
+        desk.on_change_alone(self.device, "value", "Changing the device", self._choose_device)
+        desk.on_change(self.every, "value", "Switching the measuring", self._switch_measuring)
+        desk.on_click(self.exit, "Closing", close)
+        settings.observe(self._settings_changed, names=["device", "every_cell"])
+
+    def is_open(self, section: Section) -> bool:
+        """Whether a section is shown."""
+        return bool(self.switches[section.title].value)
+
+    def close(self) -> None:
+        """Follow the settings no longer."""
+        self._desk.host.settings.unobserve(self._settings_changed, names=["device", "every_cell"])
+
+    def _follow(self, section: Section) -> None:
+        switch = self.switches[section.title]
+
+        def toggle() -> None:
+            switch.description = _titled(section.title, switch.value)
+            controls.show(section.box, switch.value)
+            if switch.value:
+                self._opened(section)
+
+        switch.description = _titled(section.title, switch.value)
+        controls.show(section.box, switch.value)
+        self._desk.on_change(switch, "value", f"Opening {section.title}", toggle)
+
+    def _choose_device(self) -> None:
+        settings = self._desk.host.settings
+        if self._desk.host.running:
+            self._draw_settings()
+            raise RuntimeError("a cell is running; choose the device when it has ended")
+        try:
+            settings.device = self.device.value
+        finally:
+            self._draw_settings()
+        self._desk.follower.use(self._desk.host.source)
+        self._desk.changed()
+        self._desk.say(f"The device is {settings.device} now.")
+
+    def _switch_measuring(self) -> None:
+        self._desk.host.settings.every_cell = self.every.value
+        self._draw_settings()
+
+    def _settings_changed(self, _: object) -> None:
+        """The user has changed them elsewhere."""
+        self._draw_settings()
+
+    def _draw_settings(self) -> None:
+        settings = self._desk.host.settings
+        with self._desk.quiet():
+            if settings.device not in self.device.options:
+                self.device.options = _names(settings.device)
+            self.device.value = settings.device
+            self.every.value = settings.every_cell
+            self.every.description = _every(settings.every_cell)
+
+
+def _names(chosen: str) -> tuple[str, ...]:
+    """Every device, and the chosen one where it has another name."""
+    return tuple(dict.fromkeys((*device_names(), chosen)))
+
+
+def _every(on: bool) -> str:
+    return f"Every cell is measured: {'yes' if on else 'no'}"
+
+
+def _titled(title: str, is_open: bool) -> str:
+    sign = "\u25be" if is_open else "\u25b8"
+    return f"{sign} {title}"

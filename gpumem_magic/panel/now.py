@@ -1,0 +1,151 @@
+"""The devices now, as HTML: gauges, kinds of memory, the course of the running cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpumem_magic.events import Category
+from gpumem_magic.panel import chart
+from gpumem_magic.panel.live import Live
+from gpumem_magic.renderers import pieces, wording
+from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
+from gpumem_magic.sources.glance import Glance
+from gpumem_magic.trace.findings import Level
+from gpumem_magic.units import format_bytes
+
+FULL, NEARLY_FULL = 0.95, 0.80
+"""Shares of a device's memory from which on it is marked."""
+
+_UNTOLD = "#BBBBBB"
+_DIGITS = "font-variant-numeric:tabular-nums"
+
+
+def now_html(live: Live, kinds: Mapping[Category, int], why_off: str) -> str:
+    """The state of every device. kinds: what the last cell left on the first device, for the time
+    when no cell runs."""
+    if not live.glances:
+        return element("div", why_off or "No device was looked at yet.", style=ROOT)
+    devices = [
+        _device(live, index, glance, kinds if index == 0 else {})
+        for index, glance in enumerate(live.glances)
+    ]
+    return element("div", _activity(live), *devices, _course(live), style=f"{ROOT};{_DIGITS}")
+
+
+def _activity(live: Live) -> Markup:
+    if not live.running:
+        last = f"; the last one took {wording.format_seconds(live.seconds)}" if live.seconds else ""
+        return element("div", f"\u25cb no cell is running{last}")
+    said = [element("strong", f"\u25cf running for {live.seconds:.0f} s")]
+    if live.place is not None:
+        text = wording.visible(live.place.source)
+        cut = text if len(text) <= 120 else f"{text[:119]}\N{HORIZONTAL ELLIPSIS}"
+        said += [Markup(" \u00b7 "), join(f"line {live.place.number} ", pieces.code(cut))]
+    return element("div", *said, style="overflow-wrap:anywhere")
+
+
+def _device(live: Live, index: int, glance: Glance, left: Mapping[Category, int]) -> Markup:
+    device, level = glance.device, glance.level
+    kind = "virtual " if device.virtual else ""
+    name = element("strong", f"{kind}{wording.visible(device.name)}")
+    number = f" (cuda:{device.index})" if len(live.glances) > 1 else ""
+    peak = live.highest[index] if index < len(live.highest) and live.seconds else None
+    told = glance.kinds if live.running else left
+    heading = "by kind" if live.running else "by kind, as the last measured cell left it"
+    return element(
+        "div",
+        element("div", name, number, style="margin-top:8px"),
+        _gauge("allocated", level.allocated, device.total, ALLOCATED),
+        _gauge("reserved", level.reserved, device.total, CACHED),
+        _gauge("device used", level.device_used, device.total, OUTSIDE),
+        _fact("limit", f"{format_bytes(device.total)}, the whole card"),
+        _fact(_peak_name(live), format_bytes(peak)) if peak is not None else EMPTY,
+        _kinds(told, level, heading),
+        _warning(level, device.total),
+    )
+
+
+def _peak_name(live: Live) -> str:
+    return "peak so far" if live.running else "peak of the last cell"
+
+
+def _gauge(name: str, size: int | None, total: int, colour: str) -> Markup:
+    share = (size or 0) / total if total else 0.0
+    shown = ALARM if share >= FULL else GROWN if share >= NEARLY_FULL else colour
+    percent = wording.format_share(size, total)
+    sign = f"  {_sign(share)}" if share >= NEARLY_FULL else ""
+    text = f"{format_bytes(size)}{f'  {percent}' if percent else ''}{sign}"
+    bar = pieces.bar([(name, size or 0, shown)], total or 1, 60, height=8)
+    return element("div", _row(name, text), bar, style="margin:3px 0")
+
+
+def _row(name: str, text: str) -> Markup:
+    style = "display:flex;justify-content:space-between;flex-wrap:wrap;gap:0 12px"
+    return element("div", element("span", name), element("span", text), style=style)
+
+
+def _fact(name: str, text: str) -> Markup:
+    return element("div", _row(name, text), style="margin:3px 0")
+
+
+def _sign(share: float) -> str:
+    return "\u203c nearly full" if share >= FULL else "\u26a0 high"
+
+
+def _warning(level: Level, total: int) -> Markup:
+    """What is to be feared, in words."""
+    used = level.device_used if level.device_used is not None else level.reserved
+    share = (used or 0) / total if total else 0.0
+    if share < NEARLY_FULL:
+        return EMPTY
+    bound = "95" if share >= FULL else "80"
+    text = f"{_sign(share)}: more than {bound} % of this device is in use, "
+    text += f"{format_bytes(total - (used or 0))} are left."
+    colour = ALARM if share >= FULL else GROWN
+    return element(
+        "div", text, style=f"border-left:4px solid {colour};padding:2px 8px;margin:4px 0"
+    )
+
+
+def _kinds(kinds: Mapping[Category, int], level: Level, heading: str) -> Markup:
+    """What is allocated, by kind; what is not known yet is one part of its own."""
+    allocated = level.allocated or 0
+    shown = wording.shown(kinds)
+    known = sum(size for _, size in shown)
+    if not allocated or not shown or known > allocated:
+        return EMPTY
+    parts = [(kind.value, size, COLOURS[kind]) for kind, size in shown]
+    if allocated > known:
+        parts.append(("not sorted before the cell ends", allocated - known, _UNTOLD))
+    legend = [
+        element("span", join(pieces.swatch(colour), f"{name} {format_bytes(size)}"))
+        for name, size, colour in parts
+    ]
+    style = "display:flex;flex-wrap:wrap;gap:0 14px;font-size:0.92em"
+    return element(
+        "div",
+        heading,
+        pieces.bar(parts, allocated, 60),
+        element("div", *legend, style=style),
+        style="margin:6px 0",
+    )
+
+
+def _course(live: Live) -> Markup:
+    """The first device's memory since the cell began."""
+    if len(live.trail) < 2:
+        return EMPTY
+    allocated, reserved = [list(column) for column in zip(*live.trail, strict=True)]
+    total = live.glances[0].device.total
+    highest = max(*reserved, *allocated, *live.highest[:1], 1)
+    top = min(total, highest * 3 // 2) if total else highest
+    layers = [
+        chart.area(allocated, top, ALLOCATED),
+        chart.line(reserved, top, CACHED),
+        *([chart.limit(total, top)] if total <= top else []),
+    ]
+    peak = format_bytes(live.highest[0]) if live.highest else "unknown"
+    what = f"Memory since the cell began: {format_bytes(allocated[-1])} allocated, peak {peak}"
+    below = chart.ends("cell began", f"{live.seconds:.0f} s")
+    return chart.chart(what, top, layers, 110, below)

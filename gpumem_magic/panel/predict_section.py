@@ -1,0 +1,84 @@
+"""The section on predictions: would this cell fit, on which card, with how large a batch?"""
+
+from __future__ import annotations
+
+from gpumem_magic.events import Cell
+from gpumem_magic.panel import controls
+from gpumem_magic.panel.desk import Desk
+from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.typed import python_of
+from gpumem_magic.predict import fit_cell, predict_cell
+from gpumem_magic.renderers.cards import cards_html
+from gpumem_magic.renderers.largest import largest_html
+from gpumem_magic.sources import device_names
+
+_CHOSEN, _PASTED = "the chosen report's cell", "the code below"
+_FILENAME = "<predicted cell>"
+
+
+class PredictSection(Section):
+    """Predictions of the chosen or of a pasted cell."""
+
+    title = "Predict"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        names = [name for name in device_names() if name not in ("auto", "off")]
+        self.cards = controls.many("Cards (none: the one in use)", names, 5)
+        self.variable = controls.line(
+            "Largest value of", placeholder="a variable, such as batch_size"
+        )
+        self.what = controls.choice("Predict", (_CHOSEN, _PASTED))
+        self.code = controls.lines("Code", 6)
+        self.run = controls.button("Predict", "Tell the memory by a dry run; nothing is computed")
+        self.result = controls.html()
+        self.box = controls.below(
+            controls.across(self.cards, self.variable, self.what), self.code, self.run, self.result
+        )
+        desk.on_change(self.what, "value", "Choosing what to predict", self.draw_code)
+        desk.on_click_alone(self.run, "Predicting", self._predict)
+        self.draw_code()
+
+    @property
+    def pieces(self) -> tuple[Draw, ...]:
+        """Nothing of this section follows the cells."""
+        return ()
+
+    def draw_code(self) -> None:
+        """The place for pasted code, where that is wanted."""
+        controls.show(self.code, self.what.value == _PASTED)
+
+    def _cell(self) -> Cell:
+        if self.what.value == _PASTED:
+            if not self.code.value.strip():
+                raise ValueError("there is no code; paste a cell into Code")
+            return Cell(self.code.value, _FILENAME)
+        if self.state.report is None:
+            raise ValueError("no cell was measured yet; paste one instead")
+        return self.state.report.cell
+
+    def _predict(self) -> None:
+        desk, cell, name = self.desk, self._cell(), self.variable.value.strip()
+        goal = f"the largest {name}" if name else "the memory"
+        desk.say(f"Looking for {goal} by dry runs ...")
+        with desk.dry():
+            self.result.value = self._fits(cell, name) if name else self._reports(cell)
+        desk.say("Predicted.")
+
+    def _reports(self, cell: Cell) -> str:
+        shell, cells = self.desk.host.shell, self.desk.host.files.cells()
+        code = python_of(shell, cell.source)
+        reports = [
+            predict_cell(cell, code, shell.user_ns, card, cells=cells) for card in self._gpus()
+        ]
+        return cards_html(reports)
+
+    def _fits(self, cell: Cell, name: str) -> str:
+        shell, cells = self.desk.host.shell, self.desk.host.files.cells()
+        code = python_of(shell, cell.source)
+        return largest_html(
+            [fit_cell(cell, code, name, shell.user_ns, card, cells=cells) for card in self._gpus()]
+        )
+
+    def _gpus(self) -> tuple[str | None, ...]:
+        return tuple(self.cards.value) or (None,)

@@ -1,0 +1,58 @@
+"""What stays of the panel in a saved notebook, where no kernel runs: a table and a picture."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+from IPython.display import display, update_display
+
+from gpumem_magic.history import History
+from gpumem_magic.history.listing import history_html, history_text
+from gpumem_magic.panel.past import NO_CELLS
+from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element
+
+CLASS = "gpumem-still"
+"""The living panel hides it by this class, in its own stylesheet."""
+
+_LATEST = 20
+
+
+class Still:
+    """One output of its own below each panel, brought up to date in place."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._id = f"gpumem-still-{uuid.uuid4().hex}"
+
+    def show(self) -> None:
+        """Put it below the panel."""
+        display(self._bundle(), raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
+
+    def draw(self) -> None:
+        """Bring it up to date, wherever it is."""
+        update_display(self._bundle(), raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
+
+    def _bundle(self) -> dict[str, str]:
+        reports = self._history.reports[-_LATEST:]
+        if not reports:
+            return {"text/plain": NO_CELLS, "text/html": _framed(element("div", NO_CELLS))}
+        inner = Markup(history_html(reports)) + self._picture()
+        return {"text/plain": history_text(reports), "text/html": _framed(Markup(inner))}
+
+    def _picture(self) -> Markup:
+        from gpumem_magic.renderers import figure  # slow to load
+
+        reports = self._history.reports[-_LATEST:]
+        data = base64.b64encode(figure.png(figure.overview_figure(reports))).decode("ascii")
+        return element(
+            "img",
+            src=f"data:image/png;base64,{data}",
+            alt="The peaks of the measured cells; the table above has the numbers.",
+            style="display:block;width:100%;max-width:920px;height:auto;margin:14px 0 0 0",
+        )
+
+
+def _framed(inner: Markup) -> str:
+    above = element("div", "The panel as it was when the notebook was saved.")
+    return element("div", above, inner or EMPTY, style=ROOT, **{"class": CLASS})
