@@ -49,6 +49,14 @@ OPTIONS = (
     ),
     Option(("--no-plot",), (), "leave out the timeline figure", with_code=True),
     Option(("--on",), (), "measure every cell from now on", acts=True),
+    Option(
+        ("--ignore",),
+        ("RULE",),
+        "no advice of this rule; several with commas",
+        with_code=True,
+        check=rules_in,
+        offers=offer_rules,
+    ),
     Option(("--off",), (), "stop measuring every cell", acts=True),
     Option(("--history",), (), "list the measured cells", acts=True),
     Option(("--show",), ("N",), "show report N of the history in full", acts=True,
@@ -60,13 +68,16 @@ OPTIONS = (
     Option(("--reset",), (), "forget the history", acts=True),
 )  # fmt: skip
 TABLE = OptionTable(OPTIONS)
+    Option(("--panel",), (), "show gauges, history, advice and predictions as a live panel",
+           acts=True),
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What one magic line asks for: how to measure `statement` or the cell, or which actions to do.
 
-    brief: show one line instead of the Report, as `--on` does. kept: put it into the history.
+    ignore: rules that give no advice. brief: show one line instead of the Report, as `--on` does.
+    kept: put it into the history.
     """
 
     name: str | None = None
