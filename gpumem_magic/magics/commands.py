@@ -7,7 +7,7 @@ from pathlib import Path
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.display import show_report, show_text, tell
+from gpumem_magic.magics.display import is_rich, show_report, show_text, tell
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_table import Action
 from gpumem_magic.units import format_bytes
@@ -107,6 +107,14 @@ def _reset(monitor: Monitor) -> None:
 _ACTIONS: Mapping[str, Callable[..., None]] = {
     "on": _on,
     "off": _off,
+def _panel(monitor: Monitor) -> None:
+    if not is_rich(monitor.shell):
+        raise ValueError("the panel needs a notebook; %gpumem --history lists the same as text")
+    from gpumem_magic.panel import open_panel  # ipywidgets waits for the first use
+
+    open_panel(monitor)
+
+
     "device": _device,
     "history": _history,
     "show": _show,
@@ -115,3 +123,4 @@ _ACTIONS: Mapping[str, Callable[..., None]] = {
     "load": _load,
     "reset": _reset,
 }
+    "panel": _panel,
