@@ -30,8 +30,9 @@ ROOMS = (
         "trace",
         "advice",
     ),
-    *("report", "renderers", "history", "measure", "fitting", "predict", "assess", "forecast"),
-    *("magics", "panel"),
+    *("report", "assessment", "renderers", "history", "measure", "fitting", "predict", "assess"),
+    "forecast",
+    *("panel", "magics"),
 )
 
 # Who may import what is heavy, or belongs to one room only (by prefix of the path in the package).
@@ -39,8 +40,8 @@ DOORS = {
     "torch": ("sources/",),
     "pynvml": ("nvml.py",),
     "matplotlib": ("renderers/figure.py",),
-    "ipywidgets": ("panel.py",),
-    "IPython": ("magics/", "panel.py"),
+    "ipywidgets": ("panel/",),
+    "IPython": ("magics/", "panel/"),
 }
 MUTABLE = {
     *("dict", "list", "set", "defaultdict", "deque", "Counter"),
