@@ -104,9 +104,6 @@ def _reset(monitor: Monitor) -> None:
     tell("the history is empty")
 
 
-_ACTIONS: Mapping[str, Callable[..., None]] = {
-    "on": _on,
-    "off": _off,
 def _panel(monitor: Monitor) -> None:
     if not is_rich(monitor.shell):
         raise ValueError("the panel needs a notebook; %gpumem --history lists the same as text")
@@ -115,6 +112,9 @@ def _panel(monitor: Monitor) -> None:
     open_panel(monitor)
 
 
+_ACTIONS: Mapping[str, Callable[..., None]] = {
+    "on": _on,
+    "off": _off,
     "device": _device,
     "history": _history,
     "show": _show,
@@ -122,5 +122,5 @@ def _panel(monitor: Monitor) -> None:
     "save": _save,
     "load": _load,
     "reset": _reset,
-}
     "panel": _panel,
+}
