@@ -47,8 +47,6 @@ OPTIONS = (
         check=check_target,
         files=True,
     ),
-    Option(("--no-plot",), (), "leave out the timeline figure", with_code=True),
-    Option(("--on",), (), "measure every cell from now on", acts=True),
     Option(
         ("--ignore",),
         ("RULE",),
@@ -57,6 +55,8 @@ OPTIONS = (
         check=rules_in,
         offers=offer_rules,
     ),
+    Option(("--no-plot",), (), "leave out the timeline figure", with_code=True),
+    Option(("--on",), (), "measure every cell from now on", acts=True),
     Option(("--off",), (), "stop measuring every cell", acts=True),
     Option(("--history",), (), "list the measured cells", acts=True),
     Option(("--show",), ("N",), "show report N of the history in full", acts=True,
@@ -66,10 +66,10 @@ OPTIONS = (
     Option(("--load",), ("PATH",), "add the reports of a saved .json to the history", acts=True,
            check=check_saved, files=True),
     Option(("--reset",), (), "forget the history", acts=True),
-)  # fmt: skip
-TABLE = OptionTable(OPTIONS)
     Option(("--panel",), (), "show gauges, history, advice and predictions as a live panel",
            acts=True),
+)  # fmt: skip
+TABLE = OptionTable(OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
