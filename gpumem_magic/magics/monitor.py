@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
 from typing import Protocol
+
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -31,9 +31,6 @@ from gpumem_magic.sources.callsite import CellFiles
 from gpumem_magic.sources.namespaces import names_of
 
 
-class Monitor:
-    """Owns the source of one shell, and measures one piece of code at a time with it."""
-
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Advice as it was shown, in the order of its numbers, and the text of the cell it is about."""
@@ -55,6 +52,9 @@ class Observer(Protocol):
         """The extension goes."""
 
 
+class Monitor:
+    """Owns the source of one shell, and measures one piece of code at a time with it."""
+
     def __init__(self, shell: InteractiveShell, settings: GpuMem) -> None:
         self.shell = shell
         self.settings = settings
@@ -65,13 +65,13 @@ class Observer(Protocol):
         self.why_off = ""
         self.measuring = False
         self.predicting = False
+        self.running = False
+        self.observers: list[Observer] = []
         self._name = "off"
         self._inside = False
         self._progress: Progress | None = None
 
     def open(self) -> None:
-        self.running = False
-        self.observers: list[Observer] = []
         """Start on the device of the settings; without torch stay off and remember why."""
         try:
             self._start_on(self.settings.device)
@@ -134,11 +134,6 @@ class Observer(Protocol):
             if self.source is not None:
                 self.source.leave()
 
-    def start(self, request: Request) -> bool:
-        """Begin to measure; False where there is no device to measure."""
-        if request.device not in (None, self.settings.device):
-            self.settings.device = request.device
-        if self.source is None:
     def cell_began(self) -> None:
         """Tell the observers that a cell runs."""
         self.running = True
@@ -161,6 +156,11 @@ class Observer(Protocol):
                 observer.unloaded()
         self.close()
 
+    def start(self, request: Request) -> bool:
+        """Begin to measure; False where there is no device to measure."""
+        if request.device not in (None, self.settings.device):
+            self.settings.device = request.device
+        if self.source is None:
             warn(f"not measured: {self.why_off}")
             return False
         self.source.start(names_of(self.shell.user_ns))
