@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from gpumem_magic.sources.contents import SNIFF, begins_plain
+from gpumem_magic.sources.contents import SNIFF, begins_plain, fields
 
 _CHUNK: Final = 64
-_OBJECTS: Final = 4096  # below one chunk; a walk looks closer at more than that
+_OBJECTS: Final = 16_384  # below one chunk; a walk looks closer at more than that
 _WASTE: Final = 100_000
 """Objects looked at for nothing, some 10 ms, after which it is given up: they hold too much."""
 
@@ -25,14 +25,19 @@ class Sort(Enum):
     UNKNOWN = 2
 
 
+Look = Callable[[Any], "Iterable[Any] | None"]
+"""Tells what an object holds, of a class that needs a closer look; None: it may hold anything."""
+
+
 class Barren:
     """Asks the garbage collector, not the objects, what they hold: nothing of theirs runs, and no
     `__dict__` comes to be by being looked at. sort: what to think of a class, asked once of each.
     """
 
-    def __init__(self, sort: Callable[[type], Sort]) -> None:
+    def __init__(self, sort: Callable[[type], Sort | Look]) -> None:
         self._sort = sort
-        self._sorts: dict[int, Sort] = {}
+        self._sorts: dict[int, Sort | Look] = {}
+        self._plain: set[int] = set()  # ids of classes
         self._known: dict[int, Any] = {}  # keeps them: ids stay valid
         self._left = _WASTE
 
@@ -69,30 +74,48 @@ class Barren:
 
     def _open(self, things: list[Any], met: dict[int, Any], classes: set[int]) -> list[Any] | None:
         """Those to look into, or None where one may hold anything. classes: of objects above."""
-        sorts, known = self._sorts, self._known
+        sorts, known, plain = self._sorts, self._known, self._plain
         fresh = []
-        for thing in things:
-            kind = type(thing)
+        waiting = [thing for thing in things if id(type(thing)) not in plain]
+        for thing in waiting:
+            kind, place = type(thing), id(thing)
+            if place in met or place in known or place in classes:
+                continue
             sort = sorts.get(id(kind)) or self._ask(kind)
-            if sort is Sort.PLAIN or id(thing) in classes:
-                continue
-            if sort is Sort.UNKNOWN:
-                return None
-            if id(kind) in _SIZED and len(thing) >= SNIFF:
-                if not begins_plain(thing):
-                    return None
-                continue
-            if id(thing) not in met and id(thing) not in known:
-                met[id(thing)] = thing
+            if sort is Sort.OPEN:
+                if id(kind) in _SIZED and len(thing) >= SNIFF:
+                    if not begins_plain(thing):
+                        return None
+                    continue
+                met[place] = thing
                 fresh.append(thing)
+            elif sort is Sort.UNKNOWN:
+                return None
+            elif not isinstance(sort, Sort):
+                inner = sort(thing)
+                if inner is None:
+                    return None
+                waiting += inner
         classes.update(map(id, map(type, fresh)))
         return fresh
 
-    def _ask(self, kind: type) -> Sort:
+    def _ask(self, kind: type) -> Sort | Look:
         """What to think of a class. (It is kept, so that its id stays its own.)"""
         self._known[id(kind)] = kind
         sort = self._sorts[id(kind)] = self._sort(kind)
+        if sort is Sort.PLAIN:
+            self._plain.add(id(kind))
         return sort
+
+
+def held_by_tensor(
+    torch: Any, locate: Callable[[Any], int | None], tensor: Any
+) -> tuple[Any, ...] | None:
+    """Nothing, of a tensor without a graph that is elsewhere."""
+    base = torch._C.TensorBase
+    told = base.requires_grad.__get__(tensor) or base.layout.__get__(tensor) is not torch.strided
+    held = told or base._backward_hooks.__get__(tensor) or base._grad.__get__(tensor) is not None
+    return None if held or fields(tensor) or locate(tensor) is not None else ()
 
 
 _SIZED: Final = frozenset(map(id, (list, dict, tuple, set, frozenset)))

@@ -152,6 +152,24 @@ def of_array(array: Any, path: str) -> Edges:
                 yield Edge(f"{path}.flat[{i}]", value)
 
 
+def is_array(kind: type) -> bool:
+    """Whether it is numpy's own array."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and kind is getattr(numpy, "ndarray", None)
+
+
+def held_by_array(array: Any) -> tuple[Any, ...] | None:
+    """Nothing, of numbers; None of objects."""
+    return None if array.dtype.hasobject else ()
+
+
+def _held_by_function(function: Any) -> list[Any]:
+    """All but the variables of its module. (To ask for its `__dict__` would make one.)"""
+    names, builtins = function.__globals__, function.__builtins__
+    held = gc.get_referents(function)
+    return [thing for thing in held if thing is not names and thing is not builtins]
+
+
 def of_opaque(thing: Any, path: str) -> Edges:
     """What an object of C tells the garbage collector that it holds: iterators, views, ..."""
     for held in gc.get_referents(thing):
@@ -191,6 +209,12 @@ def _is_users(package: str, module: object) -> bool:
     file = fields(known).get("__file__")
     return type(file) is str and not file.startswith(LIBRARIES)
 
+
+LOOKS: Final = {
+    id(types.FunctionType): _held_by_function,
+    id(types.MethodType): lambda method: [method.__self__, method.__func__],
+}
+"""What objects hold, by the id of their class, without names for it."""
 
 Reader = Callable[[Any, str], Edges]
 _READERS: Final[tuple[tuple[type, Reader], ...]] = (

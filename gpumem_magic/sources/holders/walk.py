@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from gpumem_magic.inventory import HolderKind
@@ -22,7 +23,7 @@ from gpumem_magic.sources.contents import (
 from gpumem_magic.sources.graph_nodes import is_node_type, raw_names, raw_saved
 from gpumem_magic.sources.holders import code
 from gpumem_magic.sources.holders.accumulated import kept_for_a_number
-from gpumem_magic.sources.holders.barren import Barren, Sort
+from gpumem_magic.sources.holders.barren import Barren, Look, Sort, held_by_tensor
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import is_below
 from gpumem_magic.sources.holders.found import Node, Ways, cut
@@ -30,6 +31,7 @@ from gpumem_magic.sources.holders.models import Models
 from gpumem_magic.sources.modules import items
 
 _AGAIN = 20
+_IN_ORDER, _OBJECTS_LAST = itemgetter(0, 1), itemgetter(1, 0)  # of the queues' keys
 _CHECK = 256  # nodes between two looks at the clock
 
 
@@ -50,13 +52,14 @@ class Walk:
         self._base = torch._C.TensorBase
         self._memory = memory
         self._deadline = deadline
+        self._hurry = (time.thread_time() + deadline) / 2  # from then on other objects come last
         self._contents = Contents(code=True)
         self._queues: dict[tuple[float, bool], deque[Node]] = {}
         self._visits: dict[int, _Visit] = {}
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
         self._models = Models(torch, self._names)
-        self._barren = Barren(partial(_sort, torch))
+        self._barren = Barren(partial(_sort, torch, memory.locate))
         self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
 
     def leave_out(self, thing: object) -> None:
@@ -65,7 +68,7 @@ class Walk:
 
     def set_out(self, nodes: Iterable[Node]) -> None:
         """As `add`, for roots, many of which may lead to nothing."""
-        self.add(self._barren.others(list(nodes), _thing))
+        self.add(self._barren.others(list(nodes), itemgetter(0)))
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Set out from here, after what was added before with holders of the same rank."""
@@ -84,18 +87,21 @@ class Walk:
     def run(self) -> None:
         """One rank of holders by one, breadth first; models and tensors before other objects, which
         may be too many to look into all of them."""
-        count = 0
+        count, first = 0, _IN_ORDER
         while self._queues:
-            key = min(self._queues)
+            key = min(self._queues, key=first)
             queue = self._queues[key]
             if not queue:
                 del self._queues[key]
                 continue
             count += 1
-            if count % _CHECK == 0 and time.thread_time() > self._deadline:
-                self.late = True
-                self._queues.clear()
-                return
+            if count % _CHECK == 0:
+                now = time.thread_time()
+                if now > self._deadline:
+                    self.late = True
+                    self._queues.clear()
+                    return
+                first = _OBJECTS_LAST if now > self._hurry else first
             node = queue.popleft()
             try:
                 self.add(self._visit(node))
@@ -138,7 +144,7 @@ class Walk:
             return list(_inner(node, code.of_opaque(node.thing, node.path)))
         return [
             Node(thing, cut(path), holder, claim, via)
-            for path, thing in self._barren.others(held, _second)
+            for path, thing in self._barren.others(held, itemgetter(1))
             if not is_empty(thing)
         ]
 
@@ -262,19 +268,18 @@ def _visitor(torch: Any, kind: type) -> _Visit:
     return Walk._node if is_node_type(kind) else Walk._object
 
 
-def _sort(torch: Any, kind: type) -> Sort:
+def _sort(torch: Any, locate: Callable[[Any], int | None], kind: type) -> Sort | Look:
     """What objects of a class may lead to, as far as `_visitor` knows."""
     if id(kind) in PLAIN_IDS:
         return Sort.PLAIN
+    if kind is torch.Tensor:
+        return partial(held_by_tensor, torch, locate)
+    look = code.LOOKS.get(id(kind))
+    if look is not None:
+        return look
+    if code.is_array(kind):
+        return code.held_by_array
     return Sort.OPEN if _visitor(torch, kind) is Walk._object else Sort.UNKNOWN
-
-
-def _thing(node: Node) -> object:
-    return node.thing
-
-
-def _second(pair: tuple[str, object]) -> object:
-    return pair[1]
 
 
 def _tells(node: Node) -> bool:

@@ -27,7 +27,7 @@ class Slots:
 
 def passed_by(*things):
     """Which of the things are taken to lead to no tensor."""
-    barren = Barren(partial(_sort, torch))
+    barren = Barren(partial(_sort, torch, lambda tensor: tensor.data_ptr()))
     others = list(barren.others(things, lambda thing: thing))
     return [all(thing is not other for other in others) for thing in things]
 
@@ -46,7 +46,16 @@ def slotted(held):
 
 @pytest.mark.parametrize(
     "thing",
-    [1, "a", [1, [2, {"a": (3,)}]], Thing(Thing(), {}), ring(), slotted("a"), list(range(10**6))],
+    [
+        1,
+        "a",
+        lambda: TENSOR,
+        [1, [2, {"a": (3,)}]],
+        Thing(Thing(), {}),
+        ring(),
+        slotted("a"),
+        list(range(10**6)),
+    ],
 )
 def test_numbers_texts_and_objects_of_these_are_passed_by(thing):
     assert passed_by(thing) == [True]
@@ -62,7 +71,9 @@ HOLDERS = {
     "deque": collections.deque([TENSOR]),
     "iterator": iter([TENSOR]),
     "module": [torch.nn.Linear(1, 1)],
-    "function": [lambda: TENSOR],
+    "function": [(lambda t: lambda: t)(TENSOR)],
+    "default": [lambda t=TENSOR: t],
+    "bound method": [TENSOR.add],
     "class": [Thing],
     "error": [ValueError(TENSOR)],
     "storage": [TENSOR.untyped_storage()],
