@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator
 
+from gpumem_magic.advice.backward_under_no_grad import BackwardUnderNoGrad
 from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
@@ -21,6 +22,7 @@ from gpumem_magic.advice.missing_zero_grad import MissingZeroGrad
 from gpumem_magic.advice.optimizer_state import OptimizerState
 from gpumem_magic.advice.other_process import OtherProcess
 from gpumem_magic.advice.removed_volatile import RemovedVolatile
+from gpumem_magic.advice.retained_graph import RetainedGraph
 from gpumem_magic.advice.rule import Advice, Kind, Rule
 from gpumem_magic.advice.second_model import SecondModel
 from gpumem_magic.advice.shortage import is_short
@@ -38,6 +40,8 @@ RULES: tuple[Rule, ...] = (
     EvalIsNotNoGrad(),
     RemovedVolatile(),
     KeptGraph(),
+    RetainedGraph(),
+    BackwardUnderNoGrad(),
     GradientsKept(),
     MissingZeroGrad(),
     GradientAccumulationWrong(),

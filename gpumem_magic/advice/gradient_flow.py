@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.definitions import Definitions, header, parameters, targets
+from gpumem_magic.advice.definitions import Definitions, header, parameters
 from gpumem_magic.events import Phase
 from gpumem_magic.names import Names
 from gpumem_magic.trace.lifetimes import Lifetimes
@@ -41,10 +41,14 @@ class Origin:
 
 class GradientFlow:
     """Follows values backwards through assignments, containers, attributes and the functions of
-    the cell. What a value may come from counts as if it did."""
+    the cell. What a value may come from counts as if it did.
 
-    def __init__(self, code: Code, names: Names) -> None:
+    everywhere: also through statements under `torch.no_grad()`.
+    """
+
+    def __init__(self, code: Code, names: Names, *, everywhere: bool = False) -> None:
         self._code = code
+        self._everywhere = everywhere
         self._definitions = Definitions(code)
         self._opaque = {*names.modules, *names.optimizers, *names.known}
 
@@ -85,7 +89,9 @@ class GradientFlow:
                             yield inner.value
 
     def _add(self, statement: ast.stmt, found: Origin) -> Iterator[ast.expr]:
-        if statement in found.statements or self._code.is_under(statement, *NO_GRAPH):
+        if statement in found.statements:
+            return
+        if not self._everywhere and self._code.is_under(statement, *NO_GRAPH):
             return
         found.statements.add(statement)
         yield from header(statement)
@@ -165,11 +171,6 @@ def used_statements(code: Code, lives: Lifetimes, names: Names) -> set[ast.stmt]
     values = [value for call in backward_calls(code) for value in goes_backward(call)]
     values += [value for statement in here for value in header(statement)]
     return here | flow.origin(values).statements
-
-
-def changes(statement: ast.stmt) -> list[ast.expr]:
-    """What a statement assigns to, or adds to."""
-    return targets(statement)
 
 
 def _called(call: ast.Call) -> str:
