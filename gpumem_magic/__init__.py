@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.measure import measure
 from gpumem_magic.predict import fit, predict
@@ -10,8 +11,28 @@ from gpumem_magic.predict import fit, predict
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpumem_magic.assessment import Assessment
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "fit", "measure", "predict"]
+__all__ = ["__version__", "advise", "fit", "measure", "predict"]
+
+
+def advise(
+    source: str,
+    namespace: dict[str, Any] | None = None,
+    gpu: str | None = None,
+    *,
+    optimizer_steps: int | None = None,
+) -> Assessment:
+    """What would save memory in a cell: every change that a rule proposes, measured by a dry run.
+
+    The arguments, and what is raised, are those of `predict`; nothing of the namespace changes.
+    """
+    from gpumem_magic.assess import assess_source
+
+    if namespace is None:
+        namespace = sys._getframe(1).f_globals
+    return assess_source(source, namespace, gpu, optimizer_steps=optimizer_steps)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

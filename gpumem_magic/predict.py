@@ -92,7 +92,7 @@ def predict(
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    cell, code, cells = _read(source)
+    cell, code, cells = read_cell(source)
     return predict_cell(
         cell, code, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps, name=name
     )
@@ -116,7 +116,7 @@ def fit(
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    cell, code, cells = _read(source)
+    cell, code, cells = read_cell(source)
     return fit_cell(cell, code, name, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps)
 
 
@@ -267,7 +267,7 @@ def _doubt(value: int, failing: int | None, tries: int) -> str:
     )
 
 
-def _read(source: str) -> tuple[Cell, str, Mapping[str, Cell]]:
+def read_cell(source: str) -> tuple[Cell, str, Mapping[str, Cell]]:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
     from gpumem_magic.events import Cell
     from gpumem_magic.sources.callsite import CellFiles

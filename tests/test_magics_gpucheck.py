@@ -32,7 +32,8 @@ class DryRuns:
         self.output = ""
         self.during = lambda: None
 
-    def predict_cell(self, cell, code, namespace, gpu, *, cells, optimizer_steps, name):
+    def predict_cell(self, cell, code, namespace, gpu, *, cells, optimizer_steps, name, ignore):
+        self.ignored = ignore
         self.note(cell, code, namespace, gpu, cells, optimizer_steps, name)
         return self.report(cell, gpu, name)
 

@@ -10,6 +10,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from gpumem_magic.magics import completion
+from gpumem_magic.magics.advice import run_advise, run_consultation
+from gpumem_magic.magics.advice_options import Consultation
 from gpumem_magic.magics.checkup import run_checkup
 from gpumem_magic.magics.checkup_options import Checkup
 from gpumem_magic.magics.commands import act, status
@@ -70,6 +72,9 @@ class GpuMemMagics(Magics):
         %gpucheck NAME...              what these variables hold, by part and kind
         %gpucheck --free               let go of what no name needs, after an error too
         %gpucheck --explain "TEXT"     what an out-of-memory error says, number by number
+        %gpucheck --advise             what would save memory in the last cell, measured
+        %gpucheck --apply N            put the cell changed by advice N into the notebook
+        %gpucheck --explain RULE       what a rule means, with examples; --rules lists them
         %%gpucheck [options]           on the first line of a cell: predict this cell
         %gpucheck [options] STATEMENT  predict one statement
 
@@ -84,19 +89,22 @@ class GpuMemMagics(Magics):
         asked, code, above = _asked(line, cell, self.monitor.shell.user_ns)
         if isinstance(asked, Checkup):
             run_checkup(self.monitor, asked, code)
+        elif isinstance(asked, Consultation):
+            run_consultation(self.monitor, asked)
         else:
             raw = code if cell is None else f"%%gpucheck {line}\n{cell}"
-            run_check(self.monitor, asked, code, above, raw)
+            run = run_advise if asked.advise else run_check
+            run(self.monitor, asked, code, above, raw)
 
 
 def _asked(
     line: str, cell: str | None, namespace: Mapping[str, Any]
-) -> tuple[Question | Checkup, str, int]:
+) -> tuple[Question | Checkup | Consultation, str, int]:
     """What `%gpucheck` is asked, the code it is about, and how many lines stand above that."""
     if cell is not None:
         return parse_check_cell(line), cell, 1
     asked = parse_check_line(line, namespace)
-    return asked, "" if isinstance(asked, Checkup) else asked.statement, 0
+    return asked, asked.statement if isinstance(asked, Question) else "", 0
 
 
 for _magic, _table in ((GpuMemMagics.gpumem, TABLE), (GpuMemMagics.gpucheck, CHECK_TABLE)):

@@ -37,6 +37,7 @@ def status(monitor: Monitor) -> str:
             "%gpumem --device T4  another device; %gpumem? lists every option",
             "%gpucheck            who holds the memory now, and what of it can go",
             "%%gpucheck --gpu T4  on top of a cell: would it fit? nothing is run",
+            "%gpucheck --advise   what would save memory in the last cell, measured",
         ]
     )
 
@@ -81,7 +82,9 @@ def _history(monitor: Monitor) -> None:
 
 
 def _show(monitor: Monitor, number: str) -> None:
-    show_report(monitor.shell, monitor.history[int(number)], monitor.settings.plot)
+    report = monitor.history[int(number)]
+    monitor.take_note([report])
+    show_report(monitor.shell, report, monitor.settings.plot)
 
 
 def _compare(monitor: Monitor, before: str, after: str) -> None:

@@ -10,6 +10,7 @@ from IPython.display import display
 
 from gpumem_magic.magics.options import Request
 from gpumem_magic.renderers import mimebundle, post_mortem_bundle
+from gpumem_magic.renderers.advice_wording import offered
 from gpumem_magic.renderers.post_mortem import post_mortem_text
 from gpumem_magic.renderers.text import report_text, summary_line
 from gpumem_magic.report import Report
@@ -30,7 +31,8 @@ def show(
         if request.brief and report.oom:
             show_post_mortem(shell, report)
         elif request.brief:
-            tell(summary_line(report))
+            rules = ", ".join(dict.fromkeys(advice.rule for advice in offered(report.advice)))
+            tell(summary_line(report) + (f" · advice: {rules}" if rules else ""))
         else:
             show_report(shell, report, plot and request.plot)
 

@@ -34,7 +34,7 @@ def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: 
     """
     if monitor.predicting:
         return
-    _require_torch()
+    require_torch()
     shell = monitor.shell
     cell, text = as_cell(shell, without_mark_above(code), above, raw)
     task = _Task(monitor, question, cell, text, monitor.files.cells())
@@ -42,6 +42,7 @@ def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: 
         failure, result = task.attempt()
     if result is None:
         raise UsageError(failure)  # raised here, it holds on to nothing of the dry run
+    monitor.take_note(_reports(result))
     if question.output:
         shell.user_ns[question.output] = result
     if question.save:
@@ -53,7 +54,15 @@ def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: 
         show_text(shell, result)
 
 
-def _require_torch() -> None:
+def _reports(result: Result) -> tuple[Report, ...]:
+    """Those that --advise and --apply may be about."""
+    if isinstance(result, Forecast):
+        return result.reports
+    return (result,) if isinstance(result, Report) else ()
+
+
+def require_torch() -> None:
+    """Raise UsageError without torch."""
     try:
         check_device("auto")
     except ModuleNotFoundError as error:
@@ -85,9 +94,9 @@ class _Task:
         except ValueError as error:
             if self.question.fit:
                 return f"%%gpucheck: --fit {self.question.fit}: {error}", None
-            return _defect(error), None
+            return defect(error), None
         except Exception as error:
-            return _defect(error), None
+            return defect(error), None
 
     def _result(self) -> Result:
         if self.question.fit:
@@ -114,6 +123,7 @@ class _Task:
             cells=self.cells,
             optimizer_steps=self.question.optimizer_steps,
             name=self.question.name or (f"In[{number}]" if number else ""),
+            ignore={*self.question.ignore, *self.monitor.settings.ignored},
         )
 
     def _fit(self, name: str, card: str | None) -> Fit:
@@ -128,7 +138,7 @@ class _Task:
         )
 
 
-def _defect(error: Exception) -> str:
+def defect(error: Exception) -> str:
     """One line about an error that is ours, with the place for who wants to report it."""
     text = str(error).partition("\n")[0]
     frames = traceback.extract_tb(error.__traceback__)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpumem_magic.advice import Advice
 from gpumem_magic.events import Cell
 from gpumem_magic.history import History
 from gpumem_magic.magics.display import warn
@@ -18,6 +20,7 @@ from gpumem_magic.magics.progress import Progress, level_line
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.watch import GrowthWatch
 from gpumem_magic.measure import finish
+from gpumem_magic.renderers.advice_wording import offered
 from gpumem_magic.report import Report
 from gpumem_magic.sources import (
     ACTIVE,
@@ -62,6 +65,8 @@ class Monitor:
         self.source: Source | None = None
         self.files = CellFiles(shell)
         self.watch = GrowthWatch()
+        self.offered: Offer | None = None
+        self.last_report: Report | None = None
         self.why_off = ""
         self.measuring = False
         self.predicting = False
@@ -181,7 +186,13 @@ class Monitor:
         if self.source is None:
             return ()
         name = request.name or (f"In[{cell.number}]" if cell.number else "")
-        reports = finish(self.source, cell, self.files.cells(), error, name)
+        ignore = {*request.ignore, *self.settings.ignored}
+        reports = finish(
+            *(self.source, cell, self.files.cells(), error, name, ignore),
+            keep=self.history.remember,
+        )
+        if request.kept:
+            self.take_note(reports, shown=not request.brief)
         for report in reports if request.kept else ():
             self.history.append(report)
         if request.output and reports:
@@ -190,6 +201,20 @@ class Monitor:
             with harmless(f"saving to {request.save}"):
                 reports[0].save(Path(request.save).expanduser())
         return reports
+
+    def take_note(self, reports: Sequence[Report], *, shown: bool = True) -> None:
+        """Remember the last cell; and its advice, under the numbers that it is shown with."""
+        if reports:
+            self.last_report = reports[0]
+        advised = next((report for report in reports if report.advice), None)
+        if shown and advised is not None:
+            self.offer(advised, offered(advised.advice))
+
+    def offer(self, report: Report, advice: tuple[Advice, ...]) -> None:
+        """Remember advice under the numbers that it is shown with."""
+        self.last_report = report
+        if advice:
+            self.offered = Offer(report.cell.source, advice)
 
     @contextmanager
     def prediction(self, say: Callable[[float], str] | None = None) -> Iterator[None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import keyword
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpumem_magic.advice import RULES
 from gpumem_magic.sources import check_device, device_names
 from gpumem_magic.sources.virtual.catalog import lookup
 
@@ -50,6 +52,28 @@ def check_switch(value: str) -> None:
         raise ValueError("on or off")
 
 
+def rules_in(text: str) -> tuple[str, ...]:
+    """The names of rules between commas. Raises ValueError for one that no rule has."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name and name not in rule_names():
+            near = nearest_rule(name)
+            hint = f"did you mean {near}?" if near else "%gpucheck --rules lists them"
+            raise ValueError(f"no rule {name!r}; {hint}")
+    return tuple(name for name in names if name)
+
+
+def nearest_rule(name: str) -> str | None:
+    """The rule that a name is nearly that of, in any spelling; None where none is near."""
+    plain = "-".join(name.lower().replace("_", "-").split())
+    return next(iter(difflib.get_close_matches(plain, rule_names(), 1, 0.75)), None)
+
+
+def rule_names() -> list[str]:
+    """The names of all rules, in their order."""
+    return [rule.name for rule in RULES]
+
+
 def check_cards(value: str) -> None:
     """Raise ValueError, listing the right names, if one of the cards between commas is unknown."""
     for name in value.split(","):
@@ -82,6 +106,11 @@ def offer_cards(names: Mapping[str, Any]) -> Iterable[str]:
 def offer_switch(names: Mapping[str, Any]) -> Iterable[str]:
     """What switches something."""
     return ["on", "off"]
+
+
+def offer_rules(names: Mapping[str, Any]) -> Iterable[str]:
+    """The rules that give advice."""
+    return rule_names()
 
 
 def offer_whole_numbers(names: Mapping[str, Any]) -> Iterable[str]:

@@ -13,6 +13,8 @@ from gpumem_magic.magics.option_values import (
     check_target,
     check_variable,
     offer_devices,
+    offer_rules,
+    rules_in,
 )
 from gpumem_magic.sources import check_device
 
@@ -86,6 +88,7 @@ class Request:
     output: str | None = None
     save: str | None = None
     plot: bool = True
+    ignore: tuple[str, ...] = ()
     brief: bool = False
     kept: bool = True
     statement: str = ""
@@ -128,6 +131,8 @@ def _apply(request: Request, action: Action) -> Request:
         return replace(request, name=value)
     if action.key == "device":
         return replace(request, device=value)
+    if action.key == "ignore":
+        return replace(request, ignore=(*request.ignore, *rules_in(value)))
     if action.key == "output":
         return replace(request, output=value)
     return replace(request, save=value)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from traitlets import Bool, CFloat, TraitError, Unicode, observe, validate
 from traitlets.config import Configurable
 
+from gpumem_magic.magics.option_values import rules_in
 from gpumem_magic.sources import check_device
 
 
@@ -31,6 +32,15 @@ class GpuMem(Configurable):
         help="Seconds between two updates of the progress line; less than 0.25 counts as 0.25.",
     ).tag(config=True)
 
+    ignore = Unicode(
+        "", help="Rules that give no advice, with commas; %gpucheck --rules lists them."
+    ).tag(config=True)
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The rules of `ignore`."""
+        return rules_in(self.ignore)
+
     def on_device(self, choose: Callable[[str], None]) -> None:
         """Have `choose` called with the new name whenever `device` is set to another."""
         self._choose: Callable[[str], None] | None = choose
@@ -40,6 +50,14 @@ class GpuMem(Configurable):
         try:
             check_device(proposal["value"])
         except (ValueError, ImportError) as error:
+            raise TraitError(str(error)) from None
+        return proposal["value"]
+
+    @validate("ignore")
+    def _known_rules(self, proposal: dict[str, str]) -> str:
+        try:
+            rules_in(proposal["value"])
+        except ValueError as error:
             raise TraitError(str(error)) from None
         return proposal["value"]
 

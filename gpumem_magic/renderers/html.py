@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpumem_magic.events import Category
 from gpumem_magic.renderers import pieces, predicted, wording
+from gpumem_magic.renderers.advice_html import advice_markup
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
 from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
@@ -32,6 +33,7 @@ def report_html(report: Report, plot: bool = True) -> str:
         _by_line(report),
         _by_kind(report),
         _largest(report),
+        advice_markup(report),
         *(pieces.small(note) for note in (*wording.reasons(report), *report.notes)),
         predicted.output(report),
         *map(pieces.small, ending(report)),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpumem_magic.events import Category
 from gpumem_magic.renderers import verdict, wording
+from gpumem_magic.renderers.advice import advice_rows
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, bar, fit, fit_middle, left, right, wrap
 from gpumem_magic.renderers.post_mortem import ending, failure_rows
@@ -40,6 +41,7 @@ def report_text(report: Report) -> str:
         _by_line(report),
         _by_kind(report),
         _largest(report),
+        advice_rows(report),
         notes_rows(report.notes),
         [f"{verdict.output_phrase(report)}: in report.output"] if report.output else [],
         ending(report),

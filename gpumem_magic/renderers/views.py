@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpumem_magic.assessment import Assessment, Change, RulePages
 from gpumem_magic.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery
 from gpumem_magic.oom_texts import Explanation
+from gpumem_magic.renderers.advice import assessment_text, change_text, pages_text
+from gpumem_magic.renderers.advice_html import assessment_html, change_html, pages_html
 from gpumem_magic.renderers.csv import field
 from gpumem_magic.renderers.explained import explained_html, explained_text
 from gpumem_magic.renderers.files import write
@@ -38,6 +41,12 @@ def view_text(view: View) -> str:
         return recovery_text(view)
     if isinstance(view, Explanation):
         return explained_text(view)
+    if isinstance(view, Assessment):
+        return assessment_text(view)
+    if isinstance(view, Change):
+        return change_text(view)
+    if isinstance(view, RulePages):
+        return pages_text(view)
     return breakdowns_text(_breakdowns(view))
 
 
@@ -49,6 +58,12 @@ def view_html(view: View) -> str:
         return recovery_html(view)
     if isinstance(view, Explanation):
         return explained_html(view)
+    if isinstance(view, Assessment):
+        return assessment_html(view)
+    if isinstance(view, Change):
+        return change_html(view)
+    if isinstance(view, RulePages):
+        return pages_html(view)
     return breakdowns_html(_breakdowns(view))
 
 
@@ -64,7 +79,7 @@ def save_view(view: View, path: str | os.PathLike[str]) -> None:
         ".html": lambda: page((), above=Markup(view_html(view))),
         ".txt": lambda: view_text(view) + "\n",
     }
-    if not isinstance(view, Explanation):
+    if isinstance(view, (Inventory, Recovery, Breakdown, Breakdowns)):
         forms[".csv"] = lambda: _csv(_holdings(view))
     write(Path(path), forms)
 

@@ -1,0 +1,77 @@
+"""Answers about advice, as frozen values: what changes save, one change, what the rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from inspect import cleandoc
+
+from gpumem_magic.advice.rule import Advice, Example, Kind, Rule
+from gpumem_magic.report import Report
+from gpumem_magic.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment(View):
+    """What each change to a cell would save, measured by dry runs from what is alive now.
+
+    report: the cell as it is, on a card of this kind with unlimited memory; where it raised an
+    error, nothing was measured. advice: changes that save, most first, and those that nothing was
+    measured for. useless: changes that the rules proposed and that save nothing here. together: the
+    best set of changes that can be made at once; None where it is one change. failed: rules whose
+    changed cell raised an error, with that error. runs: dry runs made, in `seconds`. limit: bytes
+    that PyTorch can have on the card. fits: whether the cell as it is fits the card; None where it
+    was not tried to its end.
+    """
+
+    report: Report
+    advice: tuple[Advice, ...]
+    useless: tuple[Advice, ...] = ()
+    together: Advice | None = None
+    failed: tuple[tuple[str, str], ...] = ()
+    runs: int = 1
+    limit: int | None = None
+    fits: bool | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change(View):
+    """The cell that change `number` of the last advice makes of `source`."""
+
+    number: int
+    advice: Advice
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """A rule as its user reads it: paragraphs of text, and cells before and after."""
+
+    name: str
+    problem: str
+    kind: Kind
+    text: tuple[str, ...]
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RulePages(View):
+    """Rules in full, or, as a list, with their problem alone. note: what has to be said first."""
+
+    pages: tuple[RulePage, ...]
+    in_full: bool = False
+    note: str = ""
+
+
+def pages_of(rules: Iterable[Rule]) -> tuple[RulePage, ...]:
+    """What the rules say of themselves."""
+    return tuple(
+        RulePage(rule.name, rule.problem, rule.kind, _paragraphs(rule), rule.examples)
+        for rule in rules
+    )
+
+
+def _paragraphs(rule: Rule) -> tuple[str, ...]:
+    text = cleandoc(type(rule).__doc__ or "")
+    return tuple(" ".join(part.split()) for part in text.split("\n\n"))
