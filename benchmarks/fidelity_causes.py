@@ -19,7 +19,15 @@ class Cause:
     text: str
 
 
-CAUSES: tuple[Cause, ...] = ()
+CAUSES: tuple[Cause, ...] = (
+    Cause(
+        ("pinn",),
+        ("reserved",),
+        "What a backward pass with create_graph computes is numbered by the thread that computes "
+        "it: autograd's own on CUDA, where the numbers begin at 0, so that the next pass goes "
+        "through the graph in another order. Here it is the thread of the cell.",
+    ),
+)
 
 
 def cause_of(workload: str, size: str) -> str | None:

@@ -59,6 +59,12 @@ class Lookups:
             else:
                 self._sum_rows(buffers, indices, by_frequency, out)
 
+    def index(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """index_cuda of native/TensorAdvancedIndexing.cpp."""
+        with Blocks(self._storages) as copies:
+            copies.take(*_like_strided(args[1]))
+            self._storages.place(out)
+
     def index_put(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
         the same place."""
@@ -66,6 +72,7 @@ class Lookups:
         written, indices, values = args[:3]
         given = [index for index in indices if index is not None]
         if not accumulates or not given or any(i.dtype in _MASKS for i in given):
+            self._brief(*(() if accumulates else _like_strided(indices)))
             return
         shape = torch.broadcast_shapes(*(index.shape for index in given))
         n = math.prod(shape)
@@ -126,4 +133,20 @@ class Lookups:
             buffers.take(*sizes)
 
 
+def _like_strided(indices: Any) -> list[int]:
+    """Bytes of the dense copies of indices that are broadcast in unlike ways: CUDA's kernels want
+    all of the same strides (AdvancedIndex of native/TensorAdvancedIndexing.cpp)."""
+    given = [index for index in indices if index is not None]
+    if len(given) < _SEVERAL or any(index.dtype in _MASKS for index in given):
+        return []
+    expanded = torch.broadcast_tensors(
+        *(torch.empty_strided(index.shape, index.stride(), device="meta") for index in given)
+    )
+    if len({index.stride() for index in expanded}) == 1:
+        return []
+    return [index.numel() * _INDEX for index in expanded if not index.is_contiguous()]
+
+
+_SEVERAL = 2
+_INDEX = 8  # bytes
 _MASKS = (torch.bool, torch.uint8)

@@ -116,6 +116,7 @@ class ScratchMemory:
             "convolution": convolutions.forward,
             "convolution_backward": convolutions.backward,
             "embedding_dense_backward": self._lookups.embedding_backward,
+            "index": self._lookups.index,
             "_embedding_bag": self._lookups.bag,
             "_embedding_bag_backward": self._lookups.bag_backward,
             "_embedding_bag_dense_backward": self._lookups.bag_backward,

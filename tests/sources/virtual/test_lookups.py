@@ -89,3 +89,25 @@ def test_zeros_written_over_a_gradient_spare_the_rest(gpu):
     (y * y).mean().backward()
     assert x.grad[0].sum().item() == 0
     assert x.grad[1].sum().item() > 0
+
+
+def test_indices_that_are_broadcast_in_unlike_ways_are_copied(blocks):
+    x = torch.ones(16, 64, 8, device="cuda")
+    row = torch.arange(16, device="cuda")[:, None]
+    column = torch.zeros(16, 20, dtype=torch.int64, device="cuda")
+    first = torch.arange(20, device="cuda")[None]
+    blocks()
+    # GIVEN rows that go with every column: only they are not dense
+    y = x[row, column]
+    index, out = 16 * 20 * 8, 16 * 20 * 8 * 4
+    assert blocks() == [index, out, -index]
+    # AND both broadcast
+    z = x[row, first]
+    assert blocks() == [index, index, out, -index, -index]
+    # AND written to
+    x[row, first] = y
+    assert [size for size in blocks() if abs(size) == index] == [index, index, -index, -index]
+    # THEN indices of the same strides are read as they are, and so is a lone one
+    w = x[row[:, 0], column[:, 0].clone()], x[row]
+    assert index not in blocks()
+    del y, z, w
