@@ -5,18 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator
 
+from gpumem_magic.advice.activations import Activations
+from gpumem_magic.advice.attention_matrix import AttentionMatrix
+from gpumem_magic.advice.autocast_inference_cache import AutocastInferenceCache
 from gpumem_magic.advice.backward_under_no_grad import BackwardUnderNoGrad
 from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.dataset_on_device import DatasetOnDevice
 from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
+from gpumem_magic.advice.float32_inference import Float32Inference
+from gpumem_magic.advice.float64_by_accident import Float64ByAccident
 from gpumem_magic.advice.foreach_peak import ForeachPeak
 from gpumem_magic.advice.fragmentation import Fragmentation
+from gpumem_magic.advice.frozen_layers_record import FrozenLayersRecord
+from gpumem_magic.advice.full_logits import FullLogits
 from gpumem_magic.advice.gradient_accumulation_wrong import GradientAccumulationWrong
 from gpumem_magic.advice.gradients_kept import GradientsKept
 from gpumem_magic.advice.idle_gpus import IdleGpus
 from gpumem_magic.advice.kept_graph import KeptGraph
+from gpumem_magic.advice.kv_cache import KvCache
 from gpumem_magic.advice.missing_no_grad import MissingNoGrad
 from gpumem_magic.advice.missing_zero_grad import MissingZeroGrad
 from gpumem_magic.advice.optimizer_state import OptimizerState
@@ -28,6 +37,7 @@ from gpumem_magic.advice.second_model import SecondModel
 from gpumem_magic.advice.shortage import is_short
 from gpumem_magic.advice.stale_exception import StaleException
 from gpumem_magic.advice.stale_output import StaleOutput
+from gpumem_magic.advice.stale_variable import StaleVariable
 from gpumem_magic.advice.step_in_backward import StepInBackward
 from gpumem_magic.events import Cell
 from gpumem_magic.names import Names
@@ -42,9 +52,16 @@ RULES: tuple[Rule, ...] = (
     KeptGraph(),
     RetainedGraph(),
     BackwardUnderNoGrad(),
+    FrozenLayersRecord(),
     GradientsKept(),
     MissingZeroGrad(),
     GradientAccumulationWrong(),
+    Float64ByAccident(),
+    Activations(),
+    FullLogits(),
+    AttentionMatrix(),
+    Float32Inference(),
+    AutocastInferenceCache(),
     OptimizerState(),
     ForeachPeak(),
     StepInBackward(),
@@ -52,6 +69,9 @@ RULES: tuple[Rule, ...] = (
     StaleException(),
     SecondModel(),
     CheckpointOnDevice(),
+    DatasetOnDevice(),
+    StaleVariable(),
+    KvCache(),
     Fragmentation(),
     OtherProcess(),
     IdleGpus(),
