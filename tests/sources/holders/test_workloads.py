@@ -1,0 +1,35 @@
+"""Real cells: what they leave adds up to the byte, and next to nothing of it is unknown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torch._dynamo")  # the first optimizer would import it, which changes torch
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def inventory():
+    """The benchmark, as a module."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        import inventory
+
+        yield inventory
+    for name in {"inventory", "fidelity_table"} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("cell", ["mlp", "accumulation", "conv_other"])
+def test_hardly_anything_is_unknown(inventory, cell):
+    (share,) = inventory.shares(cuda=False, only=[cell])
+
+    assert share.adds_up
+    assert share.allocated > 0
+    assert share.unknown < 0.01 * share.allocated
