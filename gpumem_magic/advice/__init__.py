@@ -13,6 +13,7 @@ from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.context_tensors import ContextTensors
 from gpumem_magic.advice.dataset_on_device import DatasetOnDevice
 from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
 from gpumem_magic.advice.float32_inference import Float32Inference
@@ -53,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     RetainedGraph(),
     BackwardUnderNoGrad(),
     FrozenLayersRecord(),
+    ContextTensors(),
     GradientsKept(),
     MissingZeroGrad(),
     GradientAccumulationWrong(),

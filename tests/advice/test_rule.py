@@ -61,7 +61,7 @@ def test_a_rule_keeps_its_word(rule, example, notebook):
         # AND it fires on the cell as it runs, too
         if rule.kind is not Kind.TRADE:
             assert of(rule, before.advice), "silent on the cell as it ran"
-        results = values(one, example)
+        results = [] if before.oom else values(one, example)
     if before.oom is not None:
         with notebook("64TiB") as one:
             one.set_up(example)

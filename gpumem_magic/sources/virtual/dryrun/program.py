@@ -27,6 +27,10 @@ def execute(tree: ast.Module, filename: str, namespace: dict[str, Any], shows_la
 def _show(namespace: dict[str, Any], value: Any) -> None:
     if value is not None:
         namespace["_"] = value
+        namespace["_oh"] = {
+            **namespace.get("_oh", {}),
+            "_": value,
+        }  # the shell's own stays as it is
         print(repr(value))  # noqa: T201 - it is captured
 
 
