@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Part:
     """A direct child of a module. count, repeated: for a list of modules of one class, how many
-    they are and what class that is; repeated is empty otherwise. Sizes in bytes on the device."""
+    they are and what class that is; repeated is empty otherwise. gradients: of its parameters;
+    optimized: bytes of those that an optimizer with a name has. Sizes in bytes on the device."""
 
     path: str
     type: str
@@ -18,13 +19,16 @@ class Part:
     trainable: int
     count: int = 1
     repeated: str = ""
+    gradients: int = 0
+    optimized: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleFacts:
     """A module (`torch.nn.Module`) that a name means. Sizes in bytes on the device.
 
-    type: its class, dotted. trainable: parameters with `requires_grad`. dtypes: bytes of parameters
+    type: its class, dotted. trainable: parameters with `requires_grad`. optimized: those that an
+    optimizer with a name has. dtypes: bytes of parameters
     by dtype ("float32"). parts: its direct children, and what lists among them hold. repeated: the
     path from the module to its longest list of modules of one class ("transformer.h"), or "".
     kinds: classes of all modules inside it ("Dropout", ...), without their packages.
@@ -40,6 +44,7 @@ class ModuleFacts:
     parts: tuple[Part, ...] = ()
     repeated: str = ""
     kinds: frozenset[str] = frozenset()
+    optimized: int = 0
 
 
 @dataclass(frozen=True, slots=True)

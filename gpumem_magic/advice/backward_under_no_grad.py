@@ -28,8 +28,10 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)).cuda()
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-x = torch.randn(512, 64, device="cuda")
-labels = torch.randint(0, 4, (512,), device="cuda")
+x = torch.randn(128, 64, device="cuda")
+labels = torch.randint(0, 4, (128,), device="cuda")
+criterion(model(x), labels).backward()
+optimizer.step()
 """
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.gradient_flow import GradientFlow, backward_calls, goes_backward
+from gpumem_magic.advice.graph_ends import freed_by_backward
 from gpumem_magic.advice.rewrite import remove_keyword
 from gpumem_magic.advice.rule import Advice, Example, Known, Rule, Saves
-from gpumem_magic.events import Phase
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 from gpumem_magic.trace.lifetimes import Lifetimes
@@ -95,7 +95,7 @@ class RetainedGraph(Rule):
         if lives is None or not retaining or _goes_twice(cell, calls):
             return
         graphs = {call: _graph(cell, lives, names, call) for call in calls}
-        sooner = _freed_by_backward(lives)
+        sooner = freed_by_backward(lives)
         lines = cell.calling_lines(lives)
         for call in retaining:
             if _is_needed(cell, call, graphs):
@@ -212,20 +212,3 @@ def _steps_after(cell: Code, call: ast.Call) -> bool:
         step.lineno > call.lineno and cell.block(cell.statement(step)) is block
         for step in cell.calls(".step")
     )
-
-
-def _freed_by_backward(lives: Lifetimes) -> NDArray[np.int64]:
-    """When each storage would die if the first backward pass after its birth freed what a forward
-    pass recorded; other storages die when they do."""
-    born, freed = lives.born == Phase.BACKWARD, lives.freed == Phase.BACKWARD
-    moments = np.concatenate([lives.birth[born], lives.death[freed]])
-    steps = np.concatenate([lives.step[born], lives.freed_step[freed]])
-    order = np.argsort(moments, kind="stable")
-    moments, steps = moments[order], steps[order]
-    ends = np.full(int(steps.max(initial=0)) + 1, -1, np.int64)
-    np.maximum.at(ends, steps, moments)
-    death = lives.death.copy()
-    place = np.searchsorted(moments, lives.birth)
-    rows = np.flatnonzero(lives.recorded & ~freed & (place < len(moments)))
-    death[rows] = np.minimum(death[rows], ends[steps[place[rows]]] + 1)
-    return death

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections import Counter
@@ -37,9 +38,10 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         return Names()
     reader = _Reader(torch, locate)
     with torch._C.DisableTorchFunction():
-        for name, thing in list(names.items()):
-            if not name.startswith("_") and name not in _SHELLS_OWN:
-                reader.read(name, thing)
+        own = {k: v for k, v in names.items() if not k.startswith("_") and k not in _SHELLS_OWN}
+        reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
+        for name, thing in own.items():
+            reader.read(name, thing)
     return reader.names
 
 
@@ -70,6 +72,7 @@ class _Sizes:
 class _Reader:
     def __init__(self, torch: Any, locate: Locate) -> None:
         self.names = Names({}, {}, {}, {}, {}, {})
+        self.optimized: frozenset[int] = frozenset()
         self._torch = torch
         self._locate = locate
 
@@ -137,6 +140,7 @@ class _Reader:
             parts=tuple(self._parts(module)),
             repeated=_repeated(inside),
             kinds=frozenset(type(m).__name__ for m in inside.values()),
+            optimized=self._size(p for p in parameters if id(p) in self.optimized),
         )
 
     def _parts(self, module: Any) -> Iterator[Part]:
@@ -154,6 +158,8 @@ class _Reader:
                 trainable=self._size(trainable),
                 count=len(kinds) if alike else 1,
                 repeated=dotted(kinds[0]) if alike else "",
+                gradients=self._size(p.grad for p in parameters if p.grad is not None),
+                optimized=self._size(p for p in parameters if id(p) in self.optimized),
             )
 
     def _optimizer(self, optimizer: Any) -> OptimizerFacts:
@@ -183,6 +189,22 @@ class _Reader:
 
 def _add(table: Any, name: str, value: object) -> None:
     table[name] = value
+
+
+def _with_contents(thing: object) -> Iterator[object]:
+    yield thing
+    if type(thing) in (list, tuple):
+        yield from itertools.islice(thing, _MOST_ITEMS)  # type: ignore[call-overload]
+    elif isinstance(own := thing if type(thing) is dict else fields(thing), dict):
+        yield from list(own.values())[:_MOST_ITEMS]
+
+
+def _optimized(things: Iterable[object], optimizer: type) -> Iterator[int]:
+    """Identities of the parameters that optimizers have, also those held by an object."""
+    for thing in itertools.chain.from_iterable(map(_with_contents, things)):
+        if issubclass(type(thing), optimizer):
+            groups: Any = fields(thing).get("param_groups", [])
+            yield from (id(p) for group in groups for p in group.get("params", []))
 
 
 def _table(module: Any, name: str) -> list[Any]:
