@@ -178,7 +178,7 @@ with torch.no_grad():
         )
 
     def _zeroed(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
-        calls = list(_fillers(cell))
+        calls = [call for call in _fillers(cell) if _is_before_each(cell, call)]
         kept = find_zeroed(trace, cell) if calls else None
         if kept is None or kept.saving < least(trace):
             return
@@ -244,6 +244,16 @@ def _fillers(cell: Code) -> Iterator[ast.Call]:
     for call in cell.calls(".zero_"):
         if _gradient(call) is not None:
             yield call
+
+
+def _is_before_each(cell: Code, call: ast.Call) -> bool:
+    """Whether gradients are cleared as often as a backward pass is made: nothing accumulates."""
+    above = list(cell.ancestors(call))
+    if any(isinstance(a, ast.If) and "grad" not in cell.text(a.test) for a in above):
+        return False
+    passes = [b for b in cell.calls(".backward") if cell.function(b) is cell.function(call)]
+    loops = (a for b in passes for a in cell.ancestors(b) if isinstance(a, (ast.For, ast.While)))
+    return bool(passes) and all(loop in above for loop in loops)
 
 
 def _gradient(call: ast.Call) -> ast.Attribute | None:

@@ -15,6 +15,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import (
     Edit,
     UnsafeError,
+    applied,
     remove_keyword,
     set_keyword,
 )
@@ -219,24 +220,33 @@ def _state(lives: Lifetimes, names: tuple[str, ...] = ()) -> NDArray[np.bool_]:
 
 
 def _exchanged(cell: Code, built: Built, other: _Alternative) -> Iterator[Edit]:
-    """The constructor of another optimizer, with what it understands of the arguments.
+    """The constructor of another optimizer, with what it understands of the arguments: one edit,
+    since no other change of the old constructor makes sense for it.
 
-    Raises UnsafeError where arguments have no names, or the module of the class is not known.
+    Raises UnsafeError where arguments have no names.
     """
+    call = built.call
+    start, end = cell.span(call)
+    changed = applied(cell.source, _pieces(cell, built, other))
+    yield Edit(start, end, changed[start : len(changed) - (len(cell.source) - end)])
+
+
+def _pieces(cell: Code, built: Built, other: _Alternative) -> Iterator[Edit]:
     call = built.call
     if len(call.args) > 2 or any(k.arg is None for k in call.keywords):
         raise UnsafeError(f"the arguments of {built.kind} have no names")
-    if isinstance(call.func, ast.Attribute):
-        name = f"{cell.text(call.func.value)}.{other.kind}"
-        if cell.dotted(call.func.value) != "torch.optim":
-            raise UnsafeError(f"{cell.text(call.func)} may be another optimizer")
-    elif torch := cell.spelling("torch"):
-        name = f"{torch}.optim.{other.kind}"
-    else:
-        raise UnsafeError("torch has no name here")
-    yield from put(cell, call.func, name)
+    yield from put(cell, call.func, _class_of(cell, call.func, other.kind))
     for keyword in call.keywords:
         if keyword.arg not in other.takes:
             yield from remove_keyword(cell, call, str(keyword.arg))
     for option, value in other.options:
         yield from set_keyword(cell, call, option, value)
+
+
+def _class_of(cell: Code, function: ast.expr, kind: str) -> str:
+    """How the notebook writes another class of torch.optim."""
+    if isinstance(function, ast.Attribute) and cell.dotted(function.value) == "torch.optim":
+        return f"{cell.text(function.value)}.{kind}"
+    if torch := cell.spelling("torch"):
+        return f"{torch}.optim.{kind}"
+    raise UnsafeError("torch has no name here")
