@@ -146,7 +146,7 @@ def share_of(work: Workload, cuda: bool) -> Share:
     """Run one cell in a namespace of its own."""
     source = choose_source("auto" if cuda else work.card)
     names: dict[str, Any] = {"__name__": "__main__"}
-    left = source.level().allocated or 0
+    before = take_inventory(source, {})  # what libraries keep of earlier cells is not this one's
     try:
         source.enter()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -154,9 +154,12 @@ def share_of(work: Workload, cuda: bool) -> Share:
         source.leave()
         found = take_inventory(source, names)
         held = sum(holding.size for holding in found.holdings)
-        unknown = found.size_of(HolderKind.UNKNOWN)
+        unknown = found.size_of(HolderKind.UNKNOWN) - before.size_of(HolderKind.UNKNOWN)
         return Share(
-            work.name, (found.level.allocated or 0) - left, unknown, held == found.level.allocated
+            work.name,
+            (found.level.allocated or 0) - (before.level.allocated or 0),
+            unknown,
+            held == found.level.allocated,
         )
     finally:
         source.leave()
