@@ -37,6 +37,14 @@ class Code:
         self._parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
+        self._inside: dict[ast.AST, tuple[ast.AST, ...]] = {}
+
+    def walk(self, within: ast.AST | None = None) -> tuple[ast.AST, ...]:
+        """A node and all inside it, outer ones first, as `ast.walk` has them; remembered."""
+        node = within or self.tree
+        if node not in self._inside:
+            self._inside[node] = tuple(ast.walk(node))
+        return self._inside[node]
 
     def offset(self, line: int, column: int) -> int:
         """The character of the text at a line and a column of the tree, which counts bytes."""
@@ -88,7 +96,7 @@ class Code:
     def lines_inside_strings(self) -> frozenset[int]:
         """Lines whose beginning may be part of a string, so that it must stay."""
         inside: set[int] = set()
-        for node in ast.walk(self.tree):
+        for node in self.walk():
             if isinstance(node, ast.JoinedStr) or (
                 isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
             ):
@@ -115,11 +123,11 @@ class Code:
     def statement_at(self, line: int) -> ast.stmt | None:
         """The innermost statement on a line: of a loop, its header only."""
         found = None
-        for node in ast.walk(self.tree):
+        for node in self.walk():
             if isinstance(node, ast.stmt) and self.first_line(node) <= line <= (
                 node.end_lineno or node.lineno
             ):
-                found = node  # ast.walk comes to the outer ones first
+                found = node  # walk comes to the outer ones first
         return found
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
@@ -153,7 +161,7 @@ class Code:
         the order of the text."""
         found = [
             node
-            for node in ast.walk(within or self.tree)
+            for node in self.walk(within)
             if isinstance(node, ast.Call) and self.is_one_of(node.func, names)
         ]
         yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
@@ -197,7 +205,7 @@ class Code:
 
     def assigned(self, name: str) -> Iterator[ast.stmt]:
         """Statements that give a name a value: `name = ...`, `name += ...`, `for name in ...`."""
-        for node in ast.walk(self.tree):
+        for node in self.walk():
             if (
                 isinstance(node, ast.Name)
                 and node.id == name
@@ -207,7 +215,7 @@ class Code:
 
     def reads(self, name: str, within: ast.AST | None = None) -> Iterator[ast.Name]:
         """Where a name is read."""
-        for node in ast.walk(within or self.tree):
+        for node in self.walk(within):
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
                 yield node
 
@@ -222,7 +230,7 @@ class Code:
         return np.where(called > 0, called, lives.line)
 
     def _model_classes(self) -> Iterator[ast.ClassDef]:
-        for node in ast.walk(self.tree):
+        for node in self.walk():
             if isinstance(node, ast.ClassDef):
                 methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
                 if any(method.name == "forward" for method in methods):

@@ -105,7 +105,7 @@ class GradientFlow:
             function = self._code.function(function)
         if function is None:
             return
-        for call in ast.walk(self._code.tree):
+        for call in self._code.walk():
             if isinstance(call, ast.Call) and _called(call) == function.name:
                 yield from self._matching(call, name, parameters(function))
 
