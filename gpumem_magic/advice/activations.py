@@ -34,6 +34,9 @@ from gpumem_magic.units import MIB, format_bytes
 _SHARE = 0.25
 """Of the peak: from there on the largest category is what to begin with."""
 
+_FOLLOWING = (Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
+"""What goes with the activations: their gradients are temporary."""
+
 _LEAST = 0.01
 _SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
 
@@ -88,7 +91,7 @@ class Activations(Rule):
         if lives is None:
             return
         held = _waiting(trace, lives, cell)
-        others = [category for category in Category if category is not Category.ACTIVATION]
+        others = [category for category in Category if category not in _FOLLOWING]
         at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]
         size, peak = lives.bytes(held), int(lives.levels().max())
         if size < max(MIB, _SHARE * peak, *at_peak):

@@ -124,7 +124,8 @@ def _on_line(cell: Code, lives: Lifetimes, node: ast.expr) -> NDArray[np.bool_]:
         for stack in lives.stacks
     ]
     here: NDArray[np.bool_] = np.array([*under, False], bool)[lives.stack]
-    return here & (lives.birth >= 0) & ~lives.of(Category.WORKSPACE)
+    here &= (lives.birth >= 0) & ~lives.of(Category.WORKSPACE)
+    return here
 
 
 def _of_loss(cell: Code, lives: Lifetimes, loss: ast.Call) -> NDArray[np.bool_]:
@@ -132,7 +133,7 @@ def _of_loss(cell: Code, lives: Lifetimes, loss: ast.Call) -> NDArray[np.bool_]:
     inside = [any(f.function == "cross_entropy" for f in stack[:2]) for stack in lives.stacks]
     made = _on_line(cell, lives, loss) & np.array([*inside, False], bool)[lives.stack]
     if not made.any():
-        return made
+        return np.zeros(len(lives), bool)
     largest = int(lives.size[made].max())
     same: NDArray[np.bool_] = np.isin(lives.size, [largest, largest // 2]) & (lives.birth >= 0)
     same &= lives.of(Category.ACTIVATION, Category.TEMPORARY)
@@ -272,10 +273,7 @@ def _last_layer(cell: Code, kind: str) -> ast.Call:
         if isinstance(made, ast.ClassDef) and made.name == name:
             returns = [n for n in ast.walk(made) if isinstance(n, ast.Return)]
             forward = [n for n in returns if getattr(cell.function(n), "name", "") == "forward"]
-            if len(forward) == 1 and isinstance(value := forward[0].value, ast.Call):
-                if (
-                    isinstance(value.func, ast.Attribute)
-                    and len(list(cell.calls(".backward"))) == 0
-                ):
-                    return value
+            value = forward[0].value if len(forward) == 1 else None
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+                return value
     raise UnsafeError("the last layer of the model is not in this cell")

@@ -18,7 +18,10 @@ from gpumem_magic.advice.training_pass import TrainingPass, is_mean_loss
 from gpumem_magic.names import ModuleFacts, Names
 
 PIECES = 4
-_RANDOM = ("randn_like", "rand_like", "randint", "randn", "rand", "randperm")
+_BY_SAMPLE = (".view", ".reshape", ".flatten", ".squeeze", ".unsqueeze", ".size", ".float", ".long",
+              ".contiguous", ".mean", ".permute", ".relu", ".tanh", ".sigmoid", ".square",
+              "torch.nn.functional.relu", "torch.nn.functional.gelu")  # fmt: skip
+"""What treats each sample of a batch alone, beside models and losses."""
 
 
 def in_pieces(
@@ -68,9 +71,10 @@ def _require_unused(cell: Code, found: TrainingPass) -> None:
         if not isinstance(statement, (ast.Assign, ast.Expr)):
             raise UnsafeError("the forward pass is more than assignments")
         for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                if node.id != found.loss and any(id(r) not in inside for r in cell.reads(node.id)):
-                    raise UnsafeError(f"{node.id} of the whole batch is used later")
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                continue
+            if node.id != found.loss and any(id(r) not in inside for r in cell.reads(node.id)):
+                raise UnsafeError(f"{node.id} of the whole batch is used later")
 
 
 def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
@@ -97,9 +101,24 @@ def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
     unknown = set(read) - {name for name, _ in tensors} - set(names.modules) - set(names.known)
     if unknown & (set(names.containers) | set(names.others)):
         raise UnsafeError(f"{', '.join(sorted(unknown))} may depend on the batch")
-    if any(n in cell.text(s) for s in found.forward for n in _RANDOM):
-        raise UnsafeError("random numbers are drawn for the whole batch")
+    _require_alone(cell, names, found)
     return [name for name, _ in tensors]
+
+
+def _require_alone(cell: Code, names: Names, found: TrainingPass) -> None:
+    """Raises UnsafeError where samples may meet: contrastive losses, random numbers."""
+    for node in (inside for statement in found.forward for inside in ast.walk(statement)):
+        if isinstance(node, ast.Call):
+            alone = isinstance(node.func, ast.Name) and node.func.id in names.modules
+            if not alone and not is_mean_loss(cell, names, node):
+                alone = cell.is_one_of(node.func, _BY_SAMPLE)
+                if not alone:
+                    raise UnsafeError(f"{cell.text(node.func)} may need the whole batch")
+        meets = isinstance(node, ast.MatMult) or (
+            isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H", "shape")
+        )
+        if meets:
+            raise UnsafeError("samples of the batch meet in the loss")
 
 
 def _read_outside(found: TrainingPass) -> Iterator[str]:

@@ -136,7 +136,7 @@ def _one_backward(cell: Code) -> ast.Expr:
 
 def _loss_of(backward: ast.Expr) -> str:
     call = backward.value
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        if isinstance(call.func.value, ast.Name):
-            return call.func.value.id
+    function = call.func if isinstance(call, ast.Call) else None
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id
     raise UnsafeError("the loss of backward() has no name of its own")
