@@ -36,7 +36,7 @@ class AdviceSection(Section):
         self.code = controls.lines("Changed cell", 8)
         controls.show(self.code, False)
         buttons = controls.across(self.measure, self.insert, self.explain, self.ignore)
-        self.box = controls.below(self.list, self.card, buttons, self.answer, self.code)
+        self.box = self.framed(self.list, self.card, buttons, self.answer, self.code)
         desk.on_change(self.list, "index", "Choosing advice", self._pick)
         desk.on_click_alone(self.measure, "Measuring the changes", self._measure)
         desk.on_click_alone(self.insert, "Inserting the cell", self._insert)

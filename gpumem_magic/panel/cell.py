@@ -3,6 +3,8 @@ largest blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +25,7 @@ POINTS = 140
 
 _INK = "#808080"
 _BLOCKS = 30
+_ALIVE = 12
 _WIDE = 160  # characters of a line of source that are shown
 
 
@@ -137,19 +140,26 @@ def alive_html(report: Report, living: Living | None, moment: int) -> str:
     ]
     kinds = element("div", *named, style="display:flex;flex-wrap:wrap;gap:0 14px")
     blocks = report.blocks if living is None and point == line.peak else ()
-    blocks = living.at(seconds) if living is not None else blocks[:12]
+    blocks = living.at(seconds) if living is not None else blocks
     return element("div", head, pieces.stack(sizes), kinds, _alive(blocks), style=ROOT)
 
 
 def _alive(blocks: tuple[Block, ...]) -> Markup:
     if not blocks:
         return pieces.small("The names of what was alive are known at the peak only.")
+    counts = Counter(blocks)
+    largest = sorted(counts, key=lambda block: -block.size * counts[block])[:_ALIVE]
     rows = [
         _row(join(pieces.swatch(COLOURS[b.category]), pieces.source(wording.block_name(b))),
-             format_bytes(b.size), wording.tensor_type(b), wording.line_label(b.line))
-        for b in blocks
+             format_bytes(b.size * counts[b]), _tensor(b, counts[b]), wording.line_label(b.line))
+        for b in largest
     ]  # fmt: skip
     return _table("Largest that were alive then", ("name", "size", "tensor", "made in"), rows)
+
+
+def _tensor(block: Block, count: int) -> str:
+    kind = wording.tensor_type(block)
+    return kind if count == 1 else f"{count} x {kind}" if kind else f"{count} blocks"
 
 
 def source_html(report: Report) -> str:
@@ -201,7 +211,9 @@ def _block(group: Alike) -> Markup:
 
 def _row(name: str, *cells: str) -> Markup:
     edge = "padding:2px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25)"
-    head = element("th", name, scope="row", style=f"{edge};text-align:left;font-weight:normal")
+    head = element(
+        "th", name, scope="row", style=f"{edge};min-width:130px;text-align:left;font-weight:normal"
+    )
     style = f"{edge};text-align:right;white-space:nowrap;vertical-align:top"
     return element("tr", head, *(element("td", cell, style=style) for cell in cells))
 

@@ -6,6 +6,7 @@ from gpumem_magic.panel import cell, controls
 from gpumem_magic.panel.desk import Desk
 from gpumem_magic.panel.past import NO_CELLS
 from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.style import NAME_SLIDERS
 from gpumem_magic.renderers.markup import ROOT, element
 from gpumem_magic.report import Report
 
@@ -20,7 +21,10 @@ class CellSection(Section):
         self.course, self.alive = controls.html(), controls.html()
         self.source, self.blocks = controls.html(), controls.html()
         self.moment = controls.slider("Moment")
-        self.box = controls.below(self.course, self.moment, self.alive, self.source, self.blocks)
+        name = controls.html()
+        name.value = NAME_SLIDERS
+        parts = (self.course, self.moment, name, self.alive, self.source, self.blocks)
+        self.box = self.framed(*parts)
         desk.on_change(self.moment, "value", "Choosing a moment", self._move)
 
     @property

@@ -12,25 +12,27 @@ _FLEXIBLE = "1 1 220px"
 
 def button(text: str, tooltip: str, **traits: Any) -> Any:
     """A button as wide as its text."""
-    return ipywidgets.Button(description=text, tooltip=tooltip, layout=_layout("auto"), **traits)
+    return ipywidgets.Button(
+        description=text, tooltip=tooltip, layout=_layout("0 0 auto"), **traits
+    )
 
 
 def switch(text: str, value: bool) -> Any:
     """A button that is on or off; its text says which."""
-    return ipywidgets.ToggleButton(description=text, value=value, layout=_layout("auto"))
+    return ipywidgets.ToggleButton(description=text, value=value, layout=_layout("0 0 auto"))
 
 
 def choice(text: str, options: Iterable[Any], **traits: Any) -> Any:
     """One of many, folded."""
     return ipywidgets.Dropdown(
-        description=text, options=tuple(options), layout=_layout("100%", _FLEXIBLE), style=_wide(),
+        description=text, options=tuple(options), layout=_layout(_FLEXIBLE), style=_wide(),
         **traits,
     )  # fmt: skip
 
 
 def rows(text: str, count: int) -> Any:
     """One of many, as a list of so many rows; its label stands above."""
-    made = ipywidgets.Select(description=text, rows=count, layout=_layout("100%"), style=_wide())
+    made = ipywidgets.Select(description=text, rows=count, layout=_layout(), style=_wide())
     made.add_class("gpumem-rows")
     return made
 
@@ -38,7 +40,7 @@ def rows(text: str, count: int) -> Any:
 def many(text: str, options: Iterable[Any], count: int) -> Any:
     """Some of many."""
     return ipywidgets.SelectMultiple(
-        description=text, options=tuple(options), rows=count, layout=_layout("100%", _FLEXIBLE),
+        description=text, options=tuple(options), rows=count, layout=_layout(_FLEXIBLE),
         style=_wide(),
     )  # fmt: skip
 
@@ -46,7 +48,7 @@ def many(text: str, options: Iterable[Any], count: int) -> Any:
 def number(text: str) -> Any:
     """A whole number between bounds."""
     return ipywidgets.BoundedIntText(
-        description=text, min=1, max=1, value=1, layout=_layout("100%", "1 1 150px"), style=_wide()
+        description=text, min=1, max=1, value=1, layout=_layout("1 1 150px"), style=_wide()
     )
 
 
@@ -54,27 +56,25 @@ def slider(text: str) -> Any:
     """A place on a scale."""
     return ipywidgets.IntSlider(
         description=text, min=0, max=1, value=0, readout=False, continuous_update=False,
-        layout=_layout("100%"), style=_wide(),
+        layout=_layout(), style=_wide(),
     )  # fmt: skip
 
 
 def line(text: str, **traits: Any) -> Any:
     """A line of text."""
-    return ipywidgets.Text(
-        description=text, layout=_layout("100%", _FLEXIBLE), style=_wide(), **traits
-    )
+    return ipywidgets.Text(description=text, layout=_layout(_FLEXIBLE), style=_wide(), **traits)
 
 
 def lines(text: str, count: int) -> Any:
     """Several lines of text, such as code."""
-    made = ipywidgets.Textarea(description=text, rows=count, layout=_layout("100%"), style=_wide())
+    made = ipywidgets.Textarea(description=text, rows=count, layout=_layout(), style=_wide())
     made.add_class("gpumem-rows")
     return made
 
 
 def html() -> Any:
     """A place for HTML."""
-    return ipywidgets.HTML(layout=_layout("100%"))
+    return ipywidgets.HTML(layout=_layout())
 
 
 def across(*children: Any) -> Any:
@@ -85,7 +85,7 @@ def across(*children: Any) -> Any:
 
 def below(*children: Any) -> Any:
     """Controls one below the other."""
-    return ipywidgets.VBox(list(children), layout=_layout("100%"))
+    return ipywidgets.VBox(list(children), layout=_layout())
 
 
 def show(widget: Any, shown: bool) -> None:
@@ -93,8 +93,9 @@ def show(widget: Any, shown: bool) -> None:
     widget.layout.display = None if shown else "none"
 
 
-def _layout(width: str, flex: str | None = None) -> Any:
-    return ipywidgets.Layout(width=width, max_width="100%", min_width="0", flex=flex)
+def _layout(flex: str | None = None) -> Any:
+    """As wide as the panel, or, in a row of controls, as `flex` says."""
+    return ipywidgets.Layout(width="auto", max_width="100%", min_width="0", flex=flex)
 
 
 def _wide() -> Any:

@@ -26,7 +26,7 @@ class ExportSection(Section):
         self.clear = controls.button("Clear the history", "Forget all reports")
         self.sure = controls.button("Yes, forget all reports", "This cannot be undone")
         self.keep = controls.button("No, keep them", "Leave the history as it is")
-        self.box = controls.below(
+        self.box = self.framed(
             controls.across(self.what, self.form, self.name),
             controls.across(self.save, self.clear, self.sure, self.keep),
         )

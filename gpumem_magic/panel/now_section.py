@@ -16,7 +16,7 @@ class NowSection(Section):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.picture = controls.html()
-        self.box = controls.below(self.picture)
+        self.box = self.framed(self.picture)
 
     @property
     def pieces(self) -> tuple[Draw, ...]:

@@ -97,7 +97,7 @@ def _legend(limits: set[int], near: list[int], failed: bool) -> Markup:
         names.append(join(pieces.swatch(ALARM), f"limit {format_bytes(size)}{far}  "))
     if failed:
         names.append(join("\u2716 out of memory  "))
-    grey = join(pieces.swatch("#999999"), "grey ground: the chosen report")
+    grey = join(pieces.swatch(_CHOSEN), "on this ground: the chosen report")
     style = "display:flex;flex-wrap:wrap;gap:0 14px"
     return element("div", *(element("span", name) for name in (*names, grey)), style=style)
 

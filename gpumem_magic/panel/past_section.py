@@ -11,7 +11,6 @@ from gpumem_magic.panel.section import Draw, Section
 from gpumem_magic.renderers import pieces, wording
 from gpumem_magic.renderers.markup import ROOT, Markup, element
 
-_HEAD = "white-space:pre;overflow:hidden;padding-left:6px"
 _TOO_LONG = "The comparison is too long to be shown here: %gpumem --compare shows it."
 
 
@@ -23,20 +22,16 @@ class PastSection(Section):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.plot = controls.html()
-        self.head = controls.html()
-        self.head.add_class("gpumem-head")
-        self.head.value = element("div", HEAD, style=f"{ROOT};max-width:none;{_HEAD}")
-        self.rows = controls.rows("Reports", 8)
+        self.rows = controls.rows(HEAD.replace(" ", "\u00a0"), 8)
         self.first, self.last = controls.number("From report"), controls.number("to report")
         self.all = controls.button("All", "List all reports again")
         self.other = controls.choice("Compare with", [("nothing", None)])
         self.difference = controls.html()
-        self.box = controls.below(
+        self.box = self.framed(
             self.plot,
-            self.head,
             self.rows,
             controls.across(self.first, self.last, self.all),
-            self.other,
+            controls.across(self.other),
             self.difference,
         )
         desk.on_change(self.rows, "index", "Choosing a report", self._choose)

@@ -32,8 +32,11 @@ class PredictSection(Section):
         self.code = controls.lines("Code", 6)
         self.run = controls.button("Predict", "Tell the memory by a dry run; nothing is computed")
         self.result = controls.html()
-        self.box = controls.below(
-            controls.across(self.cards, self.variable, self.what), self.code, self.run, self.result
+        self.box = self.framed(
+            controls.across(self.cards, self.variable, self.what),
+            self.code,
+            controls.across(self.run),
+            self.result,
         )
         desk.on_change(self.what, "value", "Choosing what to predict", self.draw_code)
         desk.on_click_alone(self.run, "Predicting", self._predict)

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk
+from gpumem_magic.renderers.markup import ROOT, element
 
 Draw = Callable[[], None]
 
@@ -20,6 +22,14 @@ class Section(ABC):
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.state = desk.state
+
+    def framed(self, *children: Any) -> Any:
+        """The controls of the section below its title."""
+        title = controls.html()
+        style = f"{ROOT};font-weight:600;margin-top:8px"
+        name = {"role": "heading", "aria-level": "3"}
+        title.value = element("div", self.title, style=style, **name)
+        return controls.below(title, *children)
 
     @property
     @abstractmethod

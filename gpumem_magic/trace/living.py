@@ -37,7 +37,7 @@ class Living:
     owner: NDArray[np.int32]
     owners: tuple[tuple[str | None, tuple[int, ...] | None, str | None], ...]
 
-    def at(self, seconds: float, most: int = 12) -> tuple[Block, ...]:
+    def at(self, seconds: float, most: int = 400) -> tuple[Block, ...]:
         """The largest storages that were alive at a moment, at most so many."""
         alive = np.flatnonzero((self.born <= seconds) & (self.died > seconds))
         largest = alive[np.argsort(-self.size[alive], kind="stable")][:most]
