@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -70,6 +71,28 @@ def test_every_setting_is_in_the_table():
         row = re.search(rf"^\| `{name}` \| `(.*?)` \|", README, re.MULTILINE)
         assert row, name
         assert row[1] == str(trait.default_value)
+
+
+def test_every_rule_is_in_the_table():
+    """WRITE_README=1 writes the table anew."""
+    from gpumem_magic.advice import RULES
+    from gpumem_magic.advice.rule import Kind
+
+    told = {Kind.MISTAKE: "always", Kind.TRADE: "when memory is short", Kind.FACT: "always"}
+    rows = [f"| `{rule.name}` | {rule.problem} | {told[rule.kind]} |" for rule in RULES]
+    table = "\n".join(["", "| rule | what it finds | told |", "|---|---|---|", *rows, ""])
+    start, end = "<!-- rules -->", "<!-- end of rules -->"
+    above, _, rest = README.partition(start)
+    found, _, below = rest.partition(end)
+    if os.environ.get("WRITE_README"):
+        (ROOT / "README.md").write_text(f"{above}{start}\n{table.lstrip()}{end}{below}")
+    assert found.strip() == table.strip()
+
+
+def test_advice_costs_no_more_than_promised():
+    results = json.loads((ROOT / "benchmarks" / "results" / "advice.json").read_text())
+    promised = re.search(r"costs no run and at most ([\d.]+) s", README)[1]
+    assert max(cell["seconds"] for cell in results["cells"]) <= float(promised)
 
 
 def test_the_map_has_every_room_and_no_other():
