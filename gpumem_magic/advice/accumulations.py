@@ -48,9 +48,9 @@ def find_accumulations(code: Code) -> Iterator[Accumulation]:
 
 def _of_statement(code: Code, statement: ast.stmt) -> Iterator[Accumulation]:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub):
-        target, sums = statement.target, not isinstance(statement.value, ast.List)
+        into, sums = statement.target, not isinstance(statement.value, ast.List)
         for value in _items(statement.value):
-            yield Accumulation(statement, value, code.text(target), _root(target), sums)
+            yield Accumulation(statement, value, code.text(into), _root(into), sums)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         added = _added(code, statement)
@@ -148,8 +148,9 @@ def _use(code: Code, read: ast.expr, depth: int = 3) -> str:
 
 def _use_of_method(code: Code, read: ast.expr, attribute: ast.Attribute) -> str:
     call = code.parent(attribute)
-    collects = isinstance(call, ast.Call) and attribute.attr in _COLLECTING
-    return "own" if collects and isinstance(code.parent(call), ast.Expr) else "other"
+    if not isinstance(call, ast.Call) or attribute.attr not in _COLLECTING:
+        return "other"
+    return "own" if isinstance(code.parent(call), ast.Expr) else "other"
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code, Function
+from gpumem_magic.advice.definitions import header
 from gpumem_magic.advice.gradient_flow import (
     NO_GRAPH,
     GradientFlow,
@@ -102,8 +103,8 @@ print(train_step(model, x, labels))""",
         last = place.node.end_lineno or place.line
         advice = Advice(
             self.name,
-            problem=f"backward() on line {place.call.lineno} has nothing to go through: its forward "
-            f"pass stands under {place.text} of line {place.line} (to line {last}).",
+            problem=f"backward() on line {place.call.lineno} has nothing to go through: its "
+            f"forward pass stands under {place.text} of line {place.line} (to line {last}).",
             change="Move the forward pass, the loss and backward() out of it.",
             line=place.line,
             saving=0,
@@ -114,7 +115,7 @@ print(train_step(model, x, labels))""",
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A block, or a decorated function, that turns gradients off. held: the expression that does."""
+    """A block, or a decorated function, that turns gradients off; held: the expression in it."""
 
     node: ast.With | Function
     held: ast.expr
@@ -127,8 +128,14 @@ class _Place:
 
 
 def _places(cell: Code, names: Names, call: ast.Call) -> Iterator[_Place]:
-    """What turned gradients off around the forward pass of a `backward()`: the innermost."""
-    for statement in [cell.statement(call), *_behind(cell, names, call)]:
+    """What turned gradients off around the forward pass of a `backward()`: the innermost.
+
+    None where a model ran outside of it, too: that one's parameters may be frozen.
+    """
+    statements = [cell.statement(call), *_behind(cell, names, call)]
+    if any(_runs_a_model(names, s) and not cell.is_under(s, *NO_GRAPH) for s in statements):
+        return
+    for statement in statements:
         for above in cell.ancestors(statement):
             if isinstance(above, ast.With):
                 held = [item.context_expr for item in above.items]
@@ -140,6 +147,12 @@ def _places(cell: Code, names: Names, call: ast.Call) -> Iterator[_Place]:
             if off:
                 yield _Place(above, off[0], call, cell.text(off[0]))
                 break
+
+
+def _runs_a_model(names: Names, statement: ast.stmt) -> bool:
+    calls = [n.func for v in header(statement) for n in ast.walk(v) if isinstance(n, ast.Call)]
+    models = [names.modules.get(f.id) for f in calls if isinstance(f, ast.Name)]
+    return any(model is not None and model.parameters for model in models)
 
 
 def _behind(cell: Code, names: Names, call: ast.Call) -> set[ast.stmt]:
@@ -184,9 +197,9 @@ def _belongs(cell: Code, names: Names, place: _Place, statement: ast.stmt) -> bo
     step = _behind(cell, names, place.call)
     if statement in step or place.call in ast.walk(statement):
         return True
-    return isinstance(statement, ast.Expr) and next(cell.calls(*_STEPS, within=statement), None) in (
-        statement.value,
-    )
+    return isinstance(statement, ast.Expr) and next(
+        cell.calls(*_STEPS, within=statement), None
+    ) in (statement.value,)
 
 
 def _whole_lines(cell: Code, first: int, last: int) -> Edit:

@@ -174,8 +174,9 @@ def _kept(cell: Code, forward: ast.FunctionDef, context: str) -> Iterator[_Kept]
     for node in ast.walk(forward):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
-            own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
-            if own and target.value.id == context and _is_tensor(cell, forward, node.value):
+            if not isinstance(target, ast.Attribute) or not _is_name(target.value, context):
+                continue
+            if _is_tensor(cell, forward, node.value):
                 yield _Kept(target.attr, node)
 
 

@@ -188,7 +188,8 @@ def defined(statement: ast.stmt) -> set[str]:
 def _attributes(statement: ast.stmt) -> set[str]:
     found = set()
     for target in targets(statement):
-        for inner in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+        for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+            inner = item
             while isinstance(inner, (ast.Subscript, ast.Call)):
                 inner = inner.value if isinstance(inner, ast.Subscript) else inner.func
             if isinstance(inner, ast.Attribute):

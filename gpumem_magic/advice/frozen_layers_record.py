@@ -75,9 +75,9 @@ class FrozenLayersRecord(Rule):
     """Layers that are not trained still record a graph and get gradients.
 
     To leave a part of a model out of the optimizer does not freeze it: its parameters require
-    gradients, so its activations are saved, `backward()` goes through it, and each of its parameters
-    gets a gradient as large as itself, which nothing ever reads (`optimizer.zero_grad()` does not
-    even clear it). `part.requires_grad_(False)` before training ends all three, where the part comes
+    gradients, so its activations are saved, `backward()` goes through it, and each parameter gets a
+    gradient as large as itself, which nothing ever reads (`optimizer.zero_grad()` does not even
+    clear it). `part.requires_grad_(False)` before training ends all three, where the part comes
     before what is trained; elsewhere it ends the gradients. The results are the same. Give the
     optimizer only what is to change.
     """
@@ -108,7 +108,9 @@ class FrozenLayersRecord(Rule):
             return
         frozen = _outermost(_frozen(names))
         for name in dict.fromkeys(root(ast.parse(f.text, mode="eval").body) for f in frozen):
-            own = [f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))]
+            own = [
+                f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
+            ]
             size = sum(f.gradients for f in own)
             made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
             if size >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()) and made >= size:

@@ -83,10 +83,11 @@ class GradientFlow:
             name = _called(node)
             for function in self._definitions.functions.get(name, ()):
                 for inner in ast.walk(function):
-                    if isinstance(inner, ast.Return | ast.Yield | ast.YieldFrom) and inner.value:
-                        if self._code.function(inner) is function:
-                            found.statements.add(self._code.statement(inner))
-                            yield inner.value
+                    if not isinstance(inner, ast.Return | ast.Yield | ast.YieldFrom):
+                        continue
+                    if inner.value is not None and self._code.function(inner) is function:
+                        found.statements.add(self._code.statement(inner))
+                        yield inner.value
 
     def _add(self, statement: ast.stmt, found: Origin) -> Iterator[ast.expr]:
         if statement in found.statements:

@@ -9,9 +9,7 @@ from gpumem_magic.events import Phase
 from gpumem_magic.trace.lifetimes import Lifetimes
 
 
-def freed_by_backward(
-    lives: Lifetimes, also: NDArray[np.bool_] | None = None
-) -> NDArray[np.int64]:
+def freed_by_backward(lives: Lifetimes, also: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
     """When each storage would die if the first backward pass after its birth freed what a forward
     pass recorded (and `also` these storages); others die when they do: int64 events."""
     held = lives.recorded if also is None else lives.recorded | also

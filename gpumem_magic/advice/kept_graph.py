@@ -170,7 +170,7 @@ def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:
-    """"item" for a scalar of which only the number is wanted, else "detach"."""
+    """ "item" for a scalar of which only the number is wanted, else "detach"."""
     scope = cell.function(one.statement)
     plain = one.target == one.name and is_only_a_number(cell, one.name, scope)
     inside = scope is not None and any(

@@ -179,8 +179,10 @@ def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bo
         return True
     around = cell.loop(call)
     for statement in own.made:
-        if around is not None and cell.function(statement) is function and not _inside(
-            statement, around
+        if (
+            around is not None
+            and cell.function(statement) is function
+            and not _inside(statement, around)
         ):
             return True  # the same graph in each pass of the loop
     if around is None and function is None and not _steps_after(cell, call):

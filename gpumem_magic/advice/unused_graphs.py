@@ -90,7 +90,7 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[Unuse
     unused = [n for n, s in statements.items() if s is not None and not _holds(s, needed)]
     saved &= np.isin(lines, unused)
     if trace.error is not None:
-        saved &= _surely_inference(trace, cell, names)[lives.stack]
+        saved &= _surely_inference(lives, cell, names)[lives.stack]
     for group in _blocks(cell, _weighty(lines, lives, saved)):
         first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
         here = saved & (lines >= first) & (lines <= last)
@@ -184,11 +184,9 @@ def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
     return assigns and next(cell.reads(name, within=statement.value), None) is None
 
 
-def _surely_inference(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
+def _surely_inference(lives: Lifetimes, cell: Code, names: Names) -> NDArray[np.bool_]:
     """For each stack (and -1) whether the cell itself called the model there: a function of
     another cell or a library that failed may have been about to go backward."""
-    lives = trace.lifetimes
-    assert lives is not None
     own = cell.cell.filename
     found = [_calls_model(tuple(frame.filename for frame in s), own) for s in lives.stacks]
     evaluated = _all_in_evaluation(names)
@@ -217,9 +215,9 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
 
 def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
     """Without the last outputs before the peak, and what has a name at the end: they stay."""
-    named = np.array([lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))])
+    named = [lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))]
     alive = np.flatnonzero(here & lives.at_peak)
-    mask = here & ~named
+    mask: NDArray[np.bool_] = here & ~np.array(named, bool)
     mask[alive[-_NEEDED_ANYWAY:]] = False
     return mask
 
