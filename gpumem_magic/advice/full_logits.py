@@ -141,16 +141,15 @@ def _of_loss(cell: Code, lives: Lifetimes, loss: ast.Call) -> NDArray[np.bool_]:
 
 
 def _of_line(cell: Code, lives: Lifetimes, call: ast.Call) -> NDArray[np.bool_]:
-    """The result of a call: its last allocation that outlives it, where no other is larger."""
-    made = np.flatnonzero(_on_line(cell, lives, call))
-    nothing = np.zeros(len(lives), bool)
-    if not len(made):
-        return nothing
-    largest = lives.size[made].max()
-    if lives.size[made[-4:]].max() < largest:
-        return nothing
-    nothing[made] = lives.size[made] == largest
-    return nothing
+    """What a model's last linear layer returned in a call, where nothing larger was made."""
+    here = _on_line(cell, lives, call)
+    innermost = [stack[0].filename if stack else "" for stack in lives.stacks]
+    linear = np.array([*(f.endswith("modules/linear.py") for f in innermost), False], bool)
+    outputs = np.flatnonzero(here & linear[lives.stack])
+    if not len(outputs) or lives.size[outputs[-1]] < lives.size[here].max():
+        return np.zeros(len(lives), bool)
+    found: NDArray[np.bool_] = here & (lives.size >= lives.size[outputs[0]])
+    return found
 
 
 def _flattened(loss: ast.Call) -> ast.expr | None:
@@ -244,7 +243,10 @@ def _origin(cell: Code, node: ast.expr) -> ast.Call | None:
 def _kept(cell: Code, names: Names, read: ast.Subscript, call: ast.Call) -> Iterator[Edit]:
     """The last layer is given the last position, or the model is told to keep it."""
     statement = cell.statement(call)
-    if isinstance(statement, ast.Assign) and isinstance(target := statement.targets[0], ast.Name):
+    given = statement.value if isinstance(statement, ast.Assign) else None
+    whole = given is call or (isinstance(given, ast.Attribute) and given.value is call)
+    target = statement.targets[0] if whole and isinstance(statement, ast.Assign) else None
+    if isinstance(target, ast.Name):
         for other in cell.reads(target.id):
             above = cell.parent(other)
             if isinstance(above, ast.Attribute) and above.attr == "logits":
