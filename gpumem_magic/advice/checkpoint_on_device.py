@@ -66,8 +66,8 @@ class CheckpointOnDevice(Rule):
     `load_state_dict` copies them into the model's own parameters. Until the loaded ones are gone
     the weights are on the device twice, and for good where a variable of the notebook keeps them.
     With `map_location="cpu"` the second copy is in host memory; `mmap=True` reads it from the file
-    as it is needed, and `weights_only=True` refuses to run code from the file. A model that is built
-    under `torch.device("meta")` takes loaded tensors as they are with `assign=True` in
+    as it is needed, and `weights_only=True` refuses to run code from the file. A model that is
+    built under `torch.device("meta")` takes loaded tensors as they are, with `assign=True` in
     `load_state_dict`: then no second copy is made anywhere.
     """
 

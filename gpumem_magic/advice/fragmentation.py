@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rule import Advice, Example, Kind, Rule, Saves
+from gpumem_magic.advice.rule import Advice, Example, Kind, Rule
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import OutOfMemory, Trace, Way
 from gpumem_magic.units import format_bytes
@@ -91,7 +91,6 @@ class Fragmentation(Rule):
             ),
             line=oom.line,
             size=oom.reserved_free,
-            saves=Saves.RESERVED,
             price="a restart of the kernel",
         )
 

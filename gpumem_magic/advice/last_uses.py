@@ -80,7 +80,7 @@ def _after_last_read(
         return None
     held = _born_in(cell, lives, set(_span(statement))) & lives.at_peak & ~lives.of(*_KEPT)
     held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(lives, name)
-    return Unread((name,), last, held)
+    return Unread((name,), last, _alike(lives, held))
 
 
 def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]) -> Unread | None:
@@ -105,7 +105,16 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
     ]
     kept = {n for name in dropped for s in cell.assigned(name) for n in _rebinding(s, loop)}
     held &= np.isin(lives.freed_line, list(kept))
-    return Unread(tuple(dropped), loop.body[-1], held, loop) if dropped else None
+    storages = _alike(lives, held)
+    return Unread(tuple(dropped), loop.body[-1], storages, loop) if dropped else None
+
+
+def _alike(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """These and their like of other iterations and calls, which make peaks as high as theirs."""
+    columns = (lives.line.astype(np.int64), lives.size, lives.freed_line.astype(np.int64))
+    kinds = {tuple(row) for row in np.stack([c[held] for c in columns], 1).tolist()}
+    rows = np.stack(columns, 1).tolist()
+    return np.array([tuple(row) in kinds for row in rows], bool)
 
 
 def _inner_loop(cell: Code, loop: Loop, peak: frozenset[int]) -> bool:

@@ -49,8 +49,8 @@ class StaleException(Rule):
     Python and the notebook keep the last error for `%debug`. After an error in a training step, or
     after running out of memory, these are the inputs, outputs and the graph of the step: the cell
     that is run next begins on a device that is nearly full, and fails for that reason alone.
-    `%gpucheck --free` lets go of them; so does an error that comes later. `torch.cuda.empty_cache()`
-    does not, for they are not free.
+    `%gpucheck --free` lets go of them; so does an error that comes later. `empty_cache()` does
+    not, for they are not free.
     """
 
     name: ClassVar[str] = "stale-exception"
@@ -109,14 +109,17 @@ class StaleException(Rule):
 def _kept_by_error(lives: Lifetimes) -> NDArray[np.bool_]:
     named = (lives.name(i) for i in range(len(lives)))
     found = np.array([name is not None and name.startswith(ERROR) for name in named], bool)
-    return found & (lives.line == BEFORE)
+    kept: NDArray[np.bool_] = found & (lives.line == BEFORE)
+    return kept
 
 
 def _its_graph(lives: Lifetimes, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """What nothing names, where of all that was there only the error's variables have a graph."""
     nothing = np.zeros(len(lives), bool)
     old = lives.line == BEFORE
-    if not (kept & lives.graph).any() or (old & ~kept & lives.graph).any():
-        return nothing
     nameless = np.array([lives.name(i) is None for i in range(len(lives))], bool)
-    return old & nameless & ~lives.of(Category.WORKSPACE, Category.PARAMETER)
+    with_graph = old & ~nameless & (lives.graph | lives.of(Category.ACTIVATION))
+    if not (kept & with_graph).any() or (with_graph & ~kept).any():
+        return nothing
+    graph: NDArray[np.bool_] = old & nameless & ~lives.of(Category.WORKSPACE, Category.PARAMETER)
+    return graph

@@ -125,7 +125,9 @@ print(embed(
         saving = lives.saved_at_peak(old)
         if saving < least_saving(trace) or _uses_history(cell):
             return
-        names = sorted({(lives.name(i) or "").split("]")[0] + "]" for i in np.flatnonzero(old)})
+        names = sorted(
+            {(lives.name(i) or "").split("]")[0] + "]" for i in np.flatnonzero(old).tolist()}
+        )
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         yield Advice(
             self.name,

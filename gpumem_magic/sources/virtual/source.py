@@ -30,6 +30,7 @@ from gpumem_magic.sources.holders.virtual_memory import virtual_memory
 from gpumem_magic.sources.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
 from gpumem_magic.sources.virtual.catalog import GPUModel
+from gpumem_magic.sources.virtual.driver import SimulatedDriver
 from gpumem_magic.sources.virtual.event_log import EventLog
 from gpumem_magic.sources.virtual.gpu import VirtualGPU
 from gpumem_magic.sources.virtual.kinds import known_kinds
@@ -184,7 +185,9 @@ class VirtualSource:
     def share(self, machine: Machine) -> None:
         """Let the card be one of a machine on which other processes run and other devices are."""
         self._machine = machine
-        self.gpu.allocator.driver.others = sum(one.used or 0 for one in machine.neighbours)
+        driver = self.gpu.allocator.driver
+        assert isinstance(driver, SimulatedDriver)
+        driver.others = sum(one.used or 0 for one in machine.neighbours)
 
     def take_over(self, other: VirtualSource, moved: Mapping[int, int]) -> None:
         """Know of blocks what `other` was told of them; moved: their addresses here."""
