@@ -1,0 +1,129 @@
+"""Callbacks of the panel: what they do, what happens when they fail, and who may act when."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def measured(board, rich, cell, settle):
+    """The panel after two measured cells, with all sections open."""
+    cell(rich, "%%gpumem -q --name first\na = 1\nb = 2")
+    cell(rich, "%%gpumem -q --name second\na = 1")
+    settle(board)
+    for switch in board.head.switches.values():
+        switch.value = True
+    return board
+
+
+def test_a_row_chooses_the_report_of_all_views(measured):
+    measured.past.rows.index = 0
+    assert "first" in measured.cell.course.value
+    assert "b = 2" in measured.cell.source.value
+    measured.past.rows.index = 1
+    assert "second" in measured.cell.course.value
+
+
+def test_the_slider_tells_what_was_alive_at_each_moment(measured):
+    told = set()
+    for moment in range(measured.cell.moment.max + 1):
+        measured.cell.moment.value = moment
+        told.add(measured.cell.alive.value)
+    assert len(told) == measured.cell.moment.max + 1
+    assert any("3.00 MiB allocated" in text for text in told)
+
+
+def test_two_reports_are_compared(measured):
+    measured.past.rows.index = 1
+    measured.past.other.value = 1
+    assert "Allocated by line" in measured.past.difference.value or (
+        "same peak" in measured.past.difference.value
+    )
+    measured.past.other.value = None
+    assert measured.past.difference.value == ""
+
+
+def test_the_range_limits_rows_and_plot(measured):
+    measured.past.first.value = 2
+    assert len(measured.past.rows.options) == 1
+    assert "report 1" not in measured.past.plot.value
+    measured.past.all.click()
+    assert len(measured.past.rows.options) == 2
+
+
+@pytest.mark.parametrize("form", ["html", "json", "csv", "png"])
+@pytest.mark.parametrize("what", ["all reports", "the chosen report"])
+def test_reports_are_saved(measured, tmp_path, form, what):
+    measured.export.what.value, measured.export.form.value = what, form
+    measured.export.name.value = str(tmp_path / "kept")
+    measured.export.save.click()
+    path = tmp_path / f"kept.{form}"
+    assert path.stat().st_size > 100
+    assert str(path) in measured.desk.message.value
+    if form == "json":
+        data = json.loads(path.read_text())
+        assert len(data["reports"]) == 2 if what == "all reports" else "lines" in data
+
+
+def test_clearing_asks_first(measured):
+    measured.export.clear.click()
+    assert len(measured.desk.host.history) == 2
+    measured.export.keep.click()
+    measured.export.clear.click()
+    measured.export.sure.click()
+    assert len(measured.desk.host.history) == 0
+    assert measured.past.rows.options == ()
+    assert "No cell was measured" in measured.cell.course.value
+
+
+def test_a_callback_that_raises_leaves_a_message_and_a_working_panel(measured, monkeypatch):
+    def broken(self, path):
+        raise OSError("no <space> left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpumem_magic.history.History.save", broken)
+        measured.export.save.click()
+    assert "Saving failed: OSError: no &lt;space&gt; left" in measured.desk.message.value
+    measured.past.rows.index = 0
+    assert "first" in measured.cell.course.value
+
+
+def test_a_device_that_does_not_start_is_told_and_the_old_one_stays(measured, monkeypatch):
+    def choose(name):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("gpumem_magic.magics.monitor.choose_source", choose)
+    with monkeypatch.context():
+        measured.head.device.value = "H100-80GB"
+    assert "no such luck" in measured.desk.message.value
+    assert measured.head.device.value == measured.desk.host.settings.device == "auto"
+
+
+def test_device_and_measuring_follow_the_settings_both_ways(measured, rich, cell, settle):
+    measured.head.device.value = "A100-80GB"
+    assert measured.desk.host.settings.device == "A100-80GB"
+    cell(rich, "%gpumem --device L4\n%gpumem --on")
+    assert measured.head.device.value == "L4"
+    assert measured.head.every.value is True
+    assert "yes" in measured.head.every.description
+    measured.head.every.value = False
+    assert measured.desk.host.settings.every_cell is False
+    settle(measured)
+
+
+def test_nothing_acts_on_the_device_while_a_cell_runs(measured):
+    measured.desk.host.running = True
+    try:
+        measured.advice.measure.click()
+        assert "A cell is running" in measured.desk.message.value
+        measured.head.device.value = "H200"
+        assert measured.head.device.value == "auto"
+    finally:
+        measured.desk.host.running = False
+
+
+def test_advice_needs_advice(measured):
+    measured.advice.insert.click()
+    assert "there is no advice" in measured.desk.message.value
