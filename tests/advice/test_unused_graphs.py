@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gpumem_magic.advice.code import Code  # noqa: E402 - needs torch for what it is tested with
-from gpumem_magic.advice.definitions import Definitions  # noqa: E402
-from gpumem_magic.advice.gradient_flow import GradientFlow  # noqa: E402
-from gpumem_magic.advice.rule import Example  # noqa: E402
-from gpumem_magic.events import Cell  # noqa: E402
-from gpumem_magic.names import Names  # noqa: E402
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.definitions import Definitions
+from gpumem_magic.advice.gradient_flow import GradientFlow
+from gpumem_magic.advice.rule import Example
+from gpumem_magic.events import Cell
+from gpumem_magic.names import Names
 
 SETUP = """\
 import torch
