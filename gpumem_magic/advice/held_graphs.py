@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.loss_sums import divisor_of, length_of
 from gpumem_magic.events import Phase
 from gpumem_magic.trace.findings import Trace
 from gpumem_magic.trace.lifetimes import Lifetimes
@@ -61,9 +61,12 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
         for loop in _loops_before(cell, statement):
             for gather in _gathers(loop):
                 divisor = _divisor(cell, loop, gather, statement, call)
-                if divisor is None or _is_linked(loop, gather):
+                if divisor is None or _is_linked(cell, loop, gather):
                     continue
-                weight = _weigh(lives, cell, loop, statement)
+                divisor = _known_inside(cell, loop, gather, statement, divisor)
+                if divisor is None:
+                    continue
+                weight = _weigh(trace, lives, cell, loop, statement)
                 if weight is not None:
                     yield HeldGraphs(
                         loop, gather.statement, gather.value, gather.total, gather.listed,
@@ -112,7 +115,7 @@ def _divisor(
     for statement in between:
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if _reads(value, name):
-                found = _reduced(cell, loop, value, name, listed)
+                found = divisor_of(cell, loop, value, name, listed)
                 if found is None or divisor:
                     return None
                 name, listed, divisor = target, False, found
@@ -122,60 +125,29 @@ def _divisor(
                 divisor = cell.text(value)
             case _ if _changes(statement, name):
                 return None
-    found = _reduced(cell, loop, call.func.value, name, listed)
+    found = divisor_of(cell, loop, call.func.value, name, listed)
     if found is None or (found and divisor):
         return None
     return divisor or found
 
 
-def _reduced(cell: Code, loop: ast.For, value: ast.expr, name: str, listed: bool) -> str | None:
-    """By what an expression divides the sum of the losses under a name; None: it is no such sum."""
-    match value:
-        case ast.Name(id=same) if same == name and not listed:
-            return ""
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            inner = _reduced(cell, loop, left, name, listed)
-            return cell.text(right) if inner == "" else None
-        case ast.Call(func=ast.Name(id="sum"), args=[ast.Name(id=same)], keywords=[]):
-            return "" if same == name and listed else None
-        case ast.Call(
-            func=ast.Attribute(
-                value=ast.Call(args=[ast.Name(id=same)], keywords=[]) as stack, attr=how
-            ),
-            args=[],
-            keywords=[],
-        ) if same == name and listed and cell.dotted(stack.func) == "torch.stack":
-            if how == "sum":
-                return ""
-            return _length(cell, loop.iter) if how == "mean" else None
-        case ast.Call(args=[inner], keywords=[], func=func) if cell.dotted(func) in (
-            "torch.mean",
-            "torch.sum",
-        ):
-            match inner:
-                case ast.Call(args=[ast.Name(id=same)], keywords=[], func=stack_of) if (
-                    same == name and listed and cell.dotted(stack_of) == "torch.stack"
-                ):
-                    mean = cell.dotted(func) == "torch.mean"
-                    return _length(cell, loop.iter) if mean else ""
-    return None
+def _known_inside(
+    cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt, divisor: str
+) -> str | None:
+    """The divisor as the loop can say it while it runs; None where it cannot."""
+    if not divisor:
+        return ""
+    if gather.listed and divisor == f"len({gather.total})":
+        return length_of(cell, loop.iter)
+    block = cell.block(backward)
+    there = block[block.index(loop) : block.index(backward)]
+    changed = {n.id for statement in there for n in _names(statement, ast.Store)}
+    changed.add(gather.total)
+    read = {n.id for n in _names(ast.parse(divisor, mode="eval"), ast.Load)}
+    return None if read & changed else divisor
 
 
-def _length(cell: Code, source: ast.expr) -> str | None:
-    """How many rounds a loop over an expression makes, as text; None where that is not known."""
-    match source:
-        case ast.Name():
-            return f"len({source.id})"
-        case ast.Call(func=ast.Name(id="range"), args=[count], keywords=[]):
-            return cell.text(count)
-        case ast.Call(func=ast.Name(id="enumerate" | "zip"), args=[first, *_]):
-            return _length(cell, first)
-        case ast.Call(func=ast.Attribute(attr="split" | "chunk")):
-            return f"len({cell.text(source)})"
-    return None
-
-
-def _is_linked(loop: ast.For, gather: _Gather) -> bool:
+def _is_linked(cell: Code, loop: ast.For, gather: _Gather) -> bool:
     """Whether a round reads what an earlier round left, other than the sum itself."""
     written: set[str] = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     later: set[str] = set()
@@ -191,11 +163,38 @@ def _is_linked(loop: ast.For, gather: _Gather) -> bool:
         written |= {n.id for n in _names(statement, ast.Store)}
     kept = {n.id for statement in loop.body for n in _names(statement, ast.Store)}
     carried = (later & kept) - {gather.total}
-    return bool(carried) or any(
-        isinstance(node, (ast.Break, ast.Return, ast.Yield, ast.YieldFrom))
-        for statement in loop.body
-        for node in ast.walk(statement)
+    return (
+        bool(carried)
+        or _is_remembered(cell, loop, gather.total)
+        or any(
+            isinstance(node, (ast.Break, ast.Return, ast.Yield, ast.YieldFrom))
+            for statement in loop.body
+            for node in ast.walk(statement)
+        )
     )
+
+
+def _is_remembered(cell: Code, loop: ast.For, total: str) -> bool:
+    """Whether the loop reads a container or attribute that it puts something into."""
+    changed: list[str] = []
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=value, ctx=ast.Store()):
+                changed.append(cell.text(value))
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _GROWS:
+                changed.append(cell.text(value))
+    stored = [cell.text(n) for n in nodes if isinstance(n, ast.Attribute) and _is(n, ast.Store)]
+    read = [
+        cell.text(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and _is(n, ast.Load)
+    ]
+    return any(
+        read.count(text) > changed.count(text) for text in {*changed, *stored} if text != total
+    )
+
+
+def _is(node: ast.Name | ast.Attribute, context: type[ast.expr_context]) -> bool:
+    return isinstance(node.ctx, context)
 
 
 def _is_report(statement: ast.stmt) -> bool:
@@ -206,7 +205,7 @@ def _is_report(statement: ast.stmt) -> bool:
 
 
 def _weigh(
-    lives: Lifetimes, cell: Code, loop: ast.For, backward: ast.stmt
+    trace: Trace, lives: Lifetimes, cell: Code, loop: ast.For, backward: ast.stmt
 ) -> tuple[int, int, int] | None:
     """Rounds, bytes and saving of the graphs that the loop left for the backward pass; None where
     there are not several, or the pass also went through what was made before the loop."""
@@ -222,39 +221,18 @@ def _weigh(
     held = used & inside
     if not held.any():
         return None
-    passes = np.unique(lives.freed_step[held])
-    one = held & (lives.freed_step == passes[0])
-    begins = _rounds(lives, one)
-    if len(begins) < _ROUNDS:
+    order = np.flatnonzero(held)[np.argsort(lives.freed_step[held], kind="stable")]
+    passes = np.split(order, np.flatnonzero(np.diff(lives.freed_step[order])) + 1)
+    found, counts = np.unique(lines[held], return_counts=True)
+    busiest = int(found[np.argmax(counts)])
+    ran = next((line.count for line in trace.lines if line.number == busiest), 0)
+    rounds = ran // len(passes)
+    if rounds < _ROUNDS:
         return None
-    later = held & _of_later_rounds(lives, held, passes.tolist())
-    size = lives.bytes(held & lives.at_peak)
-    return len(begins), size, lives.saved_at_peak(later)
-
-
-def _rounds(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The births of the first saved tensor of each round: of the stack that bore most of them."""
-    stacks = lives.stack[held]
-    if not len(stacks):
-        return np.array([], np.int64)
-    largest = lives.size[held].max()
-    big = held & (lives.size == largest)
-    found, counts = np.unique(lives.stack[big], return_counts=True)
-    rarest = found[np.argmin(counts)]
-    return np.sort(lives.birth[big & (lives.stack == rarest)])
-
-
-def _of_later_rounds(
-    lives: Lifetimes, held: NDArray[np.bool_], passes: list[int]
-) -> NDArray[np.bool_]:
-    """Of each backward pass, what all rounds but the last had saved for it."""
-    found = np.zeros(len(lives), bool)
-    for step in passes:
-        one = held & (lives.freed_step == step)
-        begins = _rounds(lives, one)
-        if len(begins) >= _ROUNDS:
-            found |= one & (lives.birth < begins[-1])
-    return found
+    later = np.zeros(len(lives), bool)
+    for graph in passes:  # all but its last round
+        later[graph[: len(graph) * (rounds - 1) // rounds]] = True
+    return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Name]:

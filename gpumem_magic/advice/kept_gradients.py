@@ -155,13 +155,13 @@ def _saved_by_births(lives: Lifetimes, gradients: NDArray[np.bool_]) -> int:
     levels = lives.levels()
     size = lives.bytes(gradients)
     missing = np.full(lives.events + 1, size, np.int64)
-    busy = (lives.born == Phase.OPTIMIZER) & (lives.birth >= 0)
-    for step in np.unique(lives.step[(lives.born == Phase.BACKWARD) | busy]).tolist():
-        own = lives.birth[lives.step == step]
-        first, last = int(own.min()), int(own.max())
-        if (lives.born[lives.step == step] == Phase.OPTIMIZER).any():
+    stretches, begins = np.unique(lives.step, return_index=True)  # storages lie in order of birth
+    ends = np.append(begins[1:], len(lives)) - 1
+    for begin, end in zip(begins[stretches >= 0], ends[stretches >= 0], strict=True):
+        first, last = int(lives.birth[begin]), int(lives.birth[end])
+        if lives.born[begin] == Phase.OPTIMIZER:
             missing[first : last + 2] = 0
-        else:
+        elif lives.born[begin] == Phase.BACKWARD:
             missing[first + 1 : last + 2] = np.linspace(size, 0, last + 1 - first, dtype=np.int64)
     missing[: int(lives.birth[gradients].max()) + 2] = 0  # not yet made, or just being made
     return int(levels.max() - (levels - missing).max())

@@ -192,11 +192,11 @@ def _added_up(lives: Lifetimes, backward: ast.Call) -> tuple[int, int]:
     bytes."""
     last = backward.end_lineno or backward.lineno
     here = (lives.line >= backward.lineno) & (lives.line <= last)
-    passes = np.unique(lives.step[here & (lives.born == Phase.BACKWARD)])
+    made = np.flatnonzero(here & (lives.born == Phase.BACKWARD))
+    passes, firsts = np.unique(lives.step[made], return_index=True)  # in the order of birth
     gradients = here & lives.of(Category.GRADIENT)
     if len(passes) < 2 or not gradients.any():
         return 0, 0
     oldest = gradients & (lives.step == lives.step[gradients].min())
-    begins = [int(lives.birth[here & (lives.step == step)].min()) for step in passes.tolist()]
     ends = int(lives.death[oldest].min())
-    return sum(begin < ends for begin in begins), lives.bytes(oldest)
+    return int((lives.birth[made[firsts]] < ends).sum()), lives.bytes(oldest)

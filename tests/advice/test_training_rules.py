@@ -112,6 +112,24 @@ for x, y in data * 2:
     assert advice.size == 6 * (1 << 20) + 6 * 2048
 
 
+def test_a_list_that_still_grows_does_not_tell_its_length(notebook):
+    cell = """\
+losses = []
+for i, (x, y) in enumerate(data):
+    losses.append(F.mse_loss(model(x), y))
+loss = sum(losses) / len(losses)
+loss.backward()
+opt.step()
+opt.zero_grad()"""
+    setup = SETUP.replace("randn(256", "randn(2048")
+    with notebook("T4") as one:
+        one.set_up(Example("", "", setup=setup))
+        found = one.measure(cell).advice
+    (advice,) = (a for a in found if a.rule == "gradient-accumulation-wrong")
+    assert "(batch_loss / len(data)).backward()" in advice.source
+    assert "the graphs of 4 batches" in advice.problem
+
+
 def test_an_optimizer_with_a_scheduler_is_not_taken_apart(notebook):
     cell = """\
 adam = optim.Adam(model.parameters(), 1e-4, amsgrad=True)
