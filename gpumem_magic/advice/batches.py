@@ -16,6 +16,7 @@ _ABOUT = frozenset(("shape", "dtype", "ndim", "size", "dim", "numel", "is_floati
 
 _TO_HOST = frozenset(("cpu", "numpy", "item", "tolist"))
 _JOINS = ("torch.cat", "torch.stack", "torch.concat", "torch.vstack", "torch.hstack")
+_SEVERAL = (ast.Tuple, ast.List, ast.Dict)
 _Comprehension = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -153,7 +154,8 @@ def gathered(cell: Code) -> Iterator[Gathered]:
     for call in cell.calls(".append"):
         holder = call.func.value if isinstance(call.func, ast.Attribute) else None
         loop = cell.loop(call)
-        if loop is not None and isinstance(holder, ast.Name) and len(call.args) == 1:
+        one = len(call.args) == 1 and not isinstance(call.args[0], _SEVERAL)
+        if loop is not None and isinstance(holder, ast.Name) and one:
             lines = (*_lines(call.args[0]), *_making(cell, call.args[0], loop))
             yield Gathered(holder.id, call.args[0], lines, _joins(cell, holder.id))
     for node in ast.walk(cell.tree):
@@ -161,8 +163,8 @@ def gathered(cell: Code) -> Iterator[Gathered]:
             above = cell.parent(node)
             target = above.targets[0] if isinstance(above, ast.Assign) else None
             name = target.id if isinstance(target, ast.Name) else ""
-            joined = _joins(cell, name) if name else ()
-            yield Gathered(name or "a list", node.elt, tuple(_lines(node.elt)), joined)
+            if name and not isinstance(node.elt, _SEVERAL):
+                yield Gathered(name, node.elt, tuple(_lines(node.elt)), _joins(cell, name))
 
 
 def _lines(node: ast.expr) -> range:
