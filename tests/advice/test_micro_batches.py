@@ -25,7 +25,8 @@ optimizer.step()"""
 def pieces(notebook, loss):
     """The advice to take the batch in pieces, of one step with this loss."""
     with notebook("T4") as one:
-        one.set_up(_SETUP)
+        result, text = one.run(_SETUP)
+        assert result.success, text
         assessment = one.assess(_STEP.format(loss=loss))
         advice = [*assessment.advice, *assessment.useless]
         return [a for a in advice if a.rule == "activations" and "pieces" in a.change]
