@@ -97,7 +97,7 @@ def assess(
     tell: Tell = lambda run, runs: None,
 ) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, one for each change, one for the
-    changes together. Where the cell as it is raises an error, nothing is measured.
+    changes together, or two where the first is no gain. Where the cell as it is raises an error, nothing is measured.
 
     to_code: makes Python code of a cell as typed, with the same lines. known: advice of a report of
     the same cell, to be measured as well. tell(run, runs): called before each dry run. The others
@@ -149,21 +149,28 @@ def _measured(laboratory: _Laboratory, as_is: _Run, found: Assessment) -> Assess
         else:
             (kept if _is_worth(advice, measured) else useless).append(measured)
     best = sorted(kept, key=lambda one: -(one.saving or 0))
-    together = _together(laboratory, best)
-    if together is not None:
-        laboratory.expected += 1
-        error, together = _try(laboratory, as_is, together)
-        if error is not None:
-            failed.append((TOGETHER, error))
-        better = _saved_peak(together) > max(map(_saved_peak, best), default=0)
-        together = together if better and error is None else None
     return replace(
         found,
         advice=tuple(best),
         useless=tuple(useless),
-        together=together,
+        together=_best_together(laboratory, as_is, best),
         failed=tuple(failed),
     )
+
+
+def _best_together(laboratory: _Laboratory, as_is: _Run, best: list[Advice]) -> Advice | None:
+    """Changes that save more together than the best one alone: with that one, or else without it,
+    as two that save the same bytes in two ways are no gain."""
+    alone = max(map(_saved_peak, best), default=0)
+    for candidates in (best, best[1:]):
+        together = _together(laboratory, candidates)
+        if together is None or together.source in laboratory.done:
+            continue
+        laboratory.expected += 1
+        error, measured = _try(laboratory, as_is, together)
+        if error is None and _saved_peak(measured) > (1 + WORTH) * alone:
+            return measured
+    return None
 
 
 def _try(laboratory: _Laboratory, as_is: _Run, advice: Advice) -> tuple[str | None, Advice]:

@@ -107,6 +107,24 @@ def test_changes_that_agree_are_measured_together(ask):
     assert found.runs == 4
 
 
+def test_where_the_best_leaves_nothing_to_the_others_they_are_tried_without_it(ask):
+    # GIVEN a best change that leaves the second nothing to save, and touches the text of the third
+    source = (
+        "import torch\nn, m = 8, 4\nk = 8\n"
+        "a = torch.ones(min(n, k) * M, device='cuda')\nb = torch.ones(m * M, device='cuda')\n"
+    )
+    first = change("first", source, "8, 4", "2, 4")
+    second = change("second", source, "k = 8", "k = 3")
+    third = change("third", source, "8, 4", "8, 1")
+    found = ask(first, second, third, source=source)
+    assert [(one.rule, one.saving // MIB) for one in found.advice] == [
+        ("first", 24), ("second", 20), ("third", 12)
+    ]  # fmt: skip
+    assert found.together.problem == "second (line 1), third (line 1)."
+    assert found.together.saving == 32 * MIB
+    assert found.runs == 6
+
+
 def test_changes_of_the_same_text_are_not_made_together(ask):
     found = ask(half(), change("quarter", CELL, "8 * M", "2 * M", saving=1))
     assert [one.rule for one in found.advice] == ["quarter", "half"]

@@ -165,8 +165,8 @@ def apply_line(assessment: Assessment) -> str:
     numbers = [number for number, one in enumerate(shown, 1) if one.source is not None]
     if not numbers:
         return ""
-    last = numbers[-1]
-    return f"%gpucheck --apply {last} puts the cell changed by {last} into the notebook."
+    best = numbers[-1] if assessment.together else numbers[0]
+    return f"%gpucheck --apply {best} puts the cell changed by {best} into the notebook."
 
 
 def applied(number: int, advice: Advice) -> str:
