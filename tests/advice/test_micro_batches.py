@@ -12,8 +12,8 @@ from torch import nn
 import torch.nn.functional as F
 model = nn.Sequential(nn.Linear(64, 2048), nn.GELU(), nn.Linear(2048, 64)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-x = torch.randn(1024, 64, device="cuda")
-y = torch.randn(1024, 64, device="cuda")
+x = torch.randn(4096, 64, device="cuda")
+y = torch.randn(4096, 64, device="cuda")
 """
 _STEP = """\
 {loss}
@@ -29,7 +29,7 @@ def pieces(notebook, loss):
         assert result.success, text
         assessment = one.assess(_STEP.format(loss=loss))
         advice = [*assessment.advice, *assessment.useless]
-        return [a for a in advice if a.rule == "activations" and "pieces" in a.change]
+        return [a for a in advice if a.rule == "activations" and " pieces " in a.change]
 
 
 def test_a_mean_over_samples_is_taken_in_pieces(notebook):
