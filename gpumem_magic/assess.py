@@ -27,6 +27,10 @@ __all__ = ["TOGETHER", "WORTH", "Assessment", "assess", "assess_source"]
 WORTH = 0.01
 """Share of the size as it is that a change has to save; less is told as "saves nothing here"."""
 
+WORTH_MORE = 0.05
+"""Share of the peak as it is that changes together have to save beyond the best one alone, since
+each has its price."""
+
 TOGETHER = "all together"
 """What stands for the rule in advice that is several changes at once."""
 
@@ -97,7 +101,8 @@ def assess(
     tell: Tell = lambda run, runs: None,
 ) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, one for each change, one for the
-    changes together, or two where the first is no gain. Where the cell as it is raises an error, nothing is measured.
+    changes together, or two where the first is no gain. Where the cell as it is raises an error,
+    nothing is measured.
 
     to_code: makes Python code of a cell as typed, with the same lines. known: advice of a report of
     the same cell, to be measured as well. tell(run, runs): called before each dry run. The others
@@ -162,13 +167,14 @@ def _best_together(laboratory: _Laboratory, as_is: _Run, best: list[Advice]) -> 
     """Changes that save more together than the best one alone: with that one, or else without it,
     as two that save the same bytes in two ways are no gain."""
     alone = max(map(_saved_peak, best), default=0)
-    for candidates in (best, best[1:]):
-        together = _together(laboratory, candidates)
+    least = alone + WORTH_MORE * (as_is.report.peak.allocated or 0)
+    for first in (0, 1):
+        together = _together(laboratory, best, first)
         if together is None or together.source in laboratory.done:
             continue
         laboratory.expected += 1
         error, measured = _try(laboratory, as_is, together)
-        if error is None and _saved_peak(measured) > (1 + WORTH) * alone:
+        if error is None and _saved_peak(measured) > least:
             return measured
     return None
 
@@ -237,11 +243,12 @@ def _saved_peak(advice: Advice) -> int:
     return (advice.saving or 0) if advice.saves is Saves.PEAK else 0
 
 
-def _together(laboratory: _Laboratory, advice: Iterable[Advice]) -> Advice | None:
-    """The changes that save most and can be made at once, as one; None of fewer than two."""
+def _together(laboratory: _Laboratory, best: list[Advice], first: int) -> Advice | None:
+    """The changes from `first` on that save most and can be made at once, as one; None of fewer
+    than two."""
     chosen: list[Advice] = []
     source = ""
-    for one in advice:
+    for one in best[first:]:
         if one.edits and all(agree(one.edits, other.edits) for other in chosen):
             changed = _changed(laboratory, [*chosen, one])
             if changed is not None:
@@ -249,7 +256,7 @@ def _together(laboratory: _Laboratory, advice: Iterable[Advice]) -> Advice | Non
     if len(chosen) < 2:
         return None
     edits = combined(laboratory.cell.source, [one.edits for one in chosen])
-    parts = [f"{one.rule} (line {one.line})" if one.line else one.rule for one in chosen]
+    parts = [f"{best.index(one) + 1} {one.rule}" for one in chosen]
     return Advice(TOGETHER, f"{', '.join(parts)}.", "", edits=edits, source=source)
 
 

@@ -120,7 +120,7 @@ def test_where_the_best_leaves_nothing_to_the_others_they_are_tried_without_it(a
     assert [(one.rule, one.saving // MIB) for one in found.advice] == [
         ("first", 24), ("second", 20), ("third", 12)
     ]  # fmt: skip
-    assert found.together.problem == "second (line 1), third (line 1)."
+    assert found.together.problem == "2 second, 3 third."
     assert found.together.saving == 32 * MIB
     assert found.runs == 6
 

@@ -56,7 +56,7 @@ def assessment(story, advice):
     first = replace(first, saving=4 * GIB, after=20 * GIB, **measured)
     other = replace(first, rule="activations", line=5, price="", saving=GIB, after=23 * GIB)
     together = replace(
-        first, rule="all together", problem="foreach-peak (line 7), activations (line 5).",
+        first, rule="all together", problem="1 foreach-peak, 3 activations.",
         change="", saving=11 * GIB, after=13 * GIB, fits=True,
     )  # fmt: skip
     none = replace(first, rule="retained-graph", saving=0, after=24 * GIB, change="Drop it.")
