@@ -21,6 +21,9 @@ _CODE = (
     "border:1px solid rgba(128,128,128,0.25);border-radius:3px;background:transparent;"
     "color:inherit;font-family:ui-monospace, Menlo, Consolas, monospace"
 )
+_INSIDE = "white-space:normal;max-width:460px;overflow-wrap:anywhere"
+"""In a table: long lines scroll or break, and leave room for the numbers."""
+
 _BACK = {"+": "rgba(46,158,68,0.18)", "-": "rgba(204,102,51,0.18)"}
 
 
@@ -105,7 +108,7 @@ def _change(assessment: Assessment, number: int, advice: Advice) -> Markup:
     name = join(
         element("strong", f"{number}  {advice.rule}"),
         of,
-        element("div", _told(assessment.report, advice), style="white-space:normal"),
+        element("div", _told(assessment.report, advice), style=_INSIDE),
         _bar(advice),
     )
     return row(name, *_sizes(advice))
