@@ -52,7 +52,7 @@ class Board:
         self.pulse = Pulse(self._step)
         self._queue: deque[Draw] = deque()
         self._seen: tuple[Report, ...] | None = None
-        self._turn = False
+        self._turn = self._still_due = False
         self._closed = self._was_viewed = False
         desk.changed = self.redraw
         self.root._view_count = 0  # asks the front end to count
@@ -157,14 +157,17 @@ class Board:
         if not running and not _same(reports, self._seen):
             self._seen = reports
             drawings = self._drawings()
-            self._queue = deque([*drawings, self.still.draw])
-            self._turn = False
+            self._queue = deque(drawings)
+            self._still_due, self._turn = True, False
         self._turn = not self._turn
         if self._queue and (self._turn or not running):
             self._queue.popleft()()
+        elif self._still_due and not running:
+            self._still_due = False  # it takes long, so it waits for a moment without a cell
+            self.still.draw()
         elif self.head.is_open(self.now):
             self.now.draw()
-        return running or bool(self._queue)
+        return running or self._still_due or bool(self._queue)
 
 
 def _same(reports: tuple[Report, ...], seen: tuple[Report, ...] | None) -> bool:

@@ -13,6 +13,9 @@ INTERVAL = 0.3
 SHARE = 0.005
 """Of the time, at most this part is spent on steps; where one takes long, the next comes later."""
 
+LONGEST = 2.0
+"""Seconds between two steps at most, whatever they cost."""
+
 
 class Pulse:
     """Calls `step` again and again, from `wake` until it returns False. Errors end it silently:
@@ -55,7 +58,7 @@ class Pulse:
             self._again = False
             spent = time.thread_time()
             more = self._step()
-            wait = max(INTERVAL, (time.thread_time() - spent) / SHARE)
+            wait = min(max(INTERVAL, (time.thread_time() - spent) / SHARE), LONGEST)
             with self._lock:
                 if not (more or self._again):
                     self._thread = None
