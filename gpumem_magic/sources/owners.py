@@ -46,8 +46,9 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
     The best claim wins: parameter, buffer, gradient, optimizer state, named tensor; then the name
     through a module before others; then the shortest path. A module that sits in a list of another
     named one is named there (`model.layers[3].weight`, not the loop variable `layer.weight`), and
-    `self` names only what nothing else does, and the shell's output history (`Out[5]`) after it. A loss scaler's tensors are buffers: kept, saved with
-    its state and never trained. Where an optimizer has no name, `<Adam>` stands for it.
+    `self` names only what nothing else does, and the shell's output history (`Out[5]`) after it. A
+    loss scaler's tensors are buffers: kept, saved with its state and never trained. Where an
+    optimizer has no name, `<Adam>` stands for it.
 
     Modules and optimizers are read whole; all else six attributes deep, up to 20,000 objects and
     0.25 s. No property, `__getattr__`, `__eq__` or `__repr__` of the user's runs; nothing is kept.

@@ -19,7 +19,8 @@ def test_no_mistake_is_found_where_there_is_none(path, notebook):
     *earlier, cell = path.read_text().split("# --- cell\n")
     with notebook() as one:
         for setup in earlier:
-            one.set_up(setup)
+            result, text = one.run(setup)
+            assert result.success, text
         # what is worth its price only when memory is short may be told when somebody asks
         asked = one.assess(cell)
         assert asked.report.error is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from gpumem_magic.events import Category, LiveBlocks
 from gpumem_magic.sources.owners import Owned
@@ -28,8 +29,6 @@ def known_kinds(
         kinds.update((o.address, o.category) for o in owned if o.category is not None)
     sizes: dict[Category, int] = {}
     for address, category in kinds.items():
-        try:
+        with suppress(KeyError):  # given back since
             sizes[category] = sizes.get(category, 0) + size_of(address)
-        except KeyError:  # given back since
-            continue
     return sizes

@@ -45,9 +45,9 @@ ids = torch.randint(0, 256, (8, 129), device=device)
 # --- cell
 gpt.train()
 for step in range(2):
+    opt.zero_grad(set_to_none=True)
     logits = gpt(ids[:, :-1])
     loss = F.cross_entropy(logits.reshape(-1, 256), ids[:, 1:].reshape(-1))
-    opt.zero_grad(set_to_none=True)
     loss.backward()
     opt.step()
 opt.zero_grad(set_to_none=True)

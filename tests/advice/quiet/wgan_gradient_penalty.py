@@ -13,6 +13,7 @@ bce = nn.BCEWithLogitsLoss()
 
 # --- cell
 for step in range(2):
+    opt_d.zero_grad()
     fake = G(torch.randn(1024, 64, device=device)).detach()
     alpha = torch.rand(1024, 1, device=device)
     mixed = (alpha * real + (1 - alpha) * fake).requires_grad_(True)
@@ -20,6 +21,5 @@ for step in range(2):
     (grads,) = torch.autograd.grad(score.sum(), mixed, create_graph=True)
     penalty = ((grads.norm(2, dim=1) - 1) ** 2).mean()
     loss = D(fake).mean() - D(real).mean() + 10 * penalty
-    opt_d.zero_grad()
     loss.backward()
     opt_d.step()
