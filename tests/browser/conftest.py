@@ -1,4 +1,4 @@
-"""A real JupyterLab on this machine and a real browser in front of it."""
+"""A real server of notebooks on this machine and a real browser in front of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def browser():
     No longer than a module: playwright's event loop runs in this thread until the end.
     """
     sync_api = pytest.importorskip("playwright.sync_api")
-    pytest.importorskip("jupyterlab")
+    pytest.importorskip("jupyter_server")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"no Chromium on this machine (looked for {', '.join(BROWSERS)})")
@@ -57,39 +57,62 @@ def lab(tmp_path):
     def start(theme: str):
         folder = tmp_path / "files"
         folder.mkdir()
-        port = free_port()
-        with (tmp_path / "server.log").open("w") as log:
-            server = subprocess.Popen(
-                command(port, folder, settings(tmp_path, theme)),
-                env=environment(tmp_path),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        url = f"http://127.0.0.1:{port}/lab"
-        try:
-            wait_for(url, server, tmp_path / "server.log")
-            yield url, folder
-        finally:
-            server.terminate()
-            server.wait(20)
+        settings(tmp_path, theme)
+        with running("jupyterlab", tmp_path, folder) as url:
+            yield f"{url}/lab", folder
 
     return start
 
 
-def settings(tmp_path: Path, theme: str) -> Path:
-    folder = tmp_path / "settings"
-    folder.mkdir()
+@pytest.fixture
+def serve():
+    """`with serve(module, tmp_path, folder) as url`: a server of the files of `folder`."""
+    return running
+
+
+@pytest.fixture
+def user_settings():
+    """Writes what a user has set, before the server starts."""
+    return settings
+
+
+@contextmanager
+def running(module: str, tmp_path: Path, folder: Path):
+    """A server of notebooks, `python -m module`, for the files of `folder`; its address."""
+    port = free_port()
+    log = tmp_path / "server.log"
+    with log.open("w") as sink:
+        server = subprocess.Popen(
+            command(module, port, folder),
+            env=environment(tmp_path),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(f"{url}/api", server, log)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def settings(tmp_path: Path, theme: str) -> None:
+    """What a user of JupyterLab and Notebook 7 has set."""
     themes = {"@jupyterlab/apputils-extension:themes": {"theme": theme}}
-    (folder / "overrides.json").write_text(json.dumps({**QUIET, **themes}))
-    return folder
+    for name, values in {**QUIET, **themes}.items():
+        package, _, plugin = name.partition(":")
+        file = tmp_path / "jupyterlab_settings_dir" / package / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
 
 
-def command(port: int, folder: Path, settings_dir: Path) -> list[str]:
+def command(module: str, port: int, folder: Path) -> list[str]:
     return [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(sys.executable, "-m", module, "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
         *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token="),
-        *(f"--LabApp.app_settings_dir={settings_dir}", "--LabApp.check_for_updates_class="),
+        "--LabApp.check_for_updates_class=",
     ]
 
 
@@ -111,4 +134,4 @@ def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
             urllib.request.urlopen(url, timeout=5).close()
             return
         time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+    pytest.fail(f"The server did not start:\n{log.read_text()[-3000:]}")

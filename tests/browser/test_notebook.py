@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.browser
+pytest.importorskip("jupyterlab")
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "1-first-measurement.ipynb"
 OUTPUT = ".jp-OutputArea-output"
