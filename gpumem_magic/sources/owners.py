@@ -89,7 +89,7 @@ class _Search:
         self._seen: dict[int, Any] = {}  # keeps what it has seen, so that ids stay valid
         # Plain functions: bound methods would be a cycle, and keep all this until a collection.
         self._visits: dict[int, _Visit] = {}
-        self._deadline = time.perf_counter() + _SECONDS
+        self._deadline = time.thread_time() + _SECONDS
 
     def walk(self, names: Mapping[str, object]) -> None:
         """Breadth first, so that the shortest path comes first; weaker names after the others."""
@@ -187,7 +187,7 @@ class _Search:
         return ()
 
     def _late(self) -> bool:
-        return time.perf_counter() > self._deadline
+        return time.thread_time() > self._deadline
 
     def read_optimizers(self, optimizers: Iterable[object]) -> None:
         """Claim parameters that nothing names, then all states by their parameters' names."""
