@@ -124,6 +124,8 @@ def test_the_panel_follows_advises_and_shows_text(
         name = f"panel-{kind.module}"
         for width in ("100%", "320px"):
             page.evaluate("([p, w]) => document.querySelector(p).style.width = w", [PANEL, width])
+            height = page.evaluate("p => document.querySelector(p).scrollHeight", PANEL)
+            page.set_viewport_size({"width": 1280, "height": min(height + 400, 8000)})
             page.wait_for_timeout(700)
             file = f"{name}-{width.strip('%px')}.png"
             page.locator(PANEL).first.screenshot(path=screenshots / file)
@@ -157,6 +159,8 @@ COUNT = "([lists, n]) => document.querySelectorAll(lists)[1]?.options.length == 
 def open_and_run(page, kind, count: int) -> None:
     """Run the first cells; the first one again and again until the kernel is there to take it."""
     page.locator(kind.cell).nth(len(CELLS) - 1).wait_for()
+    if kind is CLASSIC:  # its widgets come with an extension, which may come late
+        page.locator("#menubar").get_by_text("Widgets", exact=True).wait_for()
     first = page.locator(kind.cell).first
     taken = f"[...document.querySelectorAll('{kind.cell} {kind.prompt}')].some(TAKEN)"
     for _ in range(12):
