@@ -9,6 +9,9 @@ STUB ?= ../shared/cuda_stub
 TRACES ?= ../shared/allocator_traces
 PYTEST_ARGS ?=
 
+# A file's tests run one after the other, files beside each other.
+PYTEST := -m pytest --numprocesses=logical --dist=loadfile $(PYTEST_ARGS)
+
 # The notebook stacks beside the newest, and the tests that depend on the stack.
 IPYTHON8 := 'ipython<9' 'ipykernel<7'
 COLAB := ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1
@@ -33,17 +36,17 @@ lint: .venv-test/ready ## ruff and mypy
 	.venv-test/bin/mypy
 
 stacks: .venv-ipython8/ready .venv-colab/ready
-	.venv-ipython8/bin/python -m pytest -q $(PYTEST_ARGS) $(STACK_TESTS)
-	.venv-colab/bin/python -m pytest -q $(PYTEST_ARGS) $(STACK_TESTS)
+	.venv-ipython8/bin/python $(PYTEST) -q $(STACK_TESTS)
+	.venv-colab/bin/python $(PYTEST) -q $(STACK_TESTS)
 
 pytest: .venv-test/ready
-	.venv-test/bin/python -m pytest $(PYTEST_ARGS)
+	.venv-test/bin/python $(PYTEST)
 
 ifneq ($(wildcard $(STUB)/build.sh),)
 test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on the stub CUDA device (5 GB of downloads)
 	build/stub/run.sh .venv-cuda/bin/python -m pytest -q $(PYTEST_ARGS) tests/cuda
 	GPUMEM_STUB=$(CURDIR)/build/stub GPUMEM_STUB_PYTHON=$(CURDIR)/.venv-cuda/bin/python \
-	  .venv-test/bin/python -m pytest -q $(PYTEST_ARGS) tests/stub
+	  .venv-test/bin/python $(PYTEST) -q tests/stub
 
 build/stub/run.sh: .venv-cuda/ready
 	$(STUB)/build.sh build/stub .venv-cuda/bin/python
