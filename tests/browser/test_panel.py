@@ -160,7 +160,10 @@ def open_and_run(page, kind, count: int) -> None:
     """Run the first cells; the first one again and again until the kernel is there to take it."""
     page.locator(kind.cell).nth(len(CELLS) - 1).wait_for()
     if kind is CLASSIC:  # its widgets come with an extension, which may come late
-        page.locator("#menubar").get_by_text("Widgets", exact=True).wait_for()
+        page.wait_for_function(
+            "() => window.Jupyter?.notebook?.kernel?.is_connected() "
+            "&& Jupyter.notebook.kernel.widget_manager"
+        )
     first = page.locator(kind.cell).first
     taken = f"[...document.querySelectorAll('{kind.cell} {kind.prompt}')].some(TAKEN)"
     for _ in range(12):
