@@ -49,7 +49,7 @@ class Board:
         boxes = (section.box for section in self.sections)
         self.root = controls.below(self.head.box, desk.message, *boxes)
         self.root.add_class("gpumem-panel")
-        self.pulse = Pulse(self._step)
+        self.pulse = Pulse(self._step, lambda: desk.follower.live.running)
         self._queue: deque[Draw] = deque()
         self._seen: tuple[Report, ...] | None = None
         self._turn = self._still_due = False

@@ -19,10 +19,11 @@ LONGEST = 2.0
 
 class Pulse:
     """Calls `step` again and again, from `wake` until it returns False. Errors end it silently:
-    `step` has to tell of its own."""
+    `step` has to tell of its own. thrifty: whether there is someone whose time a step takes."""
 
-    def __init__(self, step: Callable[[], bool]) -> None:
+    def __init__(self, step: Callable[[], bool], thrifty: Callable[[], bool]) -> None:
         self._step = step
+        self._thrifty = thrifty
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -58,7 +59,8 @@ class Pulse:
             self._again = False
             spent = time.thread_time()
             more = self._step()
-            wait = min(max(INTERVAL, (time.thread_time() - spent) / SHARE), LONGEST)
+            cost = time.thread_time() - spent if self._thrifty() else 0.0
+            wait = min(max(INTERVAL, cost / SHARE), LONGEST)
             with self._lock:
                 if not (more or self._again):
                     self._thread = None

@@ -117,6 +117,7 @@ def test_the_panel_follows_advises_and_shows_text(
         page.wait_for_function(COUNT, arg=[ROWS.split(" >> ")[0], 3])
         choose(page, "document.title")
         page.locator(PANEL).get_by_text("<script>document.title").first.wait_for()
+        page.locator(PANEL).get_by_text("text, long =").first.wait_for()
         assert "broken" not in page.title()
         assert page.locator(f"{PANEL} script, {PANEL} b").count() == 0
 
