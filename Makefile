@@ -14,7 +14,7 @@ PYTEST := -m pytest --numprocesses=logical --dist=loadfile $(PYTEST_ARGS)
 
 # The notebook stacks beside the newest, and the tests that depend on the stack.
 IPYTHON8 := 'ipython<9' 'ipykernel<7'
-COLAB := ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1
+COLAB := ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 traitlets==5.7.1 nbclassic playwright
 STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -37,7 +37,7 @@ lint: .venv-test/ready ## ruff and mypy
 
 stacks: .venv-ipython8/ready .venv-colab/ready
 	.venv-ipython8/bin/python $(PYTEST) -q $(STACK_TESTS)
-	.venv-colab/bin/python $(PYTEST) -q $(STACK_TESTS)
+	.venv-colab/bin/python $(PYTEST) -q $(STACK_TESTS) tests/browser/test_panel.py
 
 pytest: .venv-test/ready
 	.venv-test/bin/python $(PYTEST)
