@@ -94,6 +94,8 @@ class Board:
         if self._closed or not self._is_seen():
             return
         self.desk.follower.end()
+        if not self._was_viewed and not _same(self.desk.state.history.reports, self._seen):
+            self.still.draw()  # no page: what runs the notebook listens only until the cell ends
         self.pulse.wake()
 
     def unloaded(self) -> None:
@@ -158,12 +160,12 @@ class Board:
             self._seen = reports
             drawings = self._drawings()
             self._queue = deque(drawings)
-            self._still_due, self._turn = True, False
+            self._still_due, self._turn = self._was_viewed, False
         self._turn = not self._turn
         if self._queue and (self._turn or not running):
             self._queue.popleft()()
-        elif self._still_due and not running:
-            self._still_due = False  # it takes long, so it waits for a moment without a cell
+        elif self._still_due and not self._queue:
+            self._still_due = False
             self.still.draw()
         elif self.head.is_open(self.now):
             self.now.draw()

@@ -224,3 +224,11 @@ def test_every_piece_is_small_enough_for_a_message(board, rich, cell, settle):
     board.past.rows.index = 0
     assert max(len(html.encode()) for html in htmls(board.root)) < 20_000
     assert "more lines" in board.cell.source.value
+
+
+def test_where_no_browser_looks_the_saved_state_is_there_when_the_cell_ends(rich, cell):
+    cell(rich, "%gpumem --panel")
+    shown = cell(rich, "%%gpumem -q --name mine\nx = 1")
+    (still,) = [one.data["text/html"] for one in shown.outputs if "text/html" in one.data]
+    assert "mine" in still
+    assert "data:image/png" in still
