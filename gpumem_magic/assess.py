@@ -202,9 +202,10 @@ def _try(laboratory: _Laboratory, as_is: _Run, advice: Advice) -> tuple[str | No
 
 def _distinct(advice: Iterable[Advice]) -> list[Advice]:
     """Each once: those of the dry run first, those of an earlier report where it has none."""
-    found: dict[tuple[str, int | str | None], Advice] = {}
+    found: dict[tuple[str, int | str | None, str], Advice] = {}
     for one in advice:
-        found.setdefault((one.rule, one.line if one.source is None else one.source), one)
+        key = (one.rule, one.source, "") if one.source else (one.rule, one.line, one.change)
+        found.setdefault(key, one)
     return list(found.values())
 
 
@@ -236,7 +237,7 @@ def _is_worth(claimed: Advice, measured: Advice) -> bool:
     if measured.saving is None or measured.saving > WORTH * (measured.before or 0):
         return True
     kinds = {rule.name: rule.kind for rule in RULES}
-    return not claimed.saving and kinds.get(claimed.rule) is Kind.MISTAKE
+    return not claimed.saving and kinds.get(claimed.rule) in (Kind.MISTAKE, Kind.FACT)
 
 
 def _saved_peak(advice: Advice) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from gpumem_magic.advice.code import Code, Loop
+from gpumem_magic.advice.rewrite import Edit, UnsafeError, remove
 from gpumem_magic.advice.rule import Advice, Example, Kind, Known, Rule
 from gpumem_magic.events import Category
 from gpumem_magic.names import Names
@@ -66,7 +68,6 @@ for batch in data:
     optimizer.step()
 """,
             results=("loss",),
-            rewritten=False,
         ),
         Example(
             setup=_MODEL,
@@ -96,7 +97,6 @@ def evaluate(model, batches):
 
 mean = evaluate(model, data)""",
             results=("mean",),
-            rewritten=False,
         ),
     )
 
@@ -107,9 +107,10 @@ mean = evaluate(model, data)""",
         for call in cell.calls(*_CALLS):
             if any(isinstance(above, ast.ExceptHandler) for above in cell.ancestors(call)):
                 continue  # what lets go of a failed attempt
-            loop = cell.loop(call)
-            if loop is not None and _repeats(loop, lives):
-                yield self._in_loop(call.lineno, _given_back(trace, call.lineno))
+            loop = _loop_around(cell, call)
+            if loop is not None and _repeats(loop, cell, lives):
+                advice = self._in_loop(call.lineno, _given_back(trace, call.lineno))
+                yield self.propose(cell, advice, partial(_without, cell, call))
             elif loop is None and trace.oom is not None and _came_before(trace.oom, call, cell):
                 yield self._as_cure(call.lineno, trace.oom)
 
@@ -154,9 +155,29 @@ mean = evaluate(model, data)""",
         )
 
 
-def _repeats(loop: Loop, lives: Lifetimes) -> bool:
+def _loop_around(cell: Code, call: ast.Call) -> Loop | None:
+    """The loop that a call stands in, or that calls the function which it stands in."""
+    loop, function = cell.loop(call), cell.function(call)
+    if loop is not None or function is None:
+        return loop
+    callers = (*cell.calls(function.name), *cell.calls(f".{function.name}"))
+    loops = (cell.loop(caller) for caller in callers if cell.function(caller) is not function)
+    return next((around for around in loops if around is not None), None)
+
+
+def _without(cell: Code, call: ast.Call) -> tuple[Edit, ...]:
+    statement = cell.statement(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
+        raise UnsafeError("the call is part of another statement")
+    return remove(cell, statement)
+
+
+def _repeats(loop: Loop, cell: Code, lives: Lifetimes) -> bool:
     """Whether the loop asks for the same sizes again and again: then its cache is of use to it."""
-    inside = (lives.line >= loop.lineno) & (lives.line <= (loop.end_lineno or loop.lineno))
+    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    own = cell.cell.filename
+    called = [any(f.filename == own and f.line in lines for f in s) for s in lives.stacks]
+    inside = np.array([*called, False], bool)[lives.stack] & (lives.birth >= 0)
     inside &= ~lives.of(Category.WORKSPACE, Category.OPTIMIZER_STATE, Category.GRADIENT)
     if (inside & lives.of(Category.PARAMETER)).any():
         return False  # another model in each iteration

@@ -173,11 +173,19 @@ def _functions(cell: Code) -> Iterator[_Custom]:
 def _kept(cell: Code, forward: ast.FunctionDef, context: str) -> Iterator[_Kept]:
     for node in ast.walk(forward):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-            if not isinstance(target, ast.Attribute) or not _is_name(target.value, context):
-                continue
-            if _is_tensor(cell, forward, node.value):
-                yield _Kept(target.attr, node)
+            for target, value in _pairs(node.targets[0], node.value):
+                if not isinstance(target, ast.Attribute) or not _is_name(target.value, context):
+                    continue
+                if _is_tensor(cell, forward, value):
+                    yield _Kept(target.attr, node)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The parts of `ctx.a, ctx.b = a, b`, or of a plain assignment."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        yield from zip(target.elts, value.elts, strict=False)
+    else:
+        yield target, value
 
 
 def _is_tensor(cell: Code, forward: ast.FunctionDef, value: ast.expr, depth: int = 4) -> bool:
@@ -227,6 +235,8 @@ def _saved(cell: Code, one: _Custom) -> Iterator[Edit]:
         for method in ("save_for_backward", "save_for_forward")
     ):
         raise UnsafeError("the function saves tensors in more than one way")
+    if any(isinstance(kept.statement.targets[0], ast.Tuple) for kept in one.kept):
+        raise UnsafeError("several attributes are set at once")
     body = one.forward.body
     if any(kept.statement not in body for kept in one.kept):
         raise UnsafeError("it is kept on a condition")

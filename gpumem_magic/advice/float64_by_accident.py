@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rewrite import Edit, enclose, set_keyword
+from gpumem_magic.advice.rewrite import Edit, UnsafeError, enclose, set_keyword
 from gpumem_magic.advice.rule import Advice, Example, Known, Rule
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
@@ -112,27 +112,48 @@ for part in np.split(samples, 2):
             return
         double = _double(lives)
         peak = int(lives.levels().max())
-        for call in cell.calls(*_MAKERS):
-            if not _keeps_float64(cell, names, call):
-                continue
-            made = double & np.isin(lives.line, _lines(cell, call)) & (lives.birth >= 0)
-            size = lives.bytes(made)
-            saving = lives.saved_at_peak(made) // 2
-            if size < max(2 * MIB, _LEAST * peak):
-                continue
-            advice = Advice(
-                self.name,
-                problem=f"The array on line {call.lineno} is float64, and so is the tensor: "
-                f"{format_bytes(size)} on the device.",
-                change="Make it float32 before it goes to the device.",
-                line=call.lineno,
-                name=next((n for i in np.flatnonzero(made) if (n := lives.name(int(i)))), None),
-                size=size,
-                saving=saving,
-                known=Known.ESTIMATED,
-                price="7 digits in place of 16.",
-            )
-            yield self.propose(cell, advice, partial(_single, cell, call))
+        made = {
+            call: double & np.isin(lives.line, _lines(cell, call)) & (lives.birth >= 0)
+            for call in cell.calls(*_MAKERS)
+            if _keeps_float64(cell, names, call)
+        }
+        calls = [call for call, own in made.items() if own.any()]
+        held = np.logical_or.reduce([made[call] for call in calls]) if calls else double
+        if calls and lives.bytes(held) >= max(2 * MIB, _LEAST * peak):
+            yield self._advice(cell, names, lives, calls, held)
+
+    def _advice(
+        self,
+        cell: Code,
+        names: Names,
+        lives: Lifetimes,
+        calls: list[ast.Call],
+        held: NDArray[np.bool_],
+    ) -> Advice:
+        size = format_bytes(lives.bytes(held))
+        problem = (
+            f"The array on line {calls[0].lineno} is float64, and so is the tensor: {size} on the "
+            "device."
+        )
+        change = "Make it float32 before it goes to the device."
+        if len(calls) > 1:
+            lines = list(dict.fromkeys(str(call.lineno) for call in calls))
+            where = f"line {lines[0]}" if len(lines) == 1 else f"lines {', '.join(lines)}"
+            problem = f"The arrays on {where} are float64, and so are the tensors: {size} on the "
+            problem += "device."
+            change = "Make all of them float32 before they go to the device."
+        advice = Advice(
+            self.name,
+            problem=problem,
+            change=change,
+            line=calls[0].lineno,
+            name=next((n for i in np.flatnonzero(held) if (n := lives.name(int(i)))), None),
+            size=lives.bytes(held),
+            saving=lives.saved_at_peak(held) // 2,
+            known=Known.ESTIMATED,
+            price="7 digits in place of 16.",
+        )
+        return self.propose(cell, advice, partial(_single_all, cell, names, calls))
 
 
 def _double(lives: Lifetimes) -> NDArray[np.bool_]:
@@ -197,6 +218,18 @@ def _lines(cell: Code, call: ast.Call) -> list[int]:
 def _is_moved(cell: Code, read: ast.Name) -> bool:
     above = cell.parent(read)
     return isinstance(above, ast.Attribute) and above.attr in ("cuda", "to")
+
+
+def _single_all(cell: Code, names: Names, calls: list[ast.Call]) -> Iterator[Edit]:
+    """All of them, since few operations take both types. Raises UnsafeError where older tensors
+    that the cell reads would stay float64."""
+    for name, facts in names.tensors.items():
+        if facts.dtype != "float64" or not facts.on_device or next(cell.assigned(name), None):
+            continue
+        if next(cell.reads(name), None) is not None:
+            raise UnsafeError(f"{name}, which was there before, is float64 as well")
+    for call in calls:
+        yield from _single(cell, call)
 
 
 def _single(cell: Code, call: ast.Call) -> Iterator[Edit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -115,36 +115,56 @@ print(f"mean loss {total / len(data):.4f}")""",
             return
         needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
         flow = GradientFlow(cell, names)
-        for one in found:
-            if one.statement in needed or next(with_graph(one.value), None) is None:
-                continue
-            lines = _lines_behind(one, flow) & piles.keys()
+        behind = {
+            one: lines
+            for one in found
+            if one.statement not in needed and next(with_graph(one.value), None) is not None
+            if (lines := _lines_behind(one, flow) & piles.keys())
+        }
+        for group in _of_same_graphs(behind):
             kept = np.zeros(len(lives), bool)
-            for line in lines:
+            for line in set().union(*(behind[one] for one in group)):
                 kept |= piles[line]
             saving = lives.saved_at_peak(kept)
             if saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
-                yield self._advice(cell, names, one, lives.bytes(kept), saving)
+                yield self._advice(cell, names, group, lives.bytes(kept), saving)
 
     def _advice(
-        self, cell: Code, names: Names, one: Accumulation, size: int, saving: int
+        self, cell: Code, names: Names, group: list[Accumulation], size: int, saving: int
     ) -> Advice:
-        method = _method(cell, names, one)
-        text = cell.text(one.value)
+        methods = {one: _method(cell, names, one) for one in group}
+        values = " and ".join(cell.text(one.value) for one in group)
+        kept = " and ".join(_changed(cell, one.value, methods[one]) for one in group)
+        holders = " and ".join(f"{one.target} (line {one.value.lineno})" for one in group)
+        several = len(group) > 1
         advice = Advice(
             self.name,
-            problem=f"{one.target} (line {one.value.lineno}) keeps the graphs of all passes of the "
-            f"loop, {format_bytes(size)} at the peak: {text} holds the activations that it was "
-            "computed from.",
-            change=f"Keep {_changed(cell, one.value, method)} instead.",
-            line=one.value.lineno,
-            name=one.target,
+            problem=f"{holders} keep{'' if several else 's'} the graphs of all passes of the "
+            f"loop, {format_bytes(size)} at the peak: {values} hold{'' if several else 's'} the "
+            f"activations that {'they were' if several else 'it was'} computed from.",
+            change=f"Keep {kept} instead.",
+            line=group[0].value.lineno,
+            name=group[0].target,
             size=size,
             saving=saving,
             known=Known.ESTIMATED,
-            price="it waits for the GPU once in each pass" if method == "item" else "",
+            price="it waits for the GPU once in each pass" if "item" in methods.values() else "",
         )
-        return self.propose(cell, advice, lambda: _edits(cell, names, one, method))
+        return self.propose(
+            cell,
+            advice,
+            lambda: tuple(e for one in group for e in _edits(cell, names, one, methods[one])),
+        )
+
+
+def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
+    """Those that hold the same graphs together: to mend one of them alone would free nothing."""
+    groups: list[list[Accumulation]] = []
+    for one, lines in behind.items():
+        same = [g for g in groups if any(lines & behind[other] for other in g)]
+        groups = [g for g in groups if g not in same]
+        groups.append([*(other for g in same for other in g), one])
+    return groups
 
 
 def _piles(trace: Trace, cell: Code, lives: Lifetimes) -> dict[int, NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice import rewrite
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.definitions import defined
 from gpumem_magic.advice.gradient_flow import GradientFlow
 from gpumem_magic.advice.rewrite import Edit, UnsafeError
 from gpumem_magic.advice.rule import Advice, Example, Rule
@@ -79,7 +80,12 @@ total = test(model, data.cuda().split(2048))""",
             return
         for graph in find_unused_graphs(trace, cell, names):
             behind = _behind(cell, names, graph)
-            mine = [call for call in flags if cell.statement(call) in behind]
+            mine = [
+                call
+                for call in flags
+                if cell.statement(call) in behind
+                or any(_reads(cell, s, {cell.statement(call)}) for s in graph.statements)
+            ]
             if mine:
                 yield self._advice(cell, graph, mine)
 
@@ -106,8 +112,18 @@ def volatile_statements(cell: Code) -> set[ast.stmt]:
         for node in ast.walk(cell.tree)
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return)
         and node.value is not None
-        and flags & flow.origin([node.value]).statements
+        and (flags & flow.origin([node.value]).statements or _reads(cell, node, flags))
     }
+
+
+def _reads(cell: Code, statement: ast.stmt, flags: set[ast.stmt]) -> bool:
+    """Whether a statement reads a name that one of these sets, by whatever operation."""
+    near = [flag for flag in flags if cell.function(flag) is cell.function(statement)]
+    names = {name for flag in near for name in defined(flag)}
+    return any(
+        isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in names
+        for n in cell.walk(statement)
+    )
 
 
 def _behind(cell: Code, names: Names, graph: UnusedGraph) -> set[ast.stmt]:

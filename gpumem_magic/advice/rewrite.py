@@ -59,7 +59,11 @@ def enclose(code: Code, node: ast.expr, before: str, after: str) -> tuple[Edit, 
 
 
 def insert_before(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]:
-    """A line above a statement (and its decorators), as far indented."""
+    """A line above a statement (and its decorators), as far indented; on the statement's own line
+    where others share that: `text; statement`."""
+    if _can_share(code, statement, text):
+        start = code.span(statement)[0]
+        return (Edit(start, start, f"{text}; "),)
     _require_own_lines(code, statement)
     first = code.first_line(statement)
     at = code.offset(first, 0)
@@ -67,7 +71,11 @@ def insert_before(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...
 
 
 def insert_after(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]:
-    """A line below a statement, as far indented."""
+    """A line below a statement, as far indented; on the statement's own line where others share
+    that: `statement; text`."""
+    if _can_share(code, statement, text):
+        end = code.span(statement)[1]
+        return (Edit(end, end, f"; {text}"),)
     _require_own_lines(code, statement)
     last = statement.end_lineno or statement.lineno
     at = code.offset(last, 0) + len(code.lines[last - 1])
@@ -158,6 +166,17 @@ def remove_keyword(code: Code, call: ast.Call, name: str) -> tuple[Edit, ...]:
     if rest.startswith(","):
         rest = rest[1:].lstrip()
     return (Edit(start, value + len(tail) - len(rest), ""),)
+
+
+def _can_share(code: Code, statement: ast.stmt, text: str) -> bool:
+    """Whether a simple statement shares its line, and a line of text can, too."""
+    if hasattr(statement, "body") or "\n" in text or text.endswith(":") or text[:1].isspace():
+        return False
+    try:
+        _require_own_lines(code, statement)
+    except UnsafeError:
+        return True
+    return False
 
 
 def _require_own_lines(code: Code, statement: ast.stmt) -> None:

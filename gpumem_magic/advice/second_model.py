@@ -142,7 +142,7 @@ class _Built:
     the new one was complete."""
 
     name: str
-    statement: ast.Assign
+    statement: ast.stmt
     old: NDArray[np.bool_]
 
 
@@ -162,20 +162,33 @@ def _roots_at_start(lives: Lifetimes) -> Mapping[int, str]:
 
 def _built(cell: Code, lives: Lifetimes, roots: Mapping[int, str]) -> Iterator[_Built]:
     for statement in cell.tree.body:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            continue
-        target = statement.targets[0]
-        if not isinstance(target, ast.Name) or _is_read_before(cell, target.id, statement):
-            continue
+        for target in _targets(statement):
+            yield from _built_by(statement, target, cell, lives, roots)
+
+
+def _targets(statement: ast.stmt) -> Iterator[ast.Name]:
+    """The names that an assignment sets: `a`, `a: Type`, or each of `a, b`."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        first = statement.targets[0]
+        targets = list(first.elts) if isinstance(first, ast.Tuple) else [first]
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        targets = [statement.target]
+    yield from (target for target in targets if isinstance(target, ast.Name))
+
+
+def _built_by(
+    statement: ast.stmt, target: ast.Name, cell: Code, lives: Lifetimes, roots: Mapping[int, str]
+) -> Iterator[_Built]:
+    if not _is_read_before(cell, target.id, statement):
         new = np.flatnonzero(
             lives.of(Category.PARAMETER) & _born_in(statement, lives, cell) & (lives.death > 0)
         )
         mine = np.array([roots.get(i) == target.id for i in range(len(lives))], bool)
-        if not len(new) or not (mine & lives.of(Category.PARAMETER)).any():
-            continue
-        complete = int(lives.birth[new].max())
-        if (mine & lives.alive(complete)).any():
-            yield _Built(target.id, statement, mine & lives.alive(complete))
+        if len(new) and (mine & lives.of(Category.PARAMETER)).any():
+            complete = int(lives.birth[new].max())
+            if (mine & lives.alive(complete)).any():
+                yield _Built(target.id, statement, mine & lives.alive(complete))
 
 
 def _born_in(statement: ast.stmt, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:

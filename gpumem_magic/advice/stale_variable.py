@@ -84,7 +84,8 @@ class StaleVariable(Rule):
             if saving < least:
                 continue
             dropped = ", ".join(unread.names)
-            size = format_bytes(lives.bytes(unread.storages))
+            held = lives.bytes(unread.storages & lives.at_peak)
+            size = format_bytes(held)
             last = unread.below.end_lineno or unread.below.lineno
             when = f"is not read below line {last}, and is alive"
             if unread.loop is not None:
@@ -95,7 +96,7 @@ class StaleVariable(Rule):
                 change=f"Write del {dropped} below line {last}.",
                 line=last,
                 name=unread.names[0],
-                size=lives.bytes(unread.storages),
+                size=held,
                 saving=saving,
                 known=Known.ESTIMATED,
                 price=f"no later line, nor cell, can use {dropped}",
