@@ -9,6 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import insert_after
@@ -18,6 +19,7 @@ from gpumem_magic.advice.training_code import (
     find_built,
     find_steps,
     is_always_run_after,
+    least,
     optimizer_class,
     reads_gradients,
 )
@@ -41,10 +43,12 @@ class MissingZeroGrad(Rule):
     """A training loop that makes a step after every backward pass and never clears the gradients.
 
     `backward()` adds to `.grad`. Without `optimizer.zero_grad()` every step follows the sum of all
-    gradients since the beginning, not those of its batch. It is a mistake in the training, not in
-    its memory: the gradients take the same bytes whatever their values. Call
-    `optimizer.zero_grad()` right after the step; the results will then be others, and right. Code
-    that accumulates on purpose (a step every few batches) is left alone.
+    gradients since the beginning, not those of its batch. It is first of all a mistake in the
+    training: the gradients take the same bytes whatever their values. Call `optimizer.zero_grad()`
+    right after the step; the results will then be others, and right. It also frees the gradients
+    until the next backward pass, which lowers the peak where a forward pass or the sum of old and
+    new gradients reaches it. Code that accumulates on purpose (a step every few batches) is left
+    alone.
     """
 
     name: ClassVar[str] = "missing-zero-grad"
@@ -111,25 +115,32 @@ train(model, loader)""",
         if lives is None or _is_cleared(cell):
             return
         for step in find_steps(cell, names):
-            loop, backward = cell.loop(step.call), _backward(cell, step)
-            if backward is None or loop is None or not _is_plain(cell, names, step, loop):
+            again = cell.loop(step.call) or cell.function(step.call)
+            backward = _backward(cell, step)
+            if backward is None or again is None or not _is_plain(cell, names, step, again):
                 continue
-            times, size = _added_up(lives, backward)
+            times, old = _added_up(lives, backward)
             if times > 1:
-                yield self._advice(cell, step, backward, times, size)
+                waiting = range(backward.lineno, step.line + 1)
+                saving = _saved_by_clearing(lives, old, cell.calling_lines(lives), waiting)
+                saving = saving if saving >= least(trace) else 0
+                yield self._advice(cell, step, backward, times, lives.bytes(old), saving)
 
-    def _advice(self, cell: Code, step: Step, backward: ast.Call, times: int, size: int) -> Advice:
+    def _advice(
+        self, cell: Code, step: Step, backward: ast.Call, times: int, size: int, saving: int
+    ) -> Advice:
+        memory = "Cleared after the step, they would also be gone during the next forward pass."
         advice = Advice(
             self.name,
             f"{times} backward passes on line {backward.lineno} added to the same "
             f"{format_bytes(size)} of gradients, and nothing cleared them: the step on line "
-            f"{step.line} follows their sum. This is a mistake in the training; it costs no memory "
-            "of its own.",
+            f"{step.line} follows their sum. This is a mistake in the training. "
+            + (memory if saving else "It costs no memory of its own."),
             f"Call {step.optimizer}.zero_grad() right after the step on line {step.line}.",
             line=step.line,
             name=step.optimizer,
             size=size,
-            saving=0,
+            saving=saving,
             known=Known.ESTIMATED,
             price="The training takes another course: the one that was meant.",
         )
@@ -187,16 +198,51 @@ def _strangers(cell: Code, names: Names, step: Step, loop: ast.AST) -> Iterator[
             yield node
 
 
-def _added_up(lives: Lifetimes, backward: ast.Call) -> tuple[int, int]:
-    """How many backward passes the gradients of a line lived through, its own included, and their
-    bytes."""
+def _added_up(lives: Lifetimes, backward: ast.Call) -> tuple[int, NDArray[np.bool_]]:
+    """How many backward passes the gradients of a line lived through, its own included, and
+    which these are."""
     last = backward.end_lineno or backward.lineno
     here = (lives.line >= backward.lineno) & (lives.line <= last)
     made = np.flatnonzero(here & (lives.born == Phase.BACKWARD))
     passes, firsts = np.unique(lives.step[made], return_index=True)  # in the order of birth
     gradients = here & lives.of(Category.GRADIENT)
     if len(passes) < 2 or not gradients.any():
-        return 0, 0
+        return 0, gradients
     oldest = gradients & (lives.step == lives.step[gradients].min())
     ends = int(lives.death[oldest].min())
-    return int((lives.birth[made[firsts]] < ends).sum()), lives.bytes(oldest)
+    return int((lives.birth[made[firsts]] < ends).sum()), oldest
+
+
+def _saved_by_clearing(
+    lives: Lifetimes, old: NDArray[np.bool_], lines: NDArray[np.int32], waiting: range
+) -> int:
+    """How much lower the peak would be if these gradients went after each step, about.
+
+    lines: of the births. waiting: the lines from `backward()` to the step, where gradients are
+    still to be read. A later backward pass rises as far as the first, which had nothing to add to.
+    """
+    levels, rest = lives.levels(), lives.levels(old)
+    after, phase, stretch = levels.copy(), *_phases(lives)
+    here, busy = np.zeros(lives.events, np.int32), list(waiting)
+    here[lives.birth[lives.birth >= 0]] = lines[lives.birth >= 0]
+    here[lives.death[lives.death < lives.events]] = lives.freed_line[lives.death < lives.events]
+    idle = np.flatnonzero((phase == Phase.FORWARD) & ~np.isin(here, busy)) + 1
+    after[idle] = rest[idle]
+    passes = [np.flatnonzero(stretch == n) for n in np.unique(stretch[phase == Phase.BACKWARD])]
+    lasting = lives.of(Category.WORKSPACE) & lives.at_end  # made once, in the first pass
+    first = lives.levels(lasting)[[passes[0][0], *(passes[0] + 1)]]
+    rise = int(first.max() - first[0])
+    for events in passes[1:]:
+        after[events + 1] = np.minimum(levels[events + 1], rest[events[0]] + rise)
+    return int(levels.max() - after.max())
+
+
+def _phases(lives: Lifetimes) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """The phase of each event, and the number of the stretch of that phase."""
+    phase = np.full(lives.events, -1, np.int8)
+    stretch = np.full(lives.events, -1, np.int64)
+    born, freed = lives.birth >= 0, lives.death < lives.events
+    phase[lives.birth[born]], stretch[lives.birth[born]] = lives.born[born], lives.step[born]
+    phase[lives.death[freed]] = lives.freed[freed]
+    stretch[lives.death[freed]] = lives.freed_step[freed]
+    return phase, stretch

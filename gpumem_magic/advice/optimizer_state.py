@@ -28,14 +28,14 @@ from gpumem_magic.advice.training_code import (
     least,
     optimizer_class,
 )
-from gpumem_magic.events import Category
+from gpumem_magic.events import Category, Phase
 from gpumem_magic.names import Names
 from gpumem_magic.trace.findings import Trace
 from gpumem_magic.trace.lifetimes import Lifetimes
 from gpumem_magic.units import format_bytes
 
 _ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-_RIVALS = (Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION, Category.INPUT)
+_RIVALS = tuple(set(Category) - {Category.OPTIMIZER_STATE, Category.TEMPORARY})
 
 _SETUP = """\
 import torch
@@ -135,7 +135,7 @@ class OptimizerState(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lifetimes
-        if lives is None or not _is_largest(trace):
+        if lives is None or not _is_largest(trace, lives):
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]
         if len(built) == 1:
@@ -200,10 +200,12 @@ def _problem(lives: Lifetimes, kind: str) -> str:
     )
 
 
-def _is_largest(trace: Trace) -> bool:
-    """By a tenth, so that it is no matter of a few small buffers."""
+def _is_largest(trace: Trace, lives: Lifetimes) -> bool:
+    """By a tenth, so that it is no matter of a few small buffers. The step's own temporaries grow
+    with the state, so they do not compete with it; those of other code do."""
     size = trace.at_peak.get(Category.OPTIMIZER_STATE, 0)
-    most = max(trace.at_peak.get(category, 0) for category in _RIVALS)
+    passing = lives.of(Category.TEMPORARY) & lives.at_peak & (lives.born != Phase.OPTIMIZER)
+    most = max(lives.bytes(passing), *(trace.at_peak.get(category, 0) for category in _RIVALS))
     return size > 1.1 * most and size >= least(trace)
 
 
