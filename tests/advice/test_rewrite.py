@@ -265,6 +265,24 @@ def test_lines_with_several_statements_are_left_alone(text):
             change()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a = 1; b = 2  # two", "a = 1; del c; b = 2  # two"),
+        ("for i in x: a = 1; b = 2", "for i in x: a = 1; del c; b = 2"),
+        ("if x:\n\tf(); a = 1; b = f(\n    2)", "if x:\n\tf(); a = 1; del c; b = f(\n    2)"),
+    ],
+)
+def test_a_short_statement_joins_those_that_share_a_line(before, after):
+    code = Code(Cell(before, "c"))
+    first, second = [s for s in statements(code) if isinstance(s, ast.Assign)]
+    assert applied(before, insert_after(code, first, "del c")) == after
+    assert applied(before, insert_before(code, second, "del c")) == after
+    for text in ("with a:", "del c\ndel d", "    del c"):
+        with pytest.raises(UnsafeError):
+            insert_after(code, first, text)
+
+
 def test_an_import_goes_below_the_magics():
     source = "%%gpumem\n# title\nx = 1"
     code = Code(Cell(source, "c"))

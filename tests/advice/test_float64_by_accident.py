@@ -1,0 +1,41 @@
+"""Arrays that are computed with together become float32 together, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+SETUP = """\
+import numpy as np
+import torch
+points = np.random.default_rng(0).normal(size=(20_000, 64))
+weights = np.ones((64, 64))"""
+CELL = """\
+x = torch.tensor(points).to("cuda")
+w = torch.as_tensor(weights, device="cuda")
+mean = torch.tanh(x @ w).mean().item()"""
+
+
+def found(report):
+    return [one for one in report.advice if one.rule == "float64-by-accident"]
+
+
+def test_arrays_that_meet_are_converted_together(notebook):
+    with notebook() as one:
+        one.run(SETUP)
+        (advice,) = found(one.measure(CELL))
+        assert advice.source.count("torch.float32") == 2
+        assert "lines 2, 3" in advice.problem
+        report = one.measure(advice.source.split("\n", 1)[1])
+        assert report.error is None
+        assert not found(report)
+
+
+def test_an_older_tensor_that_stays_float64_forbids_the_change(notebook):
+    with notebook() as one:
+        one.run(f"{SETUP}\nw = torch.as_tensor(weights, device='cuda')")
+        cell = 'x = torch.tensor(points).to("cuda")\nmean = (x @ w).mean().item()'
+        (advice,) = found(one.measure(cell))
+        assert advice.source is None
+        assert "w, which was there before" in advice.change
