@@ -89,7 +89,7 @@ result = torch.cat(labels)""",
         for name, facts in names.modules.items():
             size = facts.dtypes.get("float32", 0)
             saving = size // 2
-            calls = [c for c in cell.calls(name) if cell.is_under(c, *WITHOUT_GRAPH)]
+            calls = [c for c in _calls(cell, name) if cell.is_under(c, *WITHOUT_GRAPH)]
             if not calls or saving < max(MIB, _LEAST * peak) or 2 * size < facts.parameters:
                 continue
             moved = lives.bytes(lives.of(Category.PARAMETER) & (lives.birth >= 0)) >= size
@@ -112,6 +112,20 @@ result = torch.cat(labels)""",
             yield self.propose(cell, advice, edits)
 
 
+def _calls(cell: Code, name: str) -> Iterator[ast.Call]:
+    """Calls of the model by its name, or as the argument of a function of the cell."""
+    yield from cell.calls(name)
+    for function in cell.walk():
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        own = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        for call in cell.calls(function.name):
+            given = [*zip(own, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+            for parameter, value in given:
+                if parameter and parameter != name and cell.dotted(value) == name:
+                    yield from cell.calls(parameter, within=function)
+
+
 def _converted(
     cell: Code,
     names: Names,
@@ -122,8 +136,10 @@ def _converted(
     moved: bool,
 ) -> Iterator[Edit]:
     """The model and what it is called with in half precision, its output in float32 again."""
-    if len(calls) != len(list(cell.calls(name))) or cell.function(calls[0]) is not None:
+    if len(calls) != len(list(_calls(cell, name))):
         raise UnsafeError(f"{name} is also called elsewhere")
+    if cell.function(calls[0]) is not None:
+        raise UnsafeError("a function calls the model, with what is not seen here")
     if any(isinstance(s, ast.Assign) for s in cell.assigned(name)) and not moved:
         raise UnsafeError(f"{name} is made in this cell")
     yield from before_loops(cell, cell.statement(calls[0]), f"{name}.{kind}()")

@@ -117,8 +117,8 @@ class RetainedGraph(Rule):
             return None
         advice = Advice(
             self.name,
-            problem=f"retain_graph=True on line {call.lineno} keeps {format_bytes(saving)} of "
-            f"activations {saves.value}, and no second backward pass reads them.",
+            problem=f"retain_graph=True on line {call.lineno} keeps at least {format_bytes(saving)} "
+            f"of activations {saves.value}, and no second backward pass reads them.",
             change="Leave out retain_graph=True.",
             line=call.lineno,
             size=saving,

@@ -214,11 +214,12 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
 
 
 def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
-    """Without the last outputs before the peak, and what has a name at the end: they stay."""
+    """Without the largest outputs of the peak, and what has a name at the end: they stay."""
     named = [lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))]
     alive = np.flatnonzero(here & lives.at_peak)
     mask: NDArray[np.bool_] = here & ~np.array(named, bool)
-    mask[alive[-_NEEDED_ANYWAY:]] = False
+    by_size = alive[np.argsort(lives.size[alive], kind="stable")]
+    mask[by_size[-_NEEDED_ANYWAY:]] = False
     return mask
 
 
