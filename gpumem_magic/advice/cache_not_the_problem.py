@@ -105,9 +105,11 @@ mean = evaluate(model, data)""",
         if lives is None:
             return
         for call in cell.calls(*_CALLS):
-            if any(isinstance(above, ast.ExceptHandler) for above in cell.ancestors(call)):
-                continue  # what lets go of a failed attempt
+            if _cleans_up(cell, call):
+                continue
             loop = _loop_around(cell, call)
+            if loop is not None and not _asked_again(trace, call.lineno):
+                continue
             if loop is not None and _repeats(loop, cell, lives):
                 advice = self._in_loop(call.lineno, _given_back(trace, call.lineno))
                 yield self.propose(cell, advice, partial(_without, cell, call))
@@ -155,6 +157,18 @@ mean = evaluate(model, data)""",
         )
 
 
+def _cleans_up(cell: Code, call: ast.Call) -> bool:
+    """Whether the call lets go of an attempt that failed, or may have failed."""
+    for above in cell.ancestors(call):
+        if isinstance(above, ast.ExceptHandler):
+            return True
+        if isinstance(above, ast.Try) and above.handlers:
+            last = (node for statement in above.finalbody for node in ast.walk(statement))
+            if any(node is call for node in last):
+                return True
+    return False
+
+
 def _loop_around(cell: Code, call: ast.Call) -> Loop | None:
     """The loop that a call stands in, or that calls the function which it stands in."""
     loop, function = cell.loop(call), cell.function(call)
@@ -193,6 +207,14 @@ def _given_back(trace: Trace, line: int) -> int:
     change = np.diff(trace.timeline.reserved)
     here = trace.timeline.line[1:] == line
     return -int(change[here & (change < 0)].sum())
+
+
+def _asked_again(trace: Trace, line: int) -> bool:
+    """Whether memory was reserved anew after the line gave some back, or it never gave any: a loop
+    that ran once had nothing to ask for again."""
+    change = np.diff(trace.timeline.reserved)
+    given = np.flatnonzero((trace.timeline.line[1:] == line) & (change < 0))
+    return not len(given) or bool((change[given[0] :] > 0).any())
 
 
 def _came_before(oom: OutOfMemory, call: ast.Call, cell: Code) -> bool:
