@@ -14,6 +14,8 @@ from gpumem_magic.units import format_bytes
 
 _OLD, _NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 _RENAMED = (2, 9)  # https://github.com/pytorch/pytorch/releases/tag/v2.9.0
+_PART_OF_HELD = 0.03
+"""Of what tensors held: less lies free in the last pieces of any card that is full."""
 _EXPANDABLE = f"%env {_OLD}=expandable_segments:True\n%gpumem --device off\n%gpumem --device 240MiB"
 _GROWING = """\
 kept = []
@@ -78,6 +80,8 @@ class Fragmentation(Rule):
         oom = trace.oom
         if oom is None or not oom.fragmented or not oom.requested:
             return
+        if (oom.reserved_free or 0) < _PART_OF_HELD * sum(oom.held.values()):
+            return  # the ordinary rest of full segments: the cell needs more than the card has
         if not any(remedy.way is Way.EXPANDABLE for remedy in oom.remedies):
             return  # they are in use
         variable = _variable()

@@ -86,7 +86,9 @@ def remove(code: Code, statement: ast.stmt) -> tuple[Edit, ...]:
     """Without the statement's lines; `pass` where a block would be empty."""
     _require_own_lines(code, statement)
     if len(code.siblings(statement)) == 1 and code.parent(statement) is not code.tree:
-        return replace(code, statement, "pass")
+        start = code.offset(code.first_line(statement), 0)
+        start += len(code.indentation(code.first_line(statement)))
+        return (Edit(start, code.span(statement)[1], "pass"),)  # decorators go as well
     first, last = code.first_line(statement), statement.end_lineno or statement.lineno
     start, end = code.offset(first, 0), code.offset(last, 0) + len(code.lines[last - 1])
     if last < len(code.lines):
