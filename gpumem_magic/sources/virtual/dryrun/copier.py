@@ -205,9 +205,12 @@ def _set_state(made: Any, state: Any) -> None:
 def copying(copier: Copier) -> Iterator[None]:
     """Within, copy.deepcopy and what tensors do in it ask `copier` where its memo is handed in.
 
-    Torch's modes are off, and the many new objects do not bring a garbage collection forward.
+    Torch's modes are off, and the many new objects do not bring a garbage collection forward. A
+    module that is imported meanwhile may keep what stands for copy.deepcopy: afterwards that knows
+    nothing of `copier`.
     """
     patches = Patches()
+    at_work = [copier]
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -218,23 +221,28 @@ def copying(copier: Copier) -> Iterator[None]:
             torch.storage.TypedStorage,
         )
         for owner in places:
-            patches.set(owner, "__deepcopy__", _asking(copier, owner.__deepcopy__))
+            patches.set(owner, "__deepcopy__", _asking(at_work, owner.__deepcopy__))
         deepcopy = copy.deepcopy
 
         def copied(x: Any, memo: Any = None, *rest: Any) -> Any:
-            return copier.copy(x, "...") if memo is copier.memo else deepcopy(x, memo, *rest)
+            if at_work and memo is at_work[0].memo:
+                return at_work[0].copy(x, "...")
+            return deepcopy(x, memo, *rest)
 
         patches.set(copy, "deepcopy", copied)
         with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.enable_grad():
             yield
     finally:
         patches.restore()
+        at_work.clear()
         if collects:
             gc.enable()
 
 
-def _asking(copier: Copier, original: Any) -> Any:
+def _asking(at_work: list[Copier], original: Any) -> Any:
     def __deepcopy__(self: Any, memo: Any) -> Any:  # noqa: N807
-        return copier.copy(self, "...") if memo is copier.memo else original(self, memo)
+        if at_work and memo is at_work[0].memo:
+            return at_work[0].copy(self, "...")
+        return original(self, memo)
 
     return __deepcopy__

@@ -77,7 +77,7 @@ class Effects:
         self._libraries = Libraries()
         self._bystanders = Bystanders()
         self._inside = threading.local()
-        self._ended = False
+        self._held: list[list[Callable[..., Any]]] = []
         self._replacements: dict[int, Any] = {}
 
     def rebind(self, namespace: dict[str, Any]) -> None:
@@ -96,9 +96,10 @@ class Effects:
 
     def end(self) -> None:
         """Put everything back. Modules imported meanwhile may have kept what was replaced: that
-        does what the original does from now on."""
-        self._ended = True
+        does what the original does from now on, and holds on to nothing of ours."""
         self.patches.restore()
+        for held in self._held:
+            held.clear()
 
     def tell(self, text: str) -> None:
         """Name a thing that is not done, unless it is a part of another one that was named."""
@@ -131,12 +132,13 @@ class Effects:
         original = getattr(owner, name, None)
         if original is None:
             return
-        replacement = make(original)
+        held = [make(original)]
+        self._held.append(held)
 
         @functools.wraps(original)
         def chosen(*args: Any, **kwargs: Any) -> Any:
-            real = self._ended or self._bystanders.running
-            return (original if real else replacement)(*args, **kwargs)
+            acting = None if self._bystanders.running else next(iter(held), None)
+            return (acting or original)(*args, **kwargs)
 
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             self.patches.set(owner, name, chosen)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 
 import pytest
@@ -174,3 +175,30 @@ def test_deepcopy_and_tensors_are_torchs_own_again(lend, torch_attributes):
     with lend({"model": nn.Linear(2, 2)}):
         assert copy.deepcopy is deepcopy
         assert torch_attributes() == before
+
+
+class _Importer:
+    """Imports a module while it is copied, as some of torch's classes do."""
+
+    def __deepcopy__(self, memo):
+        import late_import
+
+        return late_import.deepcopy(self.inside, memo)
+
+
+def test_a_module_imported_while_copying_keeps_nothing_alive(lend, tmp_path, monkeypatch):
+    (tmp_path / "late_import.py").write_text("from copy import deepcopy")
+    monkeypatch.syspath_prepend(tmp_path)
+    space = {"one": _Importer()}
+    space["one"].inside = nn.Linear(2, 2)
+    alive = weakref.ref(space["one"].inside)
+    with lend(space):
+        pass
+    assert "late_import" in sys.modules
+    space.clear()
+    gc.collect()
+    try:
+        assert alive() is None
+        assert sys.modules["late_import"].deepcopy([1]) == [1]
+    finally:
+        del sys.modules["late_import"]
