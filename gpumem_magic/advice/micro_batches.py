@@ -119,6 +119,16 @@ def _require_alone(cell: Code, names: Names, found: TrainingPass) -> None:
         )
         if meets:
             raise UnsafeError("samples of the batch meet in the loss")
+        if isinstance(node, ast.Subscript) and not _keeps_samples(node.slice):
+            raise UnsafeError(f"{cell.text(node)} may pick from the whole batch")
+
+
+def _keeps_samples(index: ast.expr) -> bool:
+    """Whether an index takes all there is of the first axis, or a key of a dictionary."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    if isinstance(first, ast.Slice):
+        return first.lower is None and first.upper is None and first.step is None
+    return isinstance(first, ast.Constant) and (first.value is ... or isinstance(first.value, str))
 
 
 def _read_outside(found: TrainingPass) -> Iterator[str]:
