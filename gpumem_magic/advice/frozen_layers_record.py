@@ -127,8 +127,8 @@ class FrozenLayersRecord(Rule):
             problem=f"No optimizer changes {listed}, but backward() makes {format_bytes(size)} of "
             "gradients for it, which nothing reads, and goes through all of its activations, which "
             "are saved for that as well.",
-            change=f"Call requires_grad_(False) on {listed} before training: saves the gradients at "
-            "least, and the activations where nothing before it is trained.",
+            change=f"Call requires_grad_(False) on {listed} before training: saves the gradients "
+            "at least, and the activations where nothing before it is trained.",
             name=texts[0] if len(texts) == 1 else name,
             line=next((call.lineno for call in backward_calls(cell)), None),
             size=size,

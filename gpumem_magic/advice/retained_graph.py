@@ -117,8 +117,9 @@ class RetainedGraph(Rule):
             return None
         advice = Advice(
             self.name,
-            problem=f"retain_graph=True on line {call.lineno} keeps at least {format_bytes(saving)} "
-            f"of activations {saves.value}, and no second backward pass reads them.",
+            problem=f"retain_graph=True on line {call.lineno} keeps at least "
+            f"{format_bytes(saving)} of activations {saves.value}, and no second backward pass "
+            "reads them.",
             change="Leave out retain_graph=True.",
             line=call.lineno,
             size=saving,
