@@ -35,7 +35,8 @@ class AutocastInferenceCache(Rule):
     The cache is there for weights that are used many times in a block, and for training. With
     `cache_enabled=False` each copy is freed right after its use, and made again at the next. With
     `model.half()` or `model.bfloat16()` in place of autocast the float32 weights are gone
-    altogether, which saves more; do that where the model is not trained further.
+    altogether, which saves more; do that where the model is not trained further. Under
+    `torch.inference_mode()` autocast keeps no copies.
     """
 
     name: ClassVar[str] = "autocast-inference-cache"
@@ -53,7 +54,7 @@ class AutocastInferenceCache(Rule):
             setup=_MODEL,
             card="A100-40GB",
             before="""\
-@torch.inference_mode()
+@torch.no_grad()
 def predict(model, batches):
     found = []
     with torch.amp.autocast(device_type="cuda", dtype=torch.bfloat16):
@@ -63,7 +64,7 @@ def predict(model, batches):
 
 scores = predict(model.eval(), x.split(32))""",
             after="""\
-@torch.inference_mode()
+@torch.no_grad()
 def predict(model, batches):
     found = []
     with torch.amp.autocast(device_type="cuda", dtype=torch.bfloat16, cache_enabled=False):

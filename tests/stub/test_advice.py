@@ -23,13 +23,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-CARD = "T4"
 AGREES = 0.05
+OF_THE_NOTEBOOK = ("stale-output", "second-model")  # a script has no output history, and runs once
+RAISING = ("backward-under-no-grad",)
 CASES = [
     (rule, i, example)
     for rule in RULES
     for i, example in enumerate(rule.examples)
-    if example.rewritten
+    if example.rewritten and rule.name not in (*OF_THE_NOTEBOOK, *RAISING)
 ]
 
 
@@ -53,10 +54,15 @@ def runners(ways):
         yield runners
 
 
+def roomy(card):
+    """A card like this one that the cell does not fill: sizes stand for cards of capability 8.0."""
+    return "24GiB" if card.endswith("iB") else card
+
+
 def claimed(rule, example):
     """What the rule's change saves on a virtual card, and of what."""
     names = {"__name__": "__main__"}
-    source = choose_source(CARD)
+    source = choose_source(roomy(example.card))
     source.enter()
     active = ACTIVE.set(Active(source, recording=False))
     try:
@@ -73,7 +79,7 @@ def claimed(rule, example):
 
 def on_real_allocator(ways, runners, example, cell):
     source = f"import torch\n{example.setup}\ntorch.cuda.reset_peak_memory_stats()\n{cell}\n"
-    outcome = runners.run(ways.REAL, SimpleNamespace(source=source, card=CARD))
+    outcome = runners.run(ways.REAL, SimpleNamespace(source=source, card=roomy(example.card)))
     assert outcome.error is None
     return outcome
 

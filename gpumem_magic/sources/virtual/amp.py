@@ -184,6 +184,7 @@ class Autocast:
             and value.is_leaf
             and not value._is_view()
             and torch.is_autocast_cache_enabled()
+            and not torch.is_inference_mode_enabled()
         )
         if not cached:
             return torch.ops.aten._to_copy(value, dtype=dtype)

@@ -100,6 +100,15 @@ def test_weights_are_cast_once_in_a_region(blocks):
     assert blocks().count(-weight) == 1
 
 
+def test_no_weight_is_kept_in_inference_mode(blocks):
+    net = nn.Linear(64, 64, bias=False).cuda()
+    x = torch.ones(2, 64, device="cuda")
+    blocks()
+    with torch.inference_mode(), torch.autocast("cuda"):
+        net(x)
+        assert blocks().count(-64 * 64 * 2) == 1  # as torch 2.11 does on CUDA
+
+
 def test_custom_functions_take_part():
     class Square(torch.autograd.Function):
         @staticmethod

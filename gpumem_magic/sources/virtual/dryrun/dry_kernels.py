@@ -96,7 +96,7 @@ class DryKernels:
         self.valueless = Valueless()
         self.guesses = guesses
         self._geometry = Geometry()
-        self._unknown = UnknownSizes(self._geometry)
+        self._unknown = UnknownSizes(self._geometry, self.valueless)
         self._plans: dict[Any, _Plan] = {}
         self._storages: Storages | None = None
 
@@ -165,6 +165,8 @@ class DryKernels:
             if args[1] in self.valueless:
                 self.guesses.needed("the lengths of sequences")
             return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
+        if (told := self._unknown.told_by_masks(func, args, kwargs)) is not None:
+            return told
         if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
             if assumed is True:
                 self.guesses.needed("whether tensors are equal", decides=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
+from gpumem_magic.sources.virtual.dryrun.valueless import Valueless
 
 _INT64 = torch.int64
 
@@ -86,30 +87,52 @@ def packed_sequence(
 class UnknownSizes:
     """What such operators are assumed to return; None for operators that need no values."""
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, valueless: Valueless) -> None:
         self._geometry = geometry
+        self._valueless = valueless
+
+    def told_by_masks(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes of what is selected, by masks whose values are known; None for all else."""
+        name = func._schema.name
+        masks = _masks(args[1]) if name in _SELECTING else []
+        if not masks or any(mask in self._valueless for mask in masks):
+            return None
+        if name == "aten::masked_select":
+            size = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return _vector(_found(args[1].broadcast_to(size)), args[0].dtype)
+        return self._geometry.results(func, (args[0], _without_masks(args[1], _found)), kwargs)
 
     def assumed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The shapes that `func(*args, **kwargs)` is assumed to return; None: they follow from
         those of its arguments."""
         name = func._schema.name
-        if name == "aten::index" and (indices := _without_masks(args[1])) is not None:
+        if name == "aten::index" and _masks(args[1]):
+            indices = _without_masks(args[1], torch.Tensor.numel)
             return self._geometry.results(func, (args[0], indices), kwargs)
         known = _ASSUMED.get(name)
         return known and known(*args, **kwargs)
 
 
-def _without_masks(indices: Any) -> list[Any] | None:
-    """Indices with masks replaced by the positions of all their elements; None without masks."""
-    if not any(isinstance(i, torch.Tensor) and i.dtype in _MASKS for i in indices):
-        return None
+def _masks(indices: Any) -> list[torch.Tensor]:
+    """The masks among indices, or an index that is one."""
+    given = [indices] if isinstance(indices, torch.Tensor) else indices
+    return [i for i in given if isinstance(i, torch.Tensor) and i.dtype in _MASKS]
+
+
+def _found(mask: torch.Tensor) -> int:
+    return int(mask.count_nonzero())
+
+
+def _without_masks(indices: Any, count: Callable[[torch.Tensor], int]) -> list[Any]:
+    """Indices with masks replaced by so many positions as `count` says."""
     found: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in _MASKS:
-            found += [index.new_empty(index.numel(), dtype=_INT64)] * index.dim()
+            found += [index.new_empty(count(index), dtype=_INT64)] * index.dim()
         else:
             found.append(index)
     return found
 
 
+_SELECTING = ("aten::index", "aten::masked_select")
 _MASKS = frozenset({torch.bool, torch.uint8})
