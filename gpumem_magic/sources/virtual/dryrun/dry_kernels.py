@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.virtual.dryrun.geometry import Geometry, Shape
+from gpumem_magic.sources.virtual.dryrun.mixed_types import check_types
 from gpumem_magic.sources.virtual.dryrun.read_values import ReadValues
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses, stand_in
 from gpumem_magic.sources.virtual.dryrun.unknown_sizes import UnknownSizes, packed_sequence
@@ -120,6 +121,7 @@ class DryKernels:
                 f"{plan.name} on the device is not supported in a dry run: CUDA has few quantized "
                 "kernels; predict the model as it is before it is quantized"
             )
+        check_types(plan.name, args)
         known = self._are_known(tensors)
         if known and not plan.makes_new and not plan.resizes:
             return func(*args, **kwargs)
