@@ -173,9 +173,15 @@ def _page(page: RulePage) -> Markup:
     return join(
         element("div", element("strong", page.name), style="font-size:1.1em"),
         element("div", f"{page.problem} · {words.KINDS[page.kind]}", style="opacity:0.75"),
-        *(element("div", text, style="margin:8px 0 0 0") for text in page.text),
+        *(element("div", _prose(text), style="margin:8px 0 0 0") for text in page.text),
         *examples,
     )
+
+
+def _prose(text: str) -> Markup:
+    """A paragraph with what stands between backticks as code."""
+    parts = enumerate(text.split("`"))
+    return join(*(element("code", part) if i % 2 else part for i, part in parts))
 
 
 def _remarks(*texts: str) -> list[Markup]:
