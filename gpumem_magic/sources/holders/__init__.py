@@ -39,7 +39,7 @@ def take_inventory(
     namespace: Mapping[str, Any],
     roots: Sequence[Root] = (),
     *,
-    seconds: float = 1.0,
+    seconds: float = 3.0,
 ) -> Inventory:
     """Where the memory of the source's device is, and who holds it.
 
@@ -60,7 +60,7 @@ def break_down(
     roots: Sequence[Root],
     name: str,
     *,
-    seconds: float = 1.0,
+    seconds: float = 3.0,
 ) -> Breakdown:
     """All that a variable, or a part of one ("model.encoder"), leads to, by submodule and category.
 

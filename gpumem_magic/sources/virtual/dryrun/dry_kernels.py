@@ -254,7 +254,7 @@ class DryKernels:
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         self.guesses.needed("the number in a tensor")
-        if tensor.dtype is torch.bool:
+        if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
             return torch.ops.aten._local_scalar_dense.default(tensor)
         return stand_in(tensor.dtype)
 

@@ -41,7 +41,9 @@ class ReadValues:
             if tensor.numel() != 1 or tensor not in self._valueless:
                 return bool(truth(tensor))
             self._guesses.needed("whether a tensor is true", decides=True)
-            return self._guesses.decision(sys._getframe(1), usual=bool(truth(tensor)))
+            with self._guesses.unasked():
+                usual = bool(truth(tensor))  # what checks are taken to find lies in their memory
+            return self._guesses.decision(sys._getframe(1), usual=usual)
 
         return decide
 

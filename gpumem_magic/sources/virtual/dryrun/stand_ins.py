@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -41,6 +43,16 @@ class Guesses:
         self._numbers = {kind: self._numbers_like(kind) for kind in (float, int)}
         self._unmeasured: dict[int | None, set[str]] = {}
         self.flow_depends = False
+        self._unasked = False
+
+    @contextmanager
+    def unasked(self) -> Iterator[None]:
+        """Within, nobody has asked for the values that are looked at."""
+        self._unasked = True
+        try:
+            yield
+        finally:
+            self._unasked = False
 
     def unmeasured(self, what: str) -> None:
         """The running line uses a library of NVIDIA's that takes memory by no known rule."""
@@ -48,6 +60,8 @@ class Guesses:
 
     def needed(self, what: str, decides: bool = False) -> None:
         """The running line has asked for `what`; decides: and goes one way or another by it."""
+        if self._unasked:
+            return
         line = self._line()
         asked = self._needed.setdefault(line, {})
         asked[what] = asked.get(what, False) or decides
