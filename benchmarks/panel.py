@@ -1,13 +1,16 @@
 """What the panel costs: its share of a running cell's time, the messages that it sends, and the
-delay of replies. Usage: panel.py [SECONDS of the cell, by default 60]"""
+delay of replies."""
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import json
 import queue
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.manager import KernelManager
@@ -34,7 +37,10 @@ CELLS = 120
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the cell runs")
+    parser.add_argument("--json", type=Path, help="the file to write")
+    options = parser.parse_args()
     manager = KernelManager(kernel_name="python3")
     manager.kernel_spec.argv[:] = [
         *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}")
@@ -46,13 +52,15 @@ def main() -> None:
     try:
         for code in ("%load_ext gpumem_magic\n%gpumem --device T4", MODEL):
             run(client, code)
-        measure(client, seconds)
+        found = measure(client, options.seconds)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measure(client: Any, seconds: float) -> None:
+def measure(client: Any, seconds: float) -> dict[str, Any]:
     without = replies(client)
     run(client, "%gpumem --panel")
     shown = replies(client)
@@ -70,6 +78,15 @@ def measure(client: Any, seconds: float) -> None:
     print(f"a short cell, median of {CELLS}")
     print(f"  without the panel            {statistics.median(without) * 1000:.2f} ms")
     print(f"  with it                      {statistics.median(shown) * 1000:.2f} ms, {delay:+.1%}")
+    return {
+        "date": datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
+        "cell_seconds": seconds,
+        "panel_share": float(spent) / seconds,
+        "messages_per_second": len(comms) / seconds,
+        "largest_message_bytes": max(sizes, default=0),
+        "reply_seconds": statistics.median(without),
+        "reply_seconds_with_panel": statistics.median(shown),
+    }
 
 
 def replies(client: Any) -> list[float]:
