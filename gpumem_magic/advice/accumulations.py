@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.definitions import root
 
 _COLLECTING = ("append", "appendleft", "extend", "insert", "add", "push", "put", "update")
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
@@ -50,22 +51,22 @@ def _of_statement(code: Code, statement: ast.stmt) -> Iterator[Accumulation]:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub):
         into, sums = statement.target, not isinstance(statement.value, ast.List)
         for value in _items(statement.value):
-            yield Accumulation(statement, value, code.text(into), _root(into), sums)
+            yield Accumulation(statement, value, code.text(into), root(into), sums)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         added = _added(code, statement)
         if added is not None:
-            yield Accumulation(statement, added, code.text(target), _root(target), True)
+            yield Accumulation(statement, added, code.text(target), root(target), True)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Constant):
             for value in _items(statement.value):
                 text = code.text(target.value)
-                yield Accumulation(statement, value, text, _root(target))
+                yield Accumulation(statement, value, text, root(target))
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING and call.args:
             held = call.func.value
             for value in _items(call.args[-1]):
-                yield Accumulation(statement, value, code.text(held), _root(held))
+                yield Accumulation(statement, value, code.text(held), root(held))
 
 
 def _added(code: Code, statement: ast.Assign) -> ast.expr | None:
@@ -91,7 +92,7 @@ def _of_comprehension(code: Code, node: ast.expr) -> Iterator[Accumulation]:
     text = code.text(target) if target is not None else "the result"
     held = node.value if isinstance(node, ast.DictComp) else getattr(node, "elt", node)
     for value in _items(held):
-        yield Accumulation(statement, value, text, _root(target) if target else "", sums)
+        yield Accumulation(statement, value, text, root(target) if target else "", sums)
 
 
 def _items(value: ast.expr) -> list[ast.expr]:
@@ -101,12 +102,6 @@ def _items(value: ast.expr) -> list[ast.expr]:
     if isinstance(value, ast.Dict):
         return [item for part in value.values for item in _items(part)]
     return [value]
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def is_read_as_number(code: Code, name: str, within: ast.AST | None = None) -> bool:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.events import Cell, Stack
+from gpumem_magic.trace.flow import parse_cell
 from gpumem_magic.trace.lifetimes import Lifetimes
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
-_MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)
-_ASSIGNED_MAGIC = re.compile(r"^([ \t]*[\w., ]+=[ \t]*)[%!].*$", re.MULTILINE)
 _IGNORE = re.compile(r"#\s*gpumem:\s*ignore(?:\[([\w\s,-]*)\])?")
 
 
@@ -138,8 +137,6 @@ class Code:
                 return value
         return [statement]
 
-    siblings = block
-
     def loop(self, node: ast.AST) -> Loop | None:
         """The innermost loop around a node, within its function."""
         for above in self.ancestors(node):
@@ -219,6 +216,12 @@ class Code:
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
                 yield node
 
+    def born_in(self, node: ast.expr | ast.stmt, lives: Lifetimes) -> NDArray[np.bool_]:
+        """Which storages were born while an expression or a statement of the cell ran, in functions
+        that it called too."""
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return lives.born_under(self.cell.filename, lines)
+
     def calling_lines(self, lives: Lifetimes) -> NDArray[np.int32]:
         """For each storage the line of the cell that called a model, rather than the line inside
         the model's own class; 0 where none is known, -1 for what is older than the cell."""
@@ -258,23 +261,9 @@ class Code:
 
 
 def _parse(source: str) -> ast.Module:
-    empty = ast.Module(body=[], type_ignores=[])
-    if "\r" in source:  # lines would be counted otherwise than here
-        return empty
-    return (
-        _tree(source) or _tree(_MAGIC.sub(_pass, _ASSIGNED_MAGIC.sub(r"\1None", source))) or empty
-    )
-
-
-def _tree(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _pass(match: re.Match[str]) -> str:
-    return f"{match[1]}pass"
+    # With other line breaks, lines would be counted otherwise than here.
+    tree = parse_cell(source) if "\r" not in source else None
+    return tree or ast.Module(body=[], type_ignores=[])
 
 
 def _starts(lines: list[str]) -> list[int]:

@@ -118,14 +118,7 @@ def _weighs(lives: Lifetimes, sized: NDArray[np.bool_]) -> bool:
 
 def _on_line(cell: Code, lives: Lifetimes, node: ast.expr) -> NDArray[np.bool_]:
     """Storages born while an expression of the cell was computed."""
-    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    under = [
-        any(f.filename == cell.cell.filename and f.line in lines for f in stack)
-        for stack in lives.stacks
-    ]
-    here: NDArray[np.bool_] = np.array([*under, False], bool)[lives.stack]
-    here &= (lives.birth >= 0) & ~lives.of(Category.WORKSPACE)
-    return here
+    return cell.born_in(node, lives) & (lives.birth >= 0) & ~lives.of(Category.WORKSPACE)
 
 
 def _of_loss(cell: Code, lives: Lifetimes, loss: ast.Call) -> NDArray[np.bool_]:

@@ -78,7 +78,7 @@ def _after_last_read(
     at = next((i for i, s in enumerate(ahead) if peak & set(_span(s))), None)
     if at is None or not reads[-1] < at <= again or _aliased(cell, name, scope):
         return None
-    held = _born_in(cell, lives, set(_span(statement))) & lives.at_peak & ~lives.of(*_KEPT)
+    held = cell.born_in(statement, lives) & lives.at_peak & ~lives.of(*_KEPT)
     held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(lives, name)
     return Unread((name,), last, _alike(lives, held))
 
@@ -93,7 +93,11 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
         return None
     names = [name for name in _given(loop) if _is_of_one_iteration(cell, loop, name)]
     lines = {n for name in names for s in cell.assigned(name) for n in _rebinding(s, loop)}
-    held = _born_in(cell, lives, inside | {loop.lineno}) & lives.at_peak & ~lives.of(*_KEPT)
+    held = (
+        lives.born_under(cell.cell.filename, inside | {loop.lineno})
+        & lives.at_peak
+        & ~lives.of(*_KEPT)
+    )
     held &= (lives.birth < begun) & np.isin(lives.freed_line, list(lines))
     held &= lives.freed == Phase.FORWARD
     freeing = set(lives.freed_line[held].tolist())
@@ -235,11 +239,3 @@ def _is_own(lives: Lifetimes, name: str) -> NDArray[np.bool_]:
     """Storages that nothing but this name, or nothing at all, is known to hold."""
     found = (lives.name(i) for i in range(len(lives)))
     return np.array([known is None or known.split(".")[0] == name for known in found], bool)
-
-
-def _born_in(cell: Code, lives: Lifetimes, lines: set[int]) -> NDArray[np.bool_]:
-    by_stack = [
-        any(frame.filename == cell.cell.filename and frame.line in lines for frame in stack)
-        for stack in lives.stacks
-    ]
-    return np.array([*by_stack, False], bool)[lives.stack]

@@ -85,7 +85,7 @@ def insert_after(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]
 def remove(code: Code, statement: ast.stmt) -> tuple[Edit, ...]:
     """Without the statement's lines; `pass` where a block would be empty."""
     _require_own_lines(code, statement)
-    if len(code.siblings(statement)) == 1 and code.parent(statement) is not code.tree:
+    if len(code.block(statement)) == 1 and code.parent(statement) is not code.tree:
         start = code.offset(code.first_line(statement), 0)
         start += len(code.indentation(code.first_line(statement)))
         return (Edit(start, code.span(statement)[1], "pass"),)  # decorators go as well

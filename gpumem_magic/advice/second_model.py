@@ -182,22 +182,13 @@ def _built_by(
 ) -> Iterator[_Built]:
     if not _is_read_before(cell, target.id, statement):
         new = np.flatnonzero(
-            lives.of(Category.PARAMETER) & _born_in(statement, lives, cell) & (lives.death > 0)
+            lives.of(Category.PARAMETER) & cell.born_in(statement, lives) & (lives.death > 0)
         )
         mine = np.array([roots.get(i) == target.id for i in range(len(lives))], bool)
         if len(new) and (mine & lives.of(Category.PARAMETER)).any():
             complete = int(lives.birth[new].max())
             if (mine & lives.alive(complete)).any():
                 yield _Built(target.id, statement, mine & lives.alive(complete))
-
-
-def _born_in(statement: ast.stmt, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
-    lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
-    by_stack = [
-        any(frame.filename == cell.cell.filename and frame.line in lines for frame in stack)
-        for stack in lives.stacks
-    ]
-    return np.array([*by_stack, False], bool)[lives.stack]
 
 
 def _is_read_before(cell: Code, name: str, statement: ast.stmt) -> bool:

@@ -92,7 +92,7 @@ print(embed(
         shown = _shown(cell)
         if shown is None or trace.error is not None:
             return
-        here = _born_in(shown, lives, cell) & lives.at_end
+        here = cell.born_in(shown, lives) & lives.at_end
         here &= lives.of(Category.ACTIVATION, Category.INPUT, Category.OTHER)
         output = here & _in_history(lives)
         size = lives.bytes(output)
@@ -151,16 +151,6 @@ def _shown(cell: Code) -> ast.expr | None:
         return None
     rest = cell.source[cell.span(last)[1] :].split("\n", 1)[0]
     return None if rest.lstrip().startswith(";") else last.value
-
-
-def _born_in(shown: ast.expr, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
-    """What was born while the expression was evaluated, in functions of the cell too."""
-    lines = range(shown.lineno, (shown.end_lineno or shown.lineno) + 1)
-    by_stack = [
-        any(frame.filename == cell.cell.filename and frame.line in lines for frame in stack)
-        for stack in lives.stacks
-    ]
-    return np.array([*by_stack, False], bool)[lives.stack]
 
 
 def _uses_history(cell: Code) -> bool:

@@ -66,15 +66,26 @@ class Flow:
 
 def read_flow(source: str) -> Flow | None:
     """Read a cell's source, IPython's own syntax set aside; None where it cannot be parsed."""
-    for text in (source, _MAGIC.sub(r"\1pass", _ASSIGNED_MAGIC.sub(r"\1None", source))):
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError):
-            continue
-        reader = _Reader([Region(Repeats.NEVER, -1, True, True)])
-        reader.read(tree.body, Place(0, True, True))
-        return Flow(tuple(reader.regions), reader.places)
-    return None
+    tree = parse_cell(source)
+    if tree is None:
+        return None
+    reader = _Reader([Region(Repeats.NEVER, -1, True, True)])
+    reader.read(tree.body, Place(0, True, True))
+    return Flow(tuple(reader.regions), reader.places)
+
+
+def parse_cell(source: str) -> ast.Module | None:
+    """The syntax tree of a cell, in which IPython's own syntax is `pass` or None, with the lines of
+    the source; None where it cannot be parsed."""
+    plain = _MAGIC.sub(r"\1pass", _ASSIGNED_MAGIC.sub(r"\1None", source))
+    return _parsed(source) or _parsed(plain)
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 _MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)

@@ -3,6 +3,7 @@ and given back, what it was, and how high the peak would be without it."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +84,14 @@ class Lifetimes:
         """The call stack of its birth, the innermost frame first; empty where none is known."""
         stack = self.stack[storage]
         return self.stacks[stack] if stack >= 0 else ()
+
+    def born_under(self, filename: str, lines: Container[int]) -> NDArray[np.bool_]:
+        """Which storages were born while one of these lines of a file ran, or what it called."""
+        by_stack = [
+            any(frame.filename == filename and frame.line in lines for frame in stack)
+            for stack in self.stacks
+        ]
+        return np.array([*by_stack, False], bool)[self.stack]
 
     def alive(self, event: int) -> NDArray[np.bool_]:
         """Which storages were alive right after an event (-1: before the first)."""

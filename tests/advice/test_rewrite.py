@@ -173,7 +173,7 @@ def test_a_removed_statement_is_all_that_goes(code, data):
         return
     assume(len(code.tree.body) > 1 or statement is not code.tree.body[0])
     source = applied(code.source, edits)
-    alone = len(code.siblings(statement)) == 1
+    alone = len(code.block(statement)) == 1
     inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
     left = len(statements(code)) - len(inner) + alone
     assert len(statements(Code(Cell(source, "c")))) == left
