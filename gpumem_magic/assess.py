@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpumem_magic.advice import RULES
@@ -14,15 +14,12 @@ from gpumem_magic.advice.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.advice.rule import Advice, Kind, Known, Saves
 from gpumem_magic.assessment import Assessment
-from gpumem_magic.events import Cell
-from gpumem_magic.predict import predict_cell, read_cell
+from gpumem_magic.predict import planned, read_scenario, report_of
 from gpumem_magic.report import Report
-from gpumem_magic.sources.cards import card_for, source_in_use
-from gpumem_magic.sources.virtual.catalog import GPUModel
-from gpumem_magic.sources.virtual.cloning import clone
-from gpumem_magic.sources.virtual.script import Scribe
+from gpumem_magic.sources.virtual.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
+from gpumem_magic.sources.virtual.dryrun.runs import Result, outcome_of
 
-__all__ = ["TOGETHER", "WORTH", "Assessment", "assess", "assess_source"]
+__all__ = ["TOGETHER", "WORTH", "Assessment", "Question", "assess", "assess_source", "assessing"]
 
 WORTH = 0.01
 """Share of the size as it is that a change has to save; less is told as "saves nothing here"."""
@@ -46,81 +43,47 @@ class _Run:
     fits: bool | None
 
 
-@dataclass(slots=True)
-class _Laboratory:
-    """Runs variants of one cell from one starting state, each only once."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a cell. scenario: the cell and what it is predicted with. to_code: makes
+    Python code of a cell as typed, with the same lines. known: advice of a report of the same cell,
+    to be measured as well. ignore: rules that give no advice. name: of the report."""
 
-    cell: Cell
+    scenario: Scenario
     to_code: Callable[[str], str]
-    namespace: dict[str, Any]
-    gpu: str | None
-    card: GPUModel
-    cells: Mapping[str, Cell]
-    optimizer_steps: int | None
-    ignore: Collection[str]
-    name: str
-    tell: Tell
-    expected: int = 1
-    done: dict[str, _Run] = field(default_factory=dict)
-
-    def run(self, source: str, *, everything: bool = False) -> _Run:
-        if source not in self.done:
-            self.tell(len(self.done) + 1, max(self.expected, len(self.done) + 1))
-            self.done[source] = self._run(source, everything)
-        return self.done[source]
-
-    def _run(self, source: str, everything: bool) -> _Run:
-        scribe = Scribe()
-        report = predict_cell(
-            replace(self.cell, source=source),
-            self.to_code(source),
-            self.namespace,
-            self.gpu,
-            cells=self.cells,
-            optimizer_steps=self.optimizer_steps,
-            scribe=scribe,
-            limited=False,
-            ignore=self.ignore,
-            everything=everything,
-            name=self.name,
-        )
-        return _Run(report, None if report.error else _fits(report, scribe, self.card))
+    known: tuple[Advice, ...] = ()
+    ignore: frozenset[str] = frozenset()
+    name: str = ""
 
 
-def assess(
-    cell: Cell,
-    to_code: Callable[[str], str],
-    namespace: dict[str, Any],
-    gpu: str | None = None,
-    *,
-    known: Iterable[Advice] = (),
-    cells: Mapping[str, Cell] | None = None,
-    optimizer_steps: int | None = None,
-    ignore: Collection[str] = (),
-    name: str = "",
-    tell: Tell = lambda run, runs: None,
-) -> Assessment:
+def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, one for each change, one for the
-    changes together, or two where the first is no gain. Where the cell as it is raises an error,
-    nothing is measured.
+    changes together, or two where the first is no gain; those of changes side by side. Where the
+    cell as it is raises an error, nothing is measured.
 
-    to_code: makes Python code of a cell as typed, with the same lines. known: advice of a report of
-    the same cell, to be measured as well. tell(run, runs): called before each dry run. The others
-    are those of `predict_cell`, which tells what it raises.
+    tell(done, asked): called after each dry run. Raises as `predict`.
     """
+    return carry_out(assessing(question), tell)
+
+
+def assessing(question: Question) -> Flow[Assessment]:
+    """`assess` as a flow."""
     began = time.perf_counter()
-    with source_in_use() as origin:
-        card = card_for(gpu, origin)
-    laboratory = _Laboratory(
-        cell, to_code, namespace, gpu, card, cells or {}, optimizer_steps, ignore, name, tell
-    )
-    as_is = laboratory.run(cell.source, everything=True)
-    found = _distinct([*as_is.report.advice, *(one for one in known if one.rule not in ignore)])
-    result = Assessment(as_is.report, tuple(found), limit=card.total - card.context)
-    if as_is.report.error is None:
-        result = _measured(laboratory, as_is, result)
+    scenario = replace(question.scenario, limited=False)
+    run = planned(scenario)
+    (result,) = yield (run,)
+    outcome = outcome_of(result)
+    report = report_of(scenario, outcome, question.name, question.ignore, everything=True)
+    as_is = _Run(report, outcome.fits)
+    known = (one for one in question.known if one.rule not in question.ignore)
+    found = _distinct([*report.advice, *known])
+    room = run.plan.total - run.plan.card.context
+    done: dict[str, _Run | str] = {scenario.cell.source: as_is}
+    assessment = Assessment(report, tuple(found), limit=room)
+    if report.error is None:
+        assessment = yield from _measuring(question, done, assessment)
     seconds = time.perf_counter() - began
-    return replace(result, runs=len(laboratory.done), fits=as_is.fits, seconds=seconds)
+    return replace(assessment, runs=len(done), fits=as_is.fits, seconds=seconds)
 
 
 def assess_source(
@@ -131,60 +94,95 @@ def assess_source(
     optimizer_steps: int | None = None,
 ) -> Assessment:
     """`assess` for the text of a cell alone, in a notebook with its `!cmd` and `%magic` too."""
-    cell, _, cells = read_cell(source)
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     to_code = shell.transform_cell if shell is not None else str
-    return assess(cell, to_code, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps)
+    return assess(Question(read_scenario(source, namespace, gpu, optimizer_steps), to_code))
 
 
-def _measured(laboratory: _Laboratory, as_is: _Run, found: Assessment) -> Assessment:
+_Done = dict[str, "_Run | str"]
+"""What each changed cell came to, by its source: a run, or the error in its place."""
+
+
+def _measuring(
+    question: Question, done: _Done, found: Assessment
+) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Assessment]:
     """The advice with what it saves, and apart from it what saves nothing or does not run."""
+    as_is = done[question.scenario.cell.source]
+    assert isinstance(as_is, _Run)
+    yield from _running(question, done, [one.source for one in found.advice if one.source])
     kept: list[Advice] = []
     useless: list[Advice] = []
     failed: list[tuple[str, str]] = []
-    laboratory.expected += len({one.source for one in found.advice if one.source is not None})
     for advice in found.advice:
         if advice.source is None:
             kept.append(advice)
             continue
-        error, measured = _try(laboratory, as_is, advice)
+        error, measured = _compared(done[advice.source], as_is, advice)
         if error is not None:
             failed.append((advice.rule, error))
         else:
             (kept if _is_worth(advice, measured) else useless).append(measured)
     best = sorted(kept, key=lambda one: -(one.saving or 0))
+    combination = yield from _combining(question, done, as_is, best)
     return replace(
         found,
         advice=tuple(best),
         useless=tuple(useless),
-        together=_best_together(laboratory, as_is, best),
+        together=combination,
         failed=tuple(failed),
     )
 
 
-def _best_together(laboratory: _Laboratory, as_is: _Run, best: list[Advice]) -> Advice | None:
+def _running(
+    question: Question, done: _Done, sources: Iterable[str]
+) -> Generator[tuple[DryRun, ...], tuple[Result, ...], None]:
+    """Run the changed cells that were not run yet, side by side."""
+    scenarios: dict[str, Scenario] = {}
+    for source in sources:
+        if source in done or source in scenarios:
+            continue
+        try:
+            code = question.to_code(source)
+            ast.parse(code)
+        except SyntaxError as error:
+            done[source] = f"SyntaxError: {error}"
+            continue
+        unlimited = replace(question.scenario, limited=False)
+        scenarios[source] = unlimited.with_source(source, code)
+    if not scenarios:
+        return
+    results = yield tuple(planned(scenario) for scenario in scenarios.values())
+    for (source, scenario), result in zip(scenarios.items(), results, strict=True):
+        if isinstance(result, DryRunError):
+            done[source] = str(result)
+        else:
+            report = report_of(scenario, result, question.name, advised=False)
+            done[source] = _Run(report, result.fits)
+
+
+def _combining(
+    question: Question, done: _Done, as_is: _Run, best: list[Advice]
+) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Advice | None]:
     """Changes that save more together than the best one alone: with that one, or else without it,
     as two that save the same bytes in two ways are no gain."""
     alone = max(map(_saved_peak, best), default=0)
     least = alone + WORTH_MORE * (as_is.report.peak.allocated or 0)
     for first in (0, 1):
-        together = _together(laboratory, best, first)
-        if together is None or together.source in laboratory.done:
+        together = _together(question, best, first)
+        if together is None or together.source is None or together.source in done:
             continue
-        laboratory.expected += 1
-        error, measured = _try(laboratory, as_is, together)
+        yield from _running(question, done, [together.source])
+        error, measured = _compared(done[together.source], as_is, together)
         if error is None and _saved_peak(measured) > least:
             return measured
     return None
 
 
-def _try(laboratory: _Laboratory, as_is: _Run, advice: Advice) -> tuple[str | None, Advice]:
+def _compared(changed: _Run | str, as_is: _Run, advice: Advice) -> tuple[str | None, Advice]:
     """The error that the changed cell raises, if any, and the advice with its measured saving."""
-    try:
-        changed = laboratory.run(advice.source or "")
-    except SyntaxError as error:
-        return f"SyntaxError: {error}", advice
+    if isinstance(changed, str):
+        return changed, advice
     if changed.report.error is not None:
         return changed.report.error, advice
     before, after = _size(as_is.report, advice.saves), _size(changed.report, advice.saves)
@@ -209,23 +207,6 @@ def _distinct(advice: Iterable[Advice]) -> list[Advice]:
     return list(found.values())
 
 
-def _fits(report: Report, scribe: Scribe, card: GPUModel) -> bool:
-    """Whether the cell, which ran without limit, fits the card.
-
-    Where the cache alone is too large, what was asked of the allocator is asked again of one that
-    has no more than the card, and so gives its cache back.
-    """
-    limit = card.total - card.context
-    if (report.peak.reserved or 0) <= limit:
-        return True
-    if (report.peak.allocated or 0) > limit:
-        return False
-    script = scribe.script
-    start = clone(script.start)
-    start.driver.total = card.total  # type: ignore[misc] # a SimulatedDriver: it can be set there
-    return replace(script, start=start).fits(script.sizes())
-
-
 def _size(report: Report, saves: Saves) -> int | None:
     if saves is Saves.AFTER:
         return report.after.allocated
@@ -244,29 +225,29 @@ def _saved_peak(advice: Advice) -> int:
     return (advice.saving or 0) if advice.saves is Saves.PEAK else 0
 
 
-def _together(laboratory: _Laboratory, best: list[Advice], first: int) -> Advice | None:
+def _together(question: Question, best: list[Advice], first: int) -> Advice | None:
     """The changes from `first` on that save most and can be made at once, as one; None of fewer
     than two."""
     chosen: list[Advice] = []
     source = ""
     for one in best[first:]:
         if one.edits and all(agree(one.edits, other.edits) for other in chosen):
-            changed = _changed(laboratory, [*chosen, one])
+            changed = _changed(question, [*chosen, one])
             if changed is not None:
                 chosen, source = [*chosen, one], changed
     if len(chosen) < 2:
         return None
-    edits = combined(laboratory.cell.source, [one.edits for one in chosen])
+    edits = combined(question.scenario.cell.source, [one.edits for one in chosen])
     parts = [f"{best.index(one) + 1} {one.rule}" for one in chosen]
     return Advice(TOGETHER, f"{', '.join(parts)}.", "", edits=edits, source=source)
 
 
-def _changed(laboratory: _Laboratory, advice: Iterable[Advice]) -> str | None:
+def _changed(question: Question, advice: Iterable[Advice]) -> str | None:
     """The cell with these changes; None where they make no code together."""
-    source = laboratory.cell.source
+    source = question.scenario.cell.source
     try:
         changed = applied(source, combined(source, [one.edits for one in advice]))
-        ast.parse(laboratory.to_code(changed))
+        ast.parse(question.to_code(changed))
     except (UnsafeError, SyntaxError):
         return None
     return changed

@@ -3,7 +3,7 @@ last one should be; where they cannot, gaps are halved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 
@@ -13,6 +13,8 @@ _FIRST_JUMP = 64  # nothing is known yet of what a larger value costs, in memory
 _JUMP = 1024
 _SURELY = 1000  # sizes are rounded: only values that differ so much must differ in memory
 _ENDLESS = 1 << 48
+_SPARED = 2
+"""Tries up to which a guess and what refutes it are tried side by side."""
 
 Rehearse = Callable[[int], bool | None]
 """Whether a value should fit, as far as earlier tries tell; None where they do not."""
@@ -90,36 +92,47 @@ class _Known:
 
 
 def search(
-    run: Callable[[int], Try], start: int, room: int, most: int, rehearse: Rehearse
-) -> Found:
-    """Find the largest value that fits by at most `most` calls of `run`; `start` is tried first.
+    start: int, room: int, most: int, rehearse: Rehearse
+) -> Generator[tuple[int, ...], Sequence[Try], Found]:
+    """Find the largest value that fits: yields values to try and is sent what they came to. `start`
+    is tried first, `most` values at most one after the other; a first guess and what refutes it
+    are tried side by side.
 
     room: bytes on the card. What fits must fit with every smaller value too.
     """
     known = _Known((), room)
-    value: int | None = start
-    while value is not None:
-        known = _Known((*known.tries, run(value)), room)
-        value = _next(known, rehearse) if len(known.tries) < most else None
+    wanted: tuple[int, ...] = (start,)
+    runs = 0
+    while wanted:
+        tries = yield wanted
+        runs += len(tries)
+        # A value above one that failed says nothing new.
+        end = next((i for i, each in enumerate(tries, 1) if not each.fits), len(tries))
+        known = _Known((*known.tries, *tries[:end]), room)
+        # A guess may be refuted again and again: then there is no try to spare beside it.
+        more = most - len(known.tries)
+        wanted = _next(known, rehearse)[: min(more, 2 if runs <= _SPARED else 1)]
     low, high = known.low, known.high
-    return Found(low, high, len(known.tries), high == low + 1, not known.is_flat)
+    return Found(low, high, runs, high == low + 1, not known.is_flat)
 
 
-def _next(known: _Known, rehearse: Rehearse) -> int | None:
-    """The value to try next; None when there is nothing more to learn."""
+def _next(known: _Known, rehearse: Rehearse) -> tuple[int, ...]:
+    """The values to try next; none when there is nothing more to learn."""
     low, high = known.low, known.high
     if high == low + 1 or (high is None and _has_stopped(known)):
-        return None
+        return ()
     if high is not None and not known.fits:
-        return max(1, high // (4 if len(known.tries) == 1 else _JUMP))
+        return (max(1, high // (4 if len(known.tries) == 1 else _JUMP)),)
     last = _rehearsed(low, high, rehearse)
     if last is not None:
-        return _confirming(known, last)
+        value = _confirming(known, last)
+        return (value,) if value != last or high == value + 1 else (value, value + 1)
     if high is None:
-        return _upwards(known)
+        return (_upwards(known),)
     if rehearse(high) and (known.streak < 3 or known.tries[-1].fits):
-        return high - max(1, (high - low) // 8)  # by what small values do, it should be no less
-    return _middle(low, high)
+        # by what small values do, it should be no less
+        return (high - max(1, (high - low) // 8),)
+    return (_middle(low, high),)
 
 
 def _rehearsed(low: int, high: int | None, rehearse: Rehearse) -> int | None:

@@ -11,15 +11,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
-    from gpumem_magic.events import Cell
+    from gpumem_magic.fitting import Found
     from gpumem_magic.report import Report
-    from gpumem_magic.sources.virtual.script import Scribe
+    from gpumem_magic.sources.virtual.dryrun import DryRun, Flow, Scenario
+    from gpumem_magic.sources.virtual.dryrun.inside import Outcome
 
 MOST_RUNS = 12
-"""Dry runs that `fit` makes at most."""
-
-UNLIMITED = 2**46
-"""Bytes of a card that never runs out: 64 TiB."""
+"""Dry runs that `fit` makes at most, but for up to two beside a guess that proves wrong."""
 
 _FILENAME = "<predicted cell>"
 _FIRST_VALUE = 8
@@ -79,23 +77,25 @@ def predict(
     *,
     optimizer_steps: int | None = None,
     name: str = "",
+    timeout: float | None = None,
 ) -> Report:
     """Where the memory of a cell would go on a card, told by a dry run: nothing is computed.
 
     source: the cell's text, in a notebook with its `!cmd` and `%magic` too. namespace: where its
-    names live (default: the caller's globals); it is left exactly as it is. gpu: a card ("T4",
-    "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; default: the card in use, a T4 where there
-    is none. optimizer_steps: end every loop after so many steps of its optimizers.
+    names live (default: the caller's globals); the dry run happens in a process of its own, so it,
+    files and all else stay as they are. gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda"
+    or "cuda:1"; default: the card in use, a T4 where there is none. optimizer_steps: end every loop
+    after so many steps of its optimizers. timeout: seconds after which a dry run that comes to
+    nothing new is ended (default 120).
 
     The report is one of `%%gpumem`, with `predicted` set. An error of the cell is in its `error`,
-    out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card.
+    out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card,
+    RuntimeError, which says why, for a dry run that did not end.
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    cell, code, cells = read_cell(source)
-    return predict_cell(
-        cell, code, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps, name=name
-    )
+    scenario = read_scenario(source, namespace, gpu, optimizer_steps, timeout)
+    return predict_cell(scenario, name)
 
 
 def fit(
@@ -105,110 +105,115 @@ def fit(
     gpu: str | None = None,
     *,
     optimizer_steps: int | None = None,
+    timeout: float | None = None,
 ) -> Fit:
     """The largest whole number for the variable `name` with which the cell fits the card.
 
     name: a variable that the cell assigns (`name = ...`, whose value is then replaced) or that
-    lives in the namespace. The others are those of `predict`. At most 12 dry runs are made.
+    lives in the namespace. The others are those of `predict`. At most 14 dry runs are made.
 
     Raises as `predict`, and ValueError where `name` is unknown, no whole number, or without
     effect on the cell's memory, and where the cell fails otherwise than by running out of memory.
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    cell, code, cells = read_cell(source)
-    return fit_cell(cell, code, name, namespace, gpu, cells=cells, optimizer_steps=optimizer_steps)
+    return fit_cell(read_scenario(source, namespace, gpu, optimizer_steps, timeout), name)
 
 
-def predict_cell(
-    cell: Cell,
-    code: str,
-    namespace: dict[str, Any],
-    gpu: str | None,
-    *,
-    cells: Mapping[str, Cell] | None = None,
-    optimizer_steps: int | None = None,
-    values: Mapping[str, int] | None = None,
+def predict_cell(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Report:
+    """`predict` for a cell that is known as typed and as Python code. ignore: rules that give no
+    advice."""
+    from gpumem_magic.sources.virtual.dryrun import carry_out
+
+    return carry_out(predicting(scenario, name, ignore))
+
+
+def predicting(
+    scenario: Scenario, name: str = "", ignore: Collection[str] = (), *, everything: bool = False
+) -> Flow[Report]:
+    """`predict_cell` as a flow. everything: see `advise`."""
+    from gpumem_magic.sources.virtual.dryrun.runs import outcome_of
+
+    (result,) = yield (planned(scenario),)
+    return report_of(scenario, outcome_of(result), name, ignore, everything=everything)
+
+
+def planned(scenario: Scenario, *, writes: bool = False) -> DryRun:
+    """The dry run of a scenario. Raises SyntaxError and ValueError as `predict`."""
+    from gpumem_magic.sources.cards import card_for, source_in_use
+    from gpumem_magic.sources.virtual.dryrun import plan_dry_run
+
+    _check_syntax(scenario.code, scenario.cell.filename)
+    with source_in_use() as origin:
+        return plan_dry_run(scenario, card_for(scenario.gpu, origin), origin, writes=writes)
+
+
+def report_of(
+    scenario: Scenario,
+    outcome: Outcome,
     name: str = "",
-    scribe: Scribe | None = None,
-    limited: bool = True,
     ignore: Collection[str] = (),
+    *,
+    advised: bool = True,
     everything: bool = False,
 ) -> Report:
-    """`predict` for a cell that is known as typed (`cell`) and as Python code.
-
-    cells: the other cells of the notebook by the file name of their frames. values: variables to
-    set, in place of what the cell, or else the namespace, gives them. scribe: writes down what the
-    allocator is asked for. limited: the card has no more memory than it has; without limit the
-    cell never runs out of it. ignore, everything: see `advise`.
-    """
+    """The report of a dry run. advised: whether advice is wanted; everything: see `advise`."""
     from gpumem_magic.advice import advise
     from gpumem_magic.report import build_report
     from gpumem_magic.sources.callsite import unfold_all
-    from gpumem_magic.sources.cards import card_for, source_in_use
-    from gpumem_magic.sources.virtual.dryrun import dry_run
     from gpumem_magic.trace import build_trace
 
-    _check_syntax(code, cell.filename)
-    with source_in_use() as origin:
-        card = card_for(gpu, origin)
-        recording, *_ = dry_run(
-            cell,
-            code,
-            namespace,
-            card if limited else replace(card, total=UNLIMITED),
-            cells=cells,
-            origin=origin,
-            optimizer_steps=optimizer_steps,
-            values=values,
-            scribe=scribe,
-        )
-    recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells or {}))
+    cell, cells = scenario.cell, scenario.cells
+    stacks = unfold_all(outcome.recording.stacks, cell, cells)
+    recording = replace(outcome.recording, cells=cells, stacks=stacks)
     trace = build_trace(recording)
+    if not advised:
+        return build_report(recording, trace, name, ())
     advice = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
     return build_report(recording, trace, name, advice)
 
 
-def fit_cell(
-    cell: Cell,
-    code: str,
-    name: str,
-    namespace: dict[str, Any],
-    gpu: str | None,
-    *,
-    cells: Mapping[str, Cell] | None = None,
-    optimizer_steps: int | None = None,
-) -> Fit:
-    """`fit` for a cell that is known as typed (`cell`) and as Python code."""
-    from gpumem_magic.fitting import Try, search, try_of
-    from gpumem_magic.sources.cards import card_for, source_in_use
+def fit_cell(scenario: Scenario, name: str) -> Fit:
+    """`fit` for a cell that is known as typed and as Python code."""
+    from gpumem_magic.sources.virtual.dryrun import carry_out
+
+    return carry_out(fitting(scenario, name))
+
+
+def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
+    """`fit_cell` as a flow."""
+    from gpumem_magic.fitting import search, try_of
+    from gpumem_magic.sources.virtual.dryrun.runs import outcome_of
     from gpumem_magic.sources.virtual.rehearsal import Rehearsals
-    from gpumem_magic.sources.virtual.script import Scribe
 
-    _check_syntax(code, cell.filename)
-    start = _value_now(code, name, namespace)
-    with source_in_use() as origin:
-        card = card_for(gpu, origin)
+    _check_syntax(scenario.code, scenario.cell.filename)
+    start = _value_now(scenario.code, name, scenario.namespace)
+    first = planned(scenario)
+    card, allocator = first.plan.card, first.allocator()
     reports: dict[int, Report] = {}
-    scribe, rehearsals = Scribe(), Rehearsals()
+    rehearsals = Rehearsals()
+    searching = search(start, card.total - card.context, MOST_RUNS, rehearsals.fits)
+    wanted = next(searching)
+    while True:
+        scenarios = [scenario.with_values({name: value}) for value in wanted]
+        results = yield tuple(planned(each, writes=True) for each in scenarios)
+        tries = []
+        for value, each, result in zip(wanted, scenarios, results, strict=True):
+            outcome = outcome_of(result)
+            report = report_of(each, outcome, f"{name} = {value}")
+            _check_outcome(report, name, value)
+            assert outcome.script is not None
+            script = replace(outcome.script, start=allocator)
+            rehearsals.add(value, script, fits=report.oom is None)
+            reports[value] = report
+            tries.append(try_of(value, report))
+        try:
+            wanted = searching.send(tries)
+        except StopIteration as ended:
+            return _fit(name, ended.value, reports)
 
-    def run(value: int) -> Try:
-        report = reports[value] = predict_cell(
-            cell,
-            code,
-            namespace,
-            gpu,
-            cells=cells,
-            optimizer_steps=optimizer_steps,
-            values={name: value},
-            name=f"{name} = {value}",
-            scribe=scribe,
-        )
-        _check_outcome(report, name, value)
-        rehearsals.add(value, scribe.script, fits=report.oom is None)
-        return try_of(value, report)
 
-    found = search(run, start, card.total - card.context, MOST_RUNS, rehearsals.fits)
+def _fit(name: str, found: Found, reports: Mapping[int, Report]) -> Fit:
     if not found.grows:
         raise ValueError(
             f"{name!r} does not change the memory of this cell: it is the same with {min(reports)} "
@@ -267,19 +272,30 @@ def _doubt(value: int, failing: int | None, tries: int) -> str:
     )
 
 
-def read_cell(source: str) -> tuple[Cell, str, Mapping[str, Cell]]:
+def read_scenario(
+    source: str,
+    namespace: dict[str, Any],
+    gpu: str | None = None,
+    optimizer_steps: int | None = None,
+    timeout: float | None = None,
+) -> Scenario:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
     from gpumem_magic.events import Cell
     from gpumem_magic.sources.callsite import CellFiles
+    from gpumem_magic.sources.virtual.dryrun.scenario import TIMEOUT, Scenario
 
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if shell is None:
-        return Cell(source, _FILENAME), source, {}
-    files = CellFiles(shell)
-    code = shell.transform_cell(source)
-    cell = replace(files.cell(source, code, 0), filename=_FILENAME, number=None)
-    return cell, code, files.cells()
+    cell, code, cells = Cell(source, _FILENAME), source, {}
+    if shell is not None:
+        files = CellFiles(shell)
+        code = shell.transform_cell(source)
+        cell = replace(files.cell(source, code, 0), filename=_FILENAME, number=None)
+        cells = files.cells()
+    limit = TIMEOUT if timeout is None else timeout
+    if limit <= 0:
+        raise ValueError(f"timeout is {limit}; it is a number of seconds above 0")
+    return Scenario(cell, code, namespace, gpu, cells, optimizer_steps, timeout=limit)
 
 
 def _check_syntax(code: str, filename: str) -> None:

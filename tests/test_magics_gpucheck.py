@@ -23,7 +23,7 @@ from gpumem_magic.sources.virtual.catalog import lookup
 
 
 class DryRuns:
-    """Stands for predict_cell and fit_cell: keeps what it is asked, and makes up reports."""
+    """Stands for predicting and fitting: keeps what it is asked, and makes up reports."""
 
     def __init__(self, source):
         self.source = source
@@ -32,17 +32,22 @@ class DryRuns:
         self.output = ""
         self.during = lambda: None
 
-    def predict_cell(self, cell, code, namespace, gpu, *, cells, optimizer_steps, name, ignore):
+    def predicting(self, scenario, name, ignore):
         self.ignored = ignore
-        self.note(cell, code, namespace, gpu, cells, optimizer_steps, name)
-        return self.report(cell, gpu, name)
+        self.note(scenario, name)
+        return self.report(scenario.cell, scenario.gpu, name)
+        yield  # as the real one, which asks for a dry run
 
-    def fit_cell(self, cell, code, name, namespace, gpu, *, cells, optimizer_steps):
-        self.note(cell, code, namespace, gpu, cells, optimizer_steps, name)
-        return Fit(name, 96, self.report(cell, gpu, "a"), self.report(cell, gpu, "b"), 7)
+    def fitting(self, scenario, name):
+        self.note(scenario, name)
+        reports = (self.report(scenario.cell, scenario.gpu, each) for each in "ab")
+        return Fit(name, 96, *reports, 7)
+        yield
 
-    def note(self, *asked):
-        self.asked.append(asked)
+    def note(self, scenario, name):
+        cell, code, names = scenario.cell, scenario.code, scenario.namespace
+        steps = scenario.optimizer_steps
+        self.asked.append((cell, code, names, scenario.gpu, scenario.cells, steps, name))
         self.during()
         if self.error is not None:
             raise self.error
@@ -57,7 +62,7 @@ class DryRuns:
 @pytest.fixture
 def dry(source, monkeypatch):
     fake = DryRuns(source)
-    for name in ("predict_cell", "fit_cell"):
+    for name in ("predicting", "fitting"):
         monkeypatch.setattr(f"gpumem_magic.magics.gpucheck.{name}", getattr(fake, name))
     return fake
 
@@ -337,7 +342,7 @@ def test_progress_is_one_line_that_goes_away(run, shell, dry, monkeypatch):
             sent.append(data["text/plain"])
 
     def wait():
-        while not any("(1 of 2)" in text for text in sent):
+        while not any("for 2 cards" in text for text in sent):
             time.sleep(0.01)
 
     dry.during = wait
@@ -346,7 +351,7 @@ def test_progress_is_one_line_that_goes_away(run, shell, dry, monkeypatch):
     monkeypatch.setattr(shell, "display_pub", Publisher())
     monkeypatch.setattr("gpumem_magic.magics.gpucheck.show_text", lambda shell, found: None)
     shell.run_line_magic("gpucheck", "--gpu T4,L4 --fit n n = 1")
-    assert "0 s · looking for the largest n for T4 (1 of 2)" in sent
+    assert "0 s · looking for the largest n for 2 cards" in sent
     assert sent[-1] == ""
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.advice import RULES, Advice, find_rule
+from gpumem_magic.assess import Question as AdviceQuestion
 from gpumem_magic.assess import assess
 from gpumem_magic.assessment import Assessment, Change, RulePages, pages_of
 from gpumem_magic.events import Cell
 from gpumem_magic.magics.advice_options import Consultation
 from gpumem_magic.magics.display import show_text
 from gpumem_magic.magics.execute import as_cell
-from gpumem_magic.magics.gpucheck import defect, require_torch
+from gpumem_magic.magics.gpucheck import defect, require_torch, scenario_of
 from gpumem_magic.magics.gpucheck_options import Question
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
 from gpumem_magic.renderers.advice_wording import offered
+from gpumem_magic.sources.virtual.dryrun import DryRunError
 from gpumem_magic.view import View
 
 _OURS = ("%%gpumem", "%%gpucheck")
@@ -43,8 +46,9 @@ def run_advise(monitor: Monitor, question: Question, code: str, above: int, raw:
         return
     require_torch()
     if code.strip():
-        cell, _ = as_cell(monitor.shell, without_mark_above(code), above, raw)
-        task = _Task(monitor, question, cell, f"In[{cell.number}]" if cell.number else "")
+        cell, text = as_cell(monitor.shell, without_mark_above(code), above, raw)
+        name = f"In[{cell.number}]" if cell.number else ""
+        task = _Task(monitor, question, cell, text, monitor.files.cells(), name)
     else:
         task = _about_last_cell(monitor, question)
     with monitor.prediction(task.say):
@@ -102,8 +106,11 @@ class _Task:
     monitor: Monitor
     question: Question
     cell: Cell
+    code: str
+    cells: Mapping[str, Cell]
     name: str
     known: tuple[Advice, ...] = ()
+    again: bool = False
     under_way: str = field(default="", init=False)
 
     def say(self, seconds: float) -> str:
@@ -114,25 +121,23 @@ class _Task:
         """The assessment; or None, and why there is none."""
         shell, question, settings = self.monitor.shell, self.question, self.monitor.settings
         try:
-            return "", assess(
-                self.cell,
+            asked = AdviceQuestion(
+                replace(scenario_of(self, (*question.gpus, None)[0]), again=self.again),
                 lambda source: python_of(shell, source),
-                shell.user_ns,
-                question.gpus[0] if question.gpus else None,
-                known=self.known,
-                cells=self.monitor.files.cells(),
-                optimizer_steps=question.optimizer_steps,
-                ignore={*question.ignore, *settings.ignored},
-                name=question.name or self.name,
-                tell=self._tell,
+                self.known,
+                frozenset((*question.ignore, *settings.ignored)),
+                question.name or self.name,
             )
+            return "", assess(asked, self._tell)
         except (UsageError, SyntaxError):
             raise
+        except DryRunError as error:
+            return f"%%gpucheck --advise: {error}", None
         except Exception as error:
             return defect(error), None
 
-    def _tell(self, run: int, runs: int) -> None:
-        self.under_way = f" (dry run {run} of {runs})"
+    def _tell(self, done: int, asked: int) -> None:
+        self.under_way = f" ({done} of {asked} dry runs are done)"
 
 
 def _about_last_cell(monitor: Monitor, question: Question) -> _Task:
@@ -140,7 +145,12 @@ def _about_last_cell(monitor: Monitor, question: Question) -> _Task:
     report = monitor.last_report or (monitor.history[-1] if len(monitor.history) else None)
     if report is None:
         raise UsageError(_NO_CELL)
-    return _Task(monitor, question, report.cell, report.name, report.advice)
+    code = python_of(monitor.shell, report.cell.source)
+    cells = monitor.files.cells()
+    again = not report.predicted
+    return _Task(
+        *(monitor, question, report.cell, code, cells, report.name, report.advice), again=again
+    )
 
 
 def python_of(shell: InteractiveShell, source: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from IPython.core.error import UsageError
 
@@ -16,9 +17,11 @@ from gpumem_magic.magics.execute import as_cell
 from gpumem_magic.magics.gpucheck_options import Question
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.predict import Fit, fit_cell, predict_cell
+from gpumem_magic.predict import Fit, fitting, predicting
 from gpumem_magic.report import Report
 from gpumem_magic.sources import check_device
+from gpumem_magic.sources.virtual.dryrun import DryRunError, Flow, Scenario, carry_out, together
+from gpumem_magic.units import format_bytes
 
 Result = Report | Forecast | Fit | Fits
 
@@ -71,19 +74,21 @@ def require_torch() -> None:
 
 @dataclass(slots=True)
 class _Task:
-    """The dry runs that one question needs, one card after the other."""
+    """The dry runs that one question needs, those for several cards side by side."""
 
     monitor: Monitor
     question: Question
     cell: Cell
     code: str
     cells: Mapping[str, Cell]
-    under_way: str = field(default="", init=False)
+    found: list[str] = field(default_factory=list, init=False)
 
     def say(self, seconds: float) -> str:
-        """The progress line."""
+        """The progress line, with what is known already."""
         goal = f"looking for the largest {self.question.fit}" if self.question.fit else "predicting"
-        return f"{seconds:.0f} s · {goal}{self.under_way}"
+        count = len(self.question.gpus)
+        cards = f" for {count} cards" if count > 1 else ""
+        return " \u00b7 ".join((f"{seconds:.0f} s", f"{goal}{cards}", *self.found))
 
     def attempt(self) -> tuple[str, Result | None]:
         """The result; or None, and why there is none."""
@@ -91,6 +96,8 @@ class _Task:
             return "", self._result()
         except (UsageError, SyntaxError):
             raise
+        except DryRunError as error:
+            return f"%%gpucheck: {error}", None
         except ValueError as error:
             if self.question.fit:
                 return f"%%gpucheck: --fit {self.question.fit}: {error}", None
@@ -99,43 +106,50 @@ class _Task:
             return defect(error), None
 
     def _result(self) -> Result:
+        scenarios = [scenario_of(self, card) for card in self.question.gpus or (None,)]
         if self.question.fit:
-            fits = tuple(self._fit(self.question.fit, card) for card in self._cards())
+            fits = carry_out(together([self._fit(s, self.question.fit) for s in scenarios]))
             return fits[0] if len(fits) == 1 else Fits(fits)
-        reports = tuple(self._predict(card) for card in self._cards())
+        reports = carry_out(together([self._predict(scenario) for scenario in scenarios]))
         return reports[0] if len(reports) == 1 else Forecast(reports)
 
-    def _cards(self) -> Iterator[str | None]:
-        cards = self.question.gpus or (None,)
-        for number, card in enumerate(cards, 1):
-            name = f" for {card}" if card else ""
-            count = f" ({number} of {len(cards)})" if len(cards) > 1 else ""
-            self.under_way = f"{name}{count}"
-            yield card
-
-    def _predict(self, card: str | None) -> Report:
+    def _predict(self, scenario: Scenario) -> Flow[Report]:
         number = self.cell.number
-        return predict_cell(
-            self.cell,
-            self.code,
-            self.monitor.shell.user_ns,
-            card,
-            cells=self.cells,
-            optimizer_steps=self.question.optimizer_steps,
-            name=self.question.name or (f"In[{number}]" if number else ""),
-            ignore={*self.question.ignore, *self.monitor.settings.ignored},
-        )
+        name = self.question.name or (f"In[{number}]" if number else "")
+        ignore = {*self.question.ignore, *self.monitor.settings.ignored}
+        report = yield from predicting(scenario, name, ignore)
+        verdict = "out of memory" if report.oom else f"peak {format_bytes(report.peak.allocated)}"
+        self.found.append(f"{scenario.gpu}: {verdict}")
+        return report
 
-    def _fit(self, name: str, card: str | None) -> Fit:
-        return fit_cell(
-            self.cell,
-            self.code,
-            name,
-            self.monitor.shell.user_ns,
-            card,
-            cells=self.cells,
-            optimizer_steps=self.question.optimizer_steps,
-        )
+    def _fit(self, scenario: Scenario, name: str) -> Flow[Fit]:
+        found = yield from fitting(scenario, name)
+        self.found.append(f"{scenario.gpu}: {name} = {found.value:,}")
+        return found
+
+
+class Asked(Protocol):
+    """What the tasks of magics have in common."""
+
+    monitor: Monitor
+    question: Question
+    cell: Cell
+    code: str
+    cells: Mapping[str, Cell]
+
+
+def scenario_of(asked: Asked, card: str | None) -> Scenario:
+    """What is predicted for a card."""
+    question = asked.question
+    return Scenario(
+        asked.cell,
+        asked.code,
+        asked.monitor.shell.user_ns,
+        card,
+        asked.cells,
+        question.optimizer_steps,
+        timeout=question.timeout,
+    )
 
 
 def defect(error: Exception) -> str:
@@ -143,7 +157,9 @@ def defect(error: Exception) -> str:
     text = str(error).partition("\n")[0]
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
-    place = f" ({Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno})" if ours else ""
+    here = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
+    there = getattr(error, "place", here)  # in the dry run's own process
+    place = f" ({there})" if there else ""
     return (
         "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
         f"{type(error).__name__}{f': {text}' if text else ''}{place}"

@@ -26,6 +26,9 @@ from gpumem_magic.magics.option_values import (
     rules_in,
 )
 
+TIMEOUT = 120.0
+"""As in Scenario, which needs torch."""
+
 CHECK_TABLE = OptionTable(
     (
         Option(
@@ -49,6 +52,13 @@ CHECK_TABLE = OptionTable(
             ("--optimizer-steps",),
             ("N",),
             "end loops after N steps of each optimizer",
+            with_code=True,
+            check=check_count,
+        ),
+        Option(
+            ("--timeout",),
+            ("SECONDS",),
+            "end a dry run that comes to nothing new for so long (default 120)",
             with_code=True,
             check=check_count,
         ),
@@ -149,8 +159,9 @@ CHECK_TABLE = OptionTable(
 class Question:
     """What `%%gpucheck` is asked: on which cards (none: the one in use), the largest value of what.
 
-    optimizer_steps: None for loops in full, as far as they do not repeat themselves. advise:
-    measure what changes would save. ignore: rules that give no advice.
+    optimizer_steps: None for loops in full, as far as they do not repeat themselves. timeout:
+    seconds without anything new after which a dry run is ended. advise: measure what changes would
+    save. ignore: rules that give no advice.
     """
 
     gpus: tuple[str, ...] = ()
@@ -158,6 +169,7 @@ class Question:
     advise: bool = False
     ignore: tuple[str, ...] = ()
     optimizer_steps: int | None = None
+    timeout: float = TIMEOUT
     output: str | None = None
     save: str | None = None
     name: str | None = None
@@ -223,6 +235,8 @@ def _apply(question: Question, key: str, value: str) -> Question:
         return replace(question, ignore=(*question.ignore, *rules_in(value)))
     if key == "optimizer-steps":
         return replace(question, optimizer_steps=int(value))
+    if key == "timeout":
+        return replace(question, timeout=float(value))
     if key == "output":
         return replace(question, output=value)
     if key == "save":

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from gpumem_magic.advice import Advice, find_rule
-from gpumem_magic.assess import assess
-from gpumem_magic.assessment import RulePages, pages_of
+from gpumem_magic.assess import Question, assessing
+from gpumem_magic.assessment import Assessment, RulePages, pages_of
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.card import card_html, label
 from gpumem_magic.panel.desk import Desk
-from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.section import Draw, Section, cancel_button
 from gpumem_magic.panel.typed import python_of
 from gpumem_magic.renderers.advice_html import assessment_html, pages_html
 from gpumem_magic.renderers.markup import ROOT, element
+from gpumem_magic.report import Report
+from gpumem_magic.sources.virtual.dryrun import Scenario
 
 _NOTHING = "There is no advice for this cell. Measure looks for more, by dry runs."
 _INSERTED = (
@@ -30,12 +32,13 @@ class AdviceSection(Section):
         self.list = controls.rows("Advice", 3)
         self.card, self.answer = controls.html(), controls.html()
         self.measure = controls.button("Measure", "Run the changed cells without kernels")
+        self.cancel = cancel_button(desk)
         self.insert = controls.button("Insert cell", "Make the changed cell the next input")
         self.explain = controls.button("Explain", "What the rule means")
         self.ignore = controls.button("Ignore", "No advice of this rule any more")
         self.code = controls.lines("Changed cell", 8)
         controls.show(self.code, False)
-        buttons = controls.across(self.measure, self.insert, self.explain, self.ignore)
+        buttons = controls.across(self.measure, self.cancel, self.insert, self.explain, self.ignore)
         self.box = self.framed(self.list, self.card, buttons, self.answer, self.code)
         desk.on_change(self.list, "index", "Choosing advice", self._pick)
         desk.on_click_alone(self.measure, "Measuring the changes", self._measure)
@@ -96,24 +99,28 @@ class AdviceSection(Section):
             raise ValueError("no cell was measured yet")
         shell, host = desk.host.shell, desk.host
         desk.say("Measuring what each change saves: the cell is run without kernels ...")
-        with desk.dry():
-            found = assess(
-                report.cell,
-                lambda source: python_of(shell, source),
-                shell.user_ns,
-                known=report.advice,
-                cells=host.files.cells(),
-                ignore={*self.state.ignored, *host.settings.ignored},
-                name=report.name,
-            )
+        code, cells = python_of(shell, report.cell.source), host.files.cells()
+        again = not report.predicted
+        scenario = Scenario(report.cell, code, shell.user_ns, cells=cells, again=again)
+        question = Question(
+            scenario,
+            lambda source: python_of(shell, source),
+            report.advice,
+            frozenset((*self.state.ignored, *host.settings.ignored)),
+            report.name,
+        )
+        flow = assessing(question)
+        desk.dry_runs.carry_out("Measuring", flow, lambda found: self._show(report, found))
+
+    def _show(self, report: Report, found: Assessment) -> None:
         together = () if found.together is None else (found.together,)
         self.state.remember(report, (*together, *found.advice))
         self.state.picked = 0
-        with desk.quiet():
+        with self.desk.quiet():
             self.draw_list()
             self.draw_card()
         self.answer.value = assessment_html(found)
-        desk.say(f"Measured: {found.runs} dry runs.")
+        self.desk.say(f"Measured: {found.runs} dry runs.")
 
     def _insert(self) -> None:
         advice = self._required()

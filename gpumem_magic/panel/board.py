@@ -83,7 +83,8 @@ class Board:
                 draw()
 
     def cell_began(self) -> None:
-        """Follow the cell, if anyone looks."""
+        """Follow the cell, if anyone looks; dry runs would begin with what it changes."""
+        self.desk.dry_runs.cancel("The dry runs were ended: a cell runs.")
         if self._closed or not self._is_seen():
             return
         self.desk.follower.begin(self.desk.host.source, threading.get_ident())
@@ -113,6 +114,7 @@ class Board:
         if self._closed:
             return
         self._closed = True
+        self.desk.dry_runs.cancel()
         self.pulse.stop(patience)
         self._queue.clear()
         self.desk.follower.close()

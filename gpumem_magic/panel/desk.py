@@ -10,6 +10,7 @@ from typing import Any
 
 import ipywidgets
 
+from gpumem_magic.panel.dry_runs import DryRuns
 from gpumem_magic.panel.live import Follower
 from gpumem_magic.panel.state import Host, State
 from gpumem_magic.renderers import wording
@@ -29,6 +30,7 @@ class Desk:
         self.lock = threading.RLock()
         self.message = ipywidgets.HTML()
         self.changed: Callable[[], None] = lambda: None
+        self.dry_runs = DryRuns(host, self.say, self._guarded)
         self._thread = threading.get_ident()
         self._quiet = False
 
@@ -82,16 +84,6 @@ class Desk:
                 self._in_shell(guarded)
 
         widget.observe(change, names=trait)
-
-    @contextmanager
-    def dry(self) -> Iterator[None]:
-        """Around dry runs: they begin with what is on the device, and change nothing there."""
-        self.host.enter()
-        try:
-            with self.host.prediction():
-                yield
-        finally:
-            self.host.leave()
 
     def _guarded(self, what: str, act: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpumem_magic.events import Cell
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk
-from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.section import Draw, Section, cancel_button
 from gpumem_magic.panel.typed import python_of
-from gpumem_magic.predict import fit_cell, predict_cell
+from gpumem_magic.predict import Fit, fitting, predicting
 from gpumem_magic.renderers.cards import cards_html
 from gpumem_magic.renderers.largest import largest_html
+from gpumem_magic.report import Report
 from gpumem_magic.sources import device_names
+from gpumem_magic.sources.virtual.dryrun import Scenario, together
 
 _CHOSEN, _PASTED = "the chosen report's cell", "the code below"
 _FILENAME = "<predicted cell>"
@@ -31,11 +35,12 @@ class PredictSection(Section):
         self.what = controls.choice("Predict", (_CHOSEN, _PASTED))
         self.code = controls.lines("Code", 6)
         self.run = controls.button("Predict", "Tell the memory by a dry run; nothing is computed")
+        self.cancel = cancel_button(desk)
         self.result = controls.html()
         self.box = self.framed(
             controls.across(self.cards, self.variable, self.what),
             self.code,
-            controls.across(self.run),
+            controls.across(self.run, self.cancel),
             self.result,
         )
         desk.on_change(self.what, "value", "Choosing what to predict", self.draw_code)
@@ -64,24 +69,25 @@ class PredictSection(Section):
         desk, cell, name = self.desk, self._cell(), self.variable.value.strip()
         goal = f"the largest {name}" if name else "the memory"
         desk.say(f"Looking for {goal} by dry runs ...")
-        with desk.dry():
-            self.result.value = self._fits(cell, name) if name else self._reports(cell)
-        desk.say("Predicted.")
+        scenarios = [self._scenario(cell, card) for card in self._gpus()]
+        if name:
+            fits = together([fitting(scenario, name) for scenario in scenarios])
+            desk.dry_runs.carry_out("Predicting", fits, self._show_fits)
+        else:
+            reports = together([predicting(scenario) for scenario in scenarios])
+            desk.dry_runs.carry_out("Predicting", reports, self._show_reports)
 
-    def _reports(self, cell: Cell) -> str:
+    def _scenario(self, cell: Cell, card: str | None) -> Scenario:
         shell, cells = self.desk.host.shell, self.desk.host.files.cells()
-        code = python_of(shell, cell.source)
-        reports = [
-            predict_cell(cell, code, shell.user_ns, card, cells=cells) for card in self._gpus()
-        ]
-        return cards_html(reports)
+        return Scenario(cell, python_of(shell, cell.source), shell.user_ns, card, cells)
 
-    def _fits(self, cell: Cell, name: str) -> str:
-        shell, cells = self.desk.host.shell, self.desk.host.files.cells()
-        code = python_of(shell, cell.source)
-        return largest_html(
-            [fit_cell(cell, code, name, shell.user_ns, card, cells=cells) for card in self._gpus()]
-        )
+    def _show_reports(self, reports: Sequence[Report]) -> None:
+        self.result.value = cards_html(reports)
+        self.desk.say("Predicted.")
+
+    def _show_fits(self, fits: Sequence[Fit]) -> None:
+        self.result.value = largest_html(fits)
+        self.desk.say("Predicted.")
 
     def _gpus(self) -> tuple[str | None, ...]:
         return tuple(self.cards.value) or (None,)

@@ -35,3 +35,12 @@ class Section(ABC):
     @abstractmethod
     def pieces(self) -> tuple[Draw, ...]:
         """Functions that each bring one control up to date: one message to the browser each."""
+
+
+def cancel_button(desk: Desk) -> Any:
+    """Ends the dry runs that the panel has asked for; seen while there are any."""
+    button = controls.button("Cancel", "End the dry runs")
+    controls.show(button, False)
+    desk.dry_runs.changed.append(lambda running: controls.show(button, running))
+    desk.on_click(button, "Cancelling", desk.dry_runs.cancel)
+    return button

@@ -46,6 +46,10 @@ class Source(Protocol):
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
 
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of the blocks that `cell` left on `device`, if it was the last one recorded and
+        that is still known."""
+
     def memory(self) -> DeviceMemory:
         """What the allocator of `device` holds now, block by block."""
 

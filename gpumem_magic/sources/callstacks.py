@@ -86,6 +86,9 @@ class CallStacks:
         frames = (self._frame(code, instruction) for code, instruction in kept)
         return tuple(frame for frame in frames if frame is not None)
 
+    def __len__(self) -> int:
+        return len(self._captured)
+
     def stacks(self) -> tuple[Stack, ...]:
         """All captured stacks, in the order of their indices."""
         return tuple(map(self.resolve, range(len(self._captured))))

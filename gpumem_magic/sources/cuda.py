@@ -146,8 +146,7 @@ class CudaSource:
         """What the allocator of the current device holds now."""
         index = self._current()
         counters = self._reader.counters(index)
-        told = self._told.get(index)
-        known = told if told is not None and told.changes == counters.changes else None
+        known = self._known(index, counters)
         return cuda_memory(
             self.device,
             self._reader.read(index, counters),
@@ -157,6 +156,17 @@ class CudaSource:
             self._workspaces.get(index, {}),
             self._regions.last is Phase.OPTIMIZER if known else None,
         )
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks on the current device that `cell` left, if nothing came after it."""
+        index = self._current()
+        known = self._known(index, self._reader.counters(index))
+        return known.new if known and known.filename == cell.filename else frozenset()
+
+    def _known(self, index: int, counters: Counters) -> Told | None:
+        """What the last cell told, if no block has changed since."""
+        told = self._told.get(index)
+        return told if told is not None and told.changes == counters.changes else None
 
     def close(self) -> None:
         """Give up a recording that was not stopped, and let go of the driver."""

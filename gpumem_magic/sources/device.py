@@ -136,6 +136,15 @@ def is_initialized() -> bool:
     return bool(cuda.is_initialized())
 
 
+def is_in_use() -> bool:
+    """Whether this process uses a real CUDA device, also while a virtual one answers for it."""
+    import torch
+
+    from gpumem_magic.sources import cuda_devices
+
+    return torch.backends.cuda.is_built() and is_initialized() and cuda_devices() > 0
+
+
 def current_device() -> int:
     """The device that PyTorch would use now; 0 before CUDA is initialised."""
     import torch

@@ -49,21 +49,19 @@ class Notebook:
 
     def assess(self, cell, **options):
         """What dry runs say of the cell and of its changes; nothing of the notebook changes."""
-        from gpumem_magic.assess import assess
+        from gpumem_magic.assess import Question, assess
         from gpumem_magic.events import Cell
         from gpumem_magic.sources import ACTIVE, Active
+        from gpumem_magic.sources.virtual.dryrun import Scenario
 
         monitor = self.shell.magics_manager.registry["GpuMemMagics"].monitor
         found = ACTIVE.set(Active(monitor.source, recording=False))
         cells = monitor.files.cells()
         try:
-            return assess(
-                Cell(cell, "<assessed cell>"),
-                self.shell.transform_cell,
-                self.shell.user_ns,
-                cells=cells,
-                **options,
-            )
+            to_code, names = self.shell.transform_cell, self.shell.user_ns
+            typed = Cell(cell, "<assessed cell>")
+            scenario = Scenario(typed, to_code(cell), names, cells=cells, **options)
+            return assess(Question(scenario, to_code))
         finally:
             ACTIVE.reset(found)
 

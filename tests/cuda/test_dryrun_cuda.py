@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import nn
 
@@ -62,3 +64,71 @@ def test_another_card_holds_what_is_alive_here():
     assert report.error is None
     assert report.before.allocated >= sum(p.nbytes for p in namespace["net"].parameters())
     assert predict(CELL, namespace, gpu="40MiB").oom is not None
+
+
+GRAPH = "loss.backward()\noptimizer.step()\nhidden = None\nloss = None\n"
+
+
+def with_graph():
+    namespace = trained()
+    net = namespace["net"]
+    x = torch.randn(64, 784, device="cuda")
+    namespace["hidden"] = net[1](net[0](x)).t()  # a view, in the middle of the graph
+    namespace["loss"] = net[2](namespace["hidden"].t()).square().mean()
+    return namespace
+
+
+def test_graphs_of_earlier_cells_go_backward_in_the_child_and_stay_here():
+    namespace = with_graph()
+    net, names = namespace["net"], {name: id(value) for name, value in namespace.items()}
+    predicted = predict(GRAPH, namespace)
+    assert predicted.error is None
+    assert [p.grad for p in net.parameters()] == [None] * 4
+    assert {name: id(value) for name, value in namespace.items()} == names
+    with measure() as measured:
+        exec(GRAPH, namespace)
+    assert predicted.peak.allocated == measured.report.peak.allocated
+    assert predicted.after.allocated == measured.report.after.allocated
+
+
+def test_every_way_to_hold_a_tensor_has_a_stand_in():
+    namespace = trained()
+    whole = torch.zeros(1 << 20, device="cuda")
+    with torch.inference_mode():
+        frozen = torch.ones(1 << 18, device="cuda")
+    namespace |= {
+        "parts": [whole[: 1 << 18], {"rest": whole[1 << 18 :]}],
+        "frozen": frozen,
+        "held": lambda: whole,
+    }
+    code = (
+        "assert parts[0].device.type == 'cuda' and held().is_cuda and frozen.is_cuda\n"
+        "assert parts[0].untyped_storage()._cdata == parts[1]['rest'].untyped_storage()._cdata\n"
+        "parts[0].add_(1)\nfrozen2 = frozen * 2\nnet.half()\nnet.cpu()\n"
+    )
+    predicted = predict(code, namespace)
+    assert predicted.error is None
+    assert {p.dtype for p in namespace["net"].parameters()} == {torch.float32}
+    assert {p.device.type for p in namespace["net"].parameters()} == {"cuda"}
+    assert whole.data_ptr() == namespace["parts"][0].data_ptr()
+
+
+def test_predictions_beside_busy_threads_after_backward():
+    namespace = trained()
+    ended, counted = threading.Event(), [0]
+
+    def work():
+        while not ended.is_set():
+            counted[0] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        reports = [predict(CELL, namespace) for _ in range(5)]
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert [report.error for report in reports] == [None] * 5
+    assert len({report.peak.allocated for report in reports}) == 1

@@ -13,9 +13,10 @@ pytest.importorskip("torch")
 
 from gpumem_magic.advice import RULES
 from gpumem_magic.advice.rule import Saves
-from gpumem_magic.assess import assess
+from gpumem_magic.assess import Question, assess
 from gpumem_magic.events import Cell
 from gpumem_magic.sources import ACTIVE, Active, choose_source
+from gpumem_magic.sources.virtual.dryrun import Scenario
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
@@ -67,7 +68,8 @@ def claimed(rule, example):
     active = ACTIVE.set(Active(source, recording=False))
     try:
         exec(compile(example.setup, "<setup>", "exec"), names)
-        found = assess(Cell(example.before, "<cell>"), str, names)
+        cell = Cell(example.before, "<cell>")
+        found = assess(Question(Scenario(cell, example.before, names), str))
     finally:
         ACTIVE.reset(active)
         source.leave()

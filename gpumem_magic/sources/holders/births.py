@@ -25,11 +25,14 @@ class Birth:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What is known of the blocks that outlived a recording, by address, while the allocator stands
-    at `changes`. categories: by their place in Category."""
+    at `changes`. categories: by their place in Category. new: those allocated in the recording,
+    which was of the cell whose frames carry `filename`."""
 
     changes: int
     categories: Mapping[int, int]
     births: Mapping[int, Birth]
+    filename: str
+    new: frozenset[int]
 
     @classmethod
     def of(
@@ -41,7 +44,8 @@ class Told:
         if alive is not None:
             pairs = zip(alive.address.tolist(), alive.category.tolist(), strict=True)
             told.update(pairs)
-        return cls(changes, told, births_of(recording, earlier))
+        births, new = births_of(recording, earlier), frozenset(born_within(recording))
+        return cls(changes, told, births, recording.cell.filename, new)
 
 
 def births_of(recording: Recording, earlier: Mapping[int, Birth]) -> dict[int, Birth]:
@@ -64,6 +68,12 @@ def births_of(recording: Recording, earlier: Mapping[int, Birth]) -> dict[int, B
                 places[stack] = _place(recording, stack)
             found[address] = Birth(*places[stack], _name(named, address, row))
     return found
+
+
+def born_within(recording: Recording) -> list[int]:
+    """Addresses of the blocks alive at its end that were allocated in it."""
+    rows, actions = _last_rows(recording), recording.events.action
+    return [address for address, row in rows.items() if actions[row] == Action.ALLOC]
 
 
 def _in_order(labels: Iterable[Label]) -> list[Label]:

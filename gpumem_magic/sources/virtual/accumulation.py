@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,7 @@ class _Witness(TorchDispatchMode):
         self.seen.append(_holds(args))
 
 
+@functools.cache
 def _measure(add: Callable[[_Witness], None]) -> _Holds:
     witness = _Witness()
     with torch.enable_grad():

@@ -91,11 +91,7 @@ class Autocast:
         patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
         patches.set(torch, "is_autocast_enabled", is_autocast_enabled)
         patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
-        self.resume()
-
-    def resume(self) -> None:
-        """Put the kernels in where autocast is on already."""
-        if self._enabled("cuda"):
+        if enabled("cuda"):
             self._register()
 
     def remove(self) -> None:

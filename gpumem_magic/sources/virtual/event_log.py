@@ -33,6 +33,11 @@ class EventLog:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def places(self) -> int:
+        """How many distinct stacks there were so far."""
+        return len(self._stacks)
+
     def begin(self) -> None:
         """Listen to the allocator from here on."""
         self._stacks.begin(sys._getframe(1))

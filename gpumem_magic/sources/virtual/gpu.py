@@ -3,9 +3,8 @@ trace."""
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -61,8 +60,7 @@ class VirtualGPU:
         self.allocator = allocator or new_allocator(model, settings)
         self.storages = Storages(self.allocator)
         self.random = DeviceRandom()
-        processors = Processors.of(model.multiprocessors, model.capability)
-        self.scratch = ScratchMemory(self.storages, processors, model.capability)
+        self.scratch = _scratch_memory(self.storages, model)
         self._compute = compute
         self.tracker = Tracker(
             self.storages, self.scratch, self.random, compute=compute or run_kernel
@@ -74,6 +72,34 @@ class VirtualGPU:
         self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
         self.is_on = False
+
+    def become(
+        self,
+        model: GPUModel,
+        allocator: CachingAllocator,
+        moved: Mapping[int, int],
+        compute: Kernelless,
+    ) -> None:
+        """Go on as another card that computes nothing; only in a process of its own.
+
+        allocator: holds everything that is on this card; moved: where, by the address here. What
+        users and graphs hold of this card (streams, generators, saved tensors) is of that one then.
+        """
+        self.storages.move(allocator, moved)
+        self.allocator, self._compute = allocator, compute
+        held = {key: moved[at] for key, at in self.scratch.held.items() if at in moved}
+        if model.name == self.model.name:
+            self.model = model
+            self.tracker.go_dry(self.scratch, compute)
+            compute.install(self._patches, self.storages)
+        else:
+            self.switch_off()
+            self.model = model
+            self.scratch = _scratch_memory(self.storages, model)
+            self.tracker.go_dry(self.scratch, compute)
+            self._kernels = Kernels(self.storages, self._here, model, self.scratch)
+            self.switch_on()
+        self.scratch.held.update(held)
 
     def switch_on(self) -> None:
         """Replace what user code calls; nothing is tracked before `enter`."""
@@ -117,24 +143,6 @@ class VirtualGPU:
         self._patches.restore()
         _forget_answers()
         self.is_on = False
-
-    @contextlib.contextmanager
-    def set_aside(self) -> Iterator[None]:
-        """Within, torch is as without this card; what is on the card stays there."""
-        inside = self._facade.is_entered
-        self.leave()
-        self._kernels.remove()
-        self._autocast.remove()
-        try:
-            with self._patches.lifted():
-                _forget_answers()
-                yield
-        finally:
-            _forget_answers()
-            self._autocast.resume()
-            self._kernels.install()
-            if inside:
-                self.enter()
 
     def enter(self) -> None:
         """Track this thread's operators from here on."""
@@ -190,6 +198,11 @@ def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingA
     """An empty allocator of the card's size; settings: by default those of the environment."""
     driver = SimulatedDriver(model.total, context=model.context)
     return CachingAllocator(driver, settings or Settings.from_environment())
+
+
+def _scratch_memory(storages: Storages, model: GPUModel) -> ScratchMemory:
+    processors = Processors.of(model.multiprocessors, model.capability)
+    return ScratchMemory(storages, processors, model.capability)
 
 
 def _first(lists: Any) -> torch.Tensor:

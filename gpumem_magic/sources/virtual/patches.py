@@ -3,8 +3,6 @@ here."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 _ABSENT: Any = object()
@@ -22,19 +20,6 @@ class Patches:
         self._undo.append((owner, name, before))
         setattr(owner, name, value)
         return None if before is _ABSENT else before
-
-    @contextlib.contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Within, everything is as it was before the first `set`; then as it was again."""
-        now = [(owner, name, vars(owner)[name]) for owner, name, _ in self._undo]
-        done, self._undo = self._undo, list(self._undo)
-        try:
-            self.restore()
-            yield
-        finally:
-            for owner, name, value in now:
-                setattr(owner, name, value)
-            self._undo = done
 
     def restore(self) -> None:
         """Put everything back as it was before the first `set`."""

@@ -33,6 +33,7 @@ class Script:
     kind: int8, a Request. number: int64; bytes for MALLOC; for FREE and RECORD_STREAM which block,
     by its place among the MALLOCs, or minus the address of one that was there at the start; for
     CALL the place in `calls`. stream: int64. refused: the rows of MALLOCs that found no room.
+    start is left out on the way between processes that both know it.
     """
 
     start: CachingAllocator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +25,16 @@ from gpumem_magic.events import (
 )
 from gpumem_magic.sources.callsite import error_line
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
-from gpumem_magic.sources.holders.births import Birth, births_of
+from gpumem_magic.sources.holders.births import Birth, births_of, born_within
 from gpumem_magic.sources.holders.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.virtual_memory import virtual_memory
 from gpumem_magic.sources.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.regions import Regions
+from gpumem_magic.sources.virtual.allocator import CachingAllocator
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.driver import SimulatedDriver
 from gpumem_magic.sources.virtual.event_log import EventLog
-from gpumem_magic.sources.virtual.gpu import VirtualGPU
+from gpumem_magic.sources.virtual.gpu import Kernelless, VirtualGPU
 from gpumem_magic.sources.virtual.kinds import known_kinds
 from gpumem_magic.trace.findings import Level, Trace
 
@@ -61,6 +63,8 @@ class VirtualSource:
         self._told: dict[int, tuple[object, int]] = {}
         self._births: dict[int, tuple[object, Birth]] = {}
         self._requests = -1
+        self._highest = 0
+        self._last: tuple[str, dict[int, object]] = "", {}
         self._machine = Machine()
         self._regions = Regions(self._position, self._look)
         self.gpu.switch_on()
@@ -142,10 +146,19 @@ class VirtualSource:
         born = births_of(recording, self._known(self._births))
         self._births = {address: (placements.get(address), b) for address, b in born.items()}
         self._requests = self._allocations()
+        new = {address: placements.get(address) for address in born_within(recording)}
+        self._last = recording.cell.filename, new
         if trace.survivors is None:
             return
         told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
         self._told = {address: (placements.get(address), category) for address, category in told}
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks on the card that `cell` left, if it was the last one recorded."""
+        filename, new = self._last
+        placements = self.gpu.storages.placements()
+        found = (at for at, then in new.items() if then and placements.get(at) is then)
+        return frozenset(found) if filename == cell.filename else frozenset()
 
     def memory(self) -> DeviceMemory:
         """What the card's allocator holds now."""
@@ -182,6 +195,14 @@ class VirtualSource:
         """A row for each event of the recording that is under way: action, address, size, ..."""
         return self._begun.log.rows if self._begun else ()
 
+    def news(self) -> int:
+        """Grows while the recording comes to something new: a place that allocates, a new peak, a
+        module that was imported."""
+        if self._begun is None:
+            return 0
+        self._highest = max(self._highest, self.gpu.allocator.allocated)
+        return self._begun.log.places + self._highest + len(sys.modules)
+
     def share(self, machine: Machine) -> None:
         """Let the card be one of a machine on which other processes run and other devices are."""
         self._machine = machine
@@ -189,14 +210,24 @@ class VirtualSource:
         assert isinstance(driver, SimulatedDriver)
         driver.others = sum(one.used or 0 for one in machine.neighbours)
 
-    def take_over(self, other: VirtualSource, moved: Mapping[int, int]) -> None:
-        """Know of blocks what `other` was told of them; moved: their addresses here."""
-        there, here = other.gpu.storages.placements(), self.gpu.storages.placements()
-        self._told = {
-            moved[address]: (here.get(moved[address]), category)
-            for address, (placement, category) in other._told.items()
-            if address in moved and there.get(address) is placement
-        }
+    def become(
+        self,
+        model: GPUModel,
+        allocator: CachingAllocator,
+        moved: Mapping[int, int],
+        compute: Kernelless,
+    ) -> None:
+        """Go on with another card that computes nothing: see VirtualGPU.become."""
+        if self._begun is not None:
+            self._begun.log.end()
+            self._begun = None
+            self._regions.remove()
+        self.gpu.leave()
+        told, born = self._known(self._told), self._known(self._births)
+        self.gpu.become(model, allocator, moved, compute)
+        here = self.gpu.storages.placements()
+        self._told = {moved[at]: (here.get(moved[at]), told[at]) for at in told if at in moved}
+        self._births = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
 
     def close(self) -> None:
         """Switch the card off. Tensors that were on it are host tensors from then on."""

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -80,6 +80,13 @@ class Storages:
         self.addresses[key] = address
         self._deaths[key] = death = _Death(storage, self._died)
         death.storage = key
+
+    def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
+        """Go over to another allocator; moved: the address there of each block here."""
+        self.allocator = allocator
+        self._lock = threading.Lock()  # another thread of the process before may have held it
+        self._dead.clear()
+        self.addresses = {key: moved.get(at, at) for key, at in self.addresses.items()}
 
     def resized(self, tensor: torch.Tensor) -> None:
         """Follow a storage that an operator has made larger: a new block, then the old one goes."""

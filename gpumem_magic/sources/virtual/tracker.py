@@ -69,6 +69,11 @@ class Tracker(TorchDispatchMode):
         """Whether nothing is computed."""
         return self._compute is not run_kernel
 
+    def go_dry(self, scratch: ScratchMemory, compute: Compute) -> None:
+        """From here on compute nothing; scratch: what operators take beside their results."""
+        self._scratch, self._compute = scratch, compute
+        self._traits.clear()
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """No: torch would wrap the handler and import its compiler at the first operator."""

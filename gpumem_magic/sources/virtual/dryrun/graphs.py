@@ -1,19 +1,16 @@
-"""Graphs of earlier cells, rebuilt node by node without values: what each node holds is let go when
-the backward pass comes to it, as in the original."""
+"""Graphs that earlier cells recorded on a real device, rebuilt node by node for stand-ins on the
+host (autograd's engine checks the devices of gradients): what a node holds is let go when the
+backward pass comes to it, as in the original."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from gpumem_magic.sources.graph_nodes import raw_saved
-from gpumem_magic.sources.virtual.dryrun.paths import Path, Step
-
-if TYPE_CHECKING:
-    from gpumem_magic.sources.virtual.dryrun.copier import Copier
-    from gpumem_magic.sources.virtual.dryrun.tensor_copies import TensorCopies
+from gpumem_magic.sources.virtual.dryrun.valueless import tensor_over
 
 _base: Any = torch._C.TensorBase
 _SAID = (
@@ -123,37 +120,56 @@ def _keeps_graph() -> bool:
     return bool(asked and asked())
 
 
-class GraphCopies:
-    """Copies of graphs. Outputs of one graph share their nodes, and so what these hold."""
+class Graphs:
+    """Rebuilds graphs. Outputs of one graph share their nodes, and so what these hold.
 
-    def __init__(self, copier: Copier, tensors: TensorCopies) -> None:
-        self._copier = copier
-        self._tensors = tensors
+    stand_in: what stands for a storage. say: called once a backward pass goes through such a graph.
+    """
+
+    def __init__(
+        self,
+        stand_in: Callable[[torch.UntypedStorage], torch.UntypedStorage],
+        say: Callable[[str], None],
+    ) -> None:
+        self._stand_in = stand_in
+        self._say = say
         self._outputs: dict[Any, list[torch.Tensor]] = {}
-        self._taken: set[int] = set()
+        self._on_device: dict[Any, bool] = {}
+
+    def is_on_device(self, node: Any) -> bool:
+        """Whether any part of the graph behind `node` was recorded on a device."""
+        for each in _upwards(node, self._on_device):
+            behind = (self._on_device[before] for before, _ in each.next_functions if before)
+            own = any(meta.device.type != "cpu" for meta in getattr(each, "_input_metadata", ()))
+            self._on_device[each] = own or any(behind)
+        return self._on_device[node]
+
+    def move(self, tensor: torch.Tensor) -> None:
+        """Let `tensor`, the same object, be the output of a rebuilt graph over its stand-in."""
+        node, number = _base.grad_fn.__get__(tensor), tensor.output_nr
+        for each in _upwards(node, self._outputs):
+            self._outputs[each] = self._rebuilt(each)
+        made = self._outputs[node][number]
+        made = made.view_as(made)  # several tensors may be one output
+        made.data = self.over_stand_in(tensor)
+        torch._C._swap_tensor_impl(tensor, made)
 
     def forget(self) -> None:
-        """Let go of the originals' nodes and their copies."""
+        """Let go of all nodes: from here on they live as long as the tensors want them."""
         self._outputs.clear()
+        self._on_device.clear()
 
-    def output(self, tensor: torch.Tensor, path: Path) -> torch.Tensor:
-        """The copy of a tensor with a graph, over the copy of its storage."""
-        over = self._tensors.over_copy(tensor)
-        node = _base.grad_fn.__get__(tensor)
-        for each in _upwards(node, self._outputs):
-            self._outputs[each] = self._rebuilt(each, path)
-        made = self._outputs[node][tensor.output_nr]
-        if id(made) in self._taken:  # two tensors of one output
-            made = made.alias() if hasattr(made, "alias") else made.view_as(made)
-        self._taken.add(id(made))
-        made.data = over
-        return made
+    def over_stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A plain tensor of the same geometry over what stands for the storage."""
+        geometry = _base.size(tensor), _base.stride(tensor), _base.storage_offset(tensor)
+        storage = self._stand_in(_base.untyped_storage(tensor))
+        return tensor_over(storage, _base.dtype.__get__(tensor), *geometry)
 
-    def _rebuilt(self, node: Any, path: Path) -> list[torch.Tensor]:
+    def _rebuilt(self, node: Any) -> list[torch.Tensor]:
         """The outputs of the new node: of its geometry, without memory."""
         leaf = getattr(node, "variable", None)
         if leaf is not None:
-            return [self._copier.copy(leaf, Step(path, "part", "graph"))]
+            return [leaf]
         inputs: list[torch.Tensor | None] = []
         edges: list[_Geometry | None] = []
         for before, number in node.next_functions:
@@ -163,7 +179,7 @@ class GraphCopies:
         shapes = [_output(meta) for meta in node._input_metadata]
         outputs = tuple(_placeholder(*shape) for shape in shapes)
         made = _Step.apply(  # type: ignore[no-untyped-call]
-            self._held(node, path), tuple(edges), _multiplies(node), outputs, *inputs
+            self._held(node), tuple(edges), _multiplies(node), outputs, *inputs
         )
         return list(made)
 
@@ -172,22 +188,20 @@ class GraphCopies:
             return _Geometry(tuple(of.shape), of.dtype, None, of)
         meta = before._input_metadata[number]
         on_device = None
-        if (back := getattr(node, "back", None)) is not None:  # a transfer to the virtual card
-            on_device = torch.device(back[0]).type == "cuda"
-        elif any(own.device != meta.device for own in node._input_metadata):
-            on_device = meta.device.type == "cuda"
+        if any(own.device != meta.device for own in node._input_metadata):
+            on_device = meta.device.type != "cpu"
         return _Geometry(tuple(meta.shape), meta.dtype, on_device, None)
 
-    def _held(self, node: Any, path: Path) -> _Held:
+    def _held(self, node: Any) -> _Held:
         found: dict[int, torch.UntypedStorage] = {}
         freed = False
         for value in _saved(node):
             if isinstance(value, RuntimeError):
                 freed = True
             elif torch._C._has_storage(value):
-                copied = self._tensors.storage(_base.untyped_storage(value))
-                found[copied._cdata] = copied
-        return _Held(list(found.values()), freed, lambda: self._copier.say(_SAID))
+                stand_in = self._stand_in(_base.untyped_storage(value))
+                found[stand_in._cdata] = stand_in
+        return _Held(list(found.values()), freed, lambda: self._say(_SAID))
 
 
 def _multiplies(node: Any) -> bool:

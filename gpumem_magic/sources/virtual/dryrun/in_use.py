@@ -1,128 +1,357 @@
-"""The card that the user's tensors are on when a dry run begins: a virtual one, or a real one."""
+"""The card that the user's tensors are on when a dry run begins, a virtual one or a real one: what
+a second card in its place begins with, and how the child gets there."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from typing import Protocol
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 
+from gpumem_magic.events import Cell
 from gpumem_magic.sources import Source
 from gpumem_magic.sources.cuda_segments import cuda_segments
-from gpumem_magic.sources.virtual.allocator import CachingAllocator, SimulatedDriver
+from gpumem_magic.sources.virtual.allocator import (
+    AllocationFailed,
+    CachingAllocator,
+    SimulatedDriver,
+)
 from gpumem_magic.sources.virtual.catalog import GPUModel
-from gpumem_magic.sources.virtual.cloning import clone
 from gpumem_magic.sources.virtual.driver import TOP
+from gpumem_magic.sources.virtual.dryrun.dry_kernels import DryKernels
+from gpumem_magic.sources.virtual.dryrun.graphs import Graphs
+from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.sources.virtual.gpu import VirtualGPU, new_allocator
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.snapshot import Segment
 from gpumem_magic.sources.virtual.source import VirtualSource
+from gpumem_magic.sources.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
 _IN_USE = "active_allocated"
+_base: Any = torch._C.TensorBase
 
 
-class CardInUse(Protocol):
-    """A card, what is on it, and a second allocator in the same state."""
+@dataclass(frozen=True, slots=True)
+class StartingState:
+    """What a dry run begins with: an allocator (of a virtual card its own), and the address in it
+    of each block of the card in use, by the address there. lacking: bytes of a block that found no
+    room; 0 where all did."""
 
-    settings: Settings
+    allocator: CachingAllocator
+    moved: dict[int, int]
+    lacking: int = 0
 
-    def segments(self) -> list[Segment]:
-        """What its allocator holds."""
 
-    def second_allocator(self, card: GPUModel) -> CachingAllocator | None:
-        """An allocator in the same state, if `card` is this one and that can be had."""
+class Beginning(Protocol):
+    """A card with something on it, as a dry run begins with it."""
+
+    def state(self, card: GPUModel) -> StartingState:
+        """What `card` holds if it takes this one's place: the same, block for block, if it is the
+        same, else what is alive, packed anew."""
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks that `cell` left, as far as that is known."""
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """In the child: the source that goes on with `card`, all tensors on it; and sentences, to
+        which later ones are added."""
+
+
+class CardInUse(Beginning, Protocol):
+    """The same where the notebook is."""
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
         """Where the storage is on the card; 0 for an empty one, None for one that is elsewhere."""
 
-    def set_aside(self) -> AbstractContextManager[None]:
-        """Within, torch can be told that another card is there."""
-
-    def tell(self, source: VirtualSource, moved: dict[int, int]) -> None:
-        """Let `source` know what is known of the blocks; moved: their addresses there."""
+    def sent(self, cell: Cell) -> Sent:
+        """This for another process, with the blocks that `cell` left."""
 
 
-def card_in_use(source: Source | None) -> CardInUse | None:
-    """The card of a source that measures one."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A card in use as it is sent to another process. name: None for no card."""
+
+    name: str | None
+    settings: Settings
+    segments: tuple[Segment, ...] = ()
+    born: frozenset[int] = frozenset()
+
+    def card(self, storages: Iterable[Arrived]) -> Beginning:
+        """The card there, with what arrived of its storages."""
+        return NoCard() if self.name is None else SentCard(self, tuple(storages))
+
+
+Arrived = tuple[torch.UntypedStorage, int | None, bool]
+"""A storage made anew, its address on the card (None: one of the host), whether it has values."""
+
+
+def card_in_use(source: Source | None) -> CardInUse:
+    """The card of a source; without one, none has anything on it."""
     if source is None:
-        return None
+        return NoCard()
     return VirtualCard(source) if isinstance(source, VirtualSource) else RealCard(source)
 
 
+class NoCard:
+    """Nothing is in use yet."""
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        return StartingState(new_allocator(card), {})
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return frozenset()
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """As in CardInUse."""
+        return None
+
+    def sent(self, cell: Cell) -> Sent:
+        """As in CardInUse."""
+        return Sent(None, Settings())
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        return VirtualSource(card, gpu), []
+
+
 class VirtualCard:
-    """A virtual card: its allocator is at hand."""
+    """A virtual card: its tensors are host memory, and stay where they are, values and all."""
 
     def __init__(self, source: VirtualSource) -> None:
         self._source = source
-        self._gpu = source.gpu
-        self.settings = source.gpu.allocator.settings
 
-    def segments(self) -> list[Segment]:
+    def state(self, card: GPUModel) -> StartingState:
         """As in CardInUse."""
-        return self._gpu.allocator.snapshot()
+        allocator = self._source.gpu.allocator
+        if card.name != self._source.gpu.model.name:
+            return _packed(allocator.snapshot(), card, allocator.settings)
+        return StartingState(allocator, {b.address: b.address for b in allocator.blocks()})
 
-    def second_allocator(self, card: GPUModel) -> CachingAllocator | None:
+    def born_in(self, cell: Cell) -> frozenset[int]:
         """As in CardInUse."""
-        return clone(self._gpu.allocator) if card == self._gpu.model else None
+        return self._source.born_in(cell)
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
         """As in CardInUse."""
-        return self._gpu.storages.addresses.get(storage._cdata)
+        return self._source.gpu.storages.addresses.get(storage._cdata)
 
-    def set_aside(self) -> AbstractContextManager[None]:
+    def sent(self, cell: Cell) -> Sent:
         """As in CardInUse."""
-        return self._gpu.set_aside()
+        gpu = self._source.gpu
+        segments = tuple(gpu.allocator.snapshot())
+        return Sent(gpu.model.name, gpu.allocator.settings, segments, self.born_in(cell))
 
-    def tell(self, source: VirtualSource, moved: dict[int, int]) -> None:
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
         """As in CardInUse."""
-        held = self._gpu.scratch.held.items()
-        source.gpu.scratch.held.update({k: moved[at] for k, at in held if at in moved})
-        source.take_over(self._source, moved)
+        state.allocator.driver.total = card.total  # type: ignore[misc] # a SimulatedDriver's can
+        self._source.become(card, state.allocator, state.moved, kernels)
+        return self._source, []
 
 
 class RealCard:
-    """A CUDA device: PyTorch tells what its allocator holds, as of now."""
+    """A CUDA device, with what PyTorch tells its allocator holds as of now. In the child no call
+    may reach the driver: tensors get valueless stand-ins on the host, in place."""
 
     def __init__(self, source: Source) -> None:
+        self._source = source
         self._device = source.device
-        self.settings = Settings.from_environment()
+        self._settings = Settings.from_environment()
         self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
 
-    def segments(self) -> list[Segment]:
+    def state(self, card: GPUModel) -> StartingState:
         """As in CardInUse."""
-        return self._segments
+        return _restored(self._segments, self._device.name, card, self._settings)
 
-    def second_allocator(self, card: GPUModel) -> CachingAllocator | None:
-        """As in CardInUse; None where segments are expandable."""
-        segments = self._segments
-        if card.name != self._device.name or any(segment.expandable for segment in segments):
-            return None
-        lowest = min((segment.address for segment in segments), default=TOP)
-        driver = SimulatedDriver(card.total, context=card.context, top=lowest)
-        driver.used = sum(segment.size for segment in segments)
-        return CachingAllocator.from_snapshot(driver, segments, self.settings)
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return self._source.born_in(cell)
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
         """As in CardInUse."""
-        if storage.device.type != "cuda" or storage.device.index != self._device.index:
-            return None
-        return storage.data_ptr()
+        device = _device_of(storage)
+        here = device.type == "cuda" and device.index == self._device.index
+        return storage.data_ptr() if here else None
 
-    def set_aside(self) -> AbstractContextManager[None]:
-        """As in CardInUse: torch needs no telling."""
-        return nullcontext()
+    def sent(self, cell: Cell) -> Sent:
+        """As in CardInUse."""
+        segments = tuple(self._segments)
+        return Sent(self._device.name, self._settings, segments, self.born_in(cell))
 
-    def tell(self, source: VirtualSource, moved: dict[int, int]) -> None:
-        """As in CardInUse: the workspaces of cuBLAS are known by their sizes, as no tensor is in
-        them. The first of each is that of the forward pass, the next that of the backward one."""
-        owned = set(source.gpu.storages.addresses.values())
-        blocks = [b for s in self._segments for b in s.blocks if b.state == _IN_USE]
-        free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
-        scratch = source.gpu.scratch
-        for library, size in scratch.workspaces():
-            found = [moved[block.address] for block in free if block.requested == size]
-            for in_backward, address in zip((False, True), found, strict=False):
-                scratch.held[library, in_backward, 0] = address
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        notes: list[str] = []
+        _StandIns(gpu, kernels.valueless, state.moved, notes).put_in_place(self._device.index)
+        source = VirtualSource(card, gpu)
+        _find_workspaces(self._segments, gpu, state.moved)
+        return source, notes
+
+
+class SentCard:
+    """A card of another process, with what was sent of it."""
+
+    def __init__(self, sent: Sent, storages: tuple[Arrived, ...]) -> None:
+        self._sent = sent
+        self._storages = list(storages)
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        return _restored(self._sent.segments, self._sent.name, card, self._sent.settings)
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return self._sent.born
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        source = VirtualSource(card, gpu)
+        while self._storages:
+            storage, address, valued = self._storages.pop()
+            if not valued:
+                kernels.valueless.mark(storage)
+            if address is not None:
+                whole = tensor_over(storage, torch.uint8, (storage.nbytes(),), (1,))
+                gpu.storages.place(whole, state.moved.get(address, ON_DEVICE_WITHOUT_BLOCK))
+        _find_workspaces(self._sent.segments, gpu, state.moved)
+        return source, []
+
+
+def _find_workspaces(
+    segments: Iterable[Segment], gpu: VirtualGPU, moved: Mapping[int, int]
+) -> None:
+    """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
+    is that of the forward pass, the next that of the backward one."""
+    owned = set(gpu.storages.addresses.values())
+    blocks = [b for s in segments for b in s.blocks if b.state == _IN_USE]
+    free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
+    for library, size in gpu.scratch.workspaces():
+        found = [moved[block.address] for block in free if block.requested == size]
+        for in_backward, address in zip((False, True), found, strict=False):
+            gpu.scratch.held[library, in_backward, 0] = address
+
+
+class _StandIns:
+    """Puts every tensor of a CUDA device on the host, the same object, without its values."""
+
+    def __init__(
+        self, gpu: VirtualGPU, valueless: Valueless, moved: dict[int, int], notes: list[str]
+    ) -> None:
+        self._gpu = gpu
+        self._valueless = valueless
+        self._moved = moved
+        self._notes = notes
+        self._graphs = Graphs(self._stand_in, self._say)
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def put_in_place(self, index: int) -> None:
+        """index: of the device. What it held is kept in memory: to free it would ask the driver."""
+        tensors = list(_all_tensors())
+        here = [t for t in tensors if _is_on_cuda(t)]
+        recorded = [
+            t for t in tensors if _node(t) is not None and self._graphs.is_on_device(_node(t))
+        ]
+        leaves = [t for t in here if _node(t) is None]
+        for leaf in leaves:
+            over = self._graphs.over_stand_in(leaf)
+            with torch.inference_mode(leaf.is_inference()):
+                _base.data.__set__(leaf, over)
+        for tensor in recorded:
+            self._graphs.move(tensor)
+        _KEPT.extend(original for original, _ in self._storages.values())
+        self._storages.clear()
+        self._graphs.forget()
+
+    def _say(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def _stand_in(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """What stands for a storage; one of the host stands for itself."""
+        if _device_of(storage).type != "cuda":
+            return storage
+        known = self._storages.get(storage._cdata)
+        if known is None:
+            standing = untouched(storage.nbytes())
+            self._valueless.mark(standing)
+            whole = tensor_over(standing, torch.uint8, (standing.nbytes(),), (1,))
+            at = self._moved.get(storage.data_ptr(), ON_DEVICE_WITHOUT_BLOCK)
+            self._gpu.storages.place(whole, at)
+            known = self._storages[storage._cdata] = storage, standing
+        return known[1]
+
+
+_KEPT: list[torch.UntypedStorage] = []
+"""Filled in a child, which soon ends."""
+
+
+def _all_tensors() -> Iterator[torch.Tensor]:
+    """Every tensor that Python knows of, gradients that nobody has read among them."""
+    for thing in gc.get_objects():
+        if isinstance(thing, torch.Tensor) and _is_strided(thing):
+            yield thing
+            gradient = _base.grad.__get__(thing) if thing.is_leaf else None
+            if gradient is not None and _is_strided(gradient):
+                yield gradient
+
+
+def _is_strided(tensor: torch.Tensor) -> bool:
+    return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
+
+
+def _is_on_cuda(tensor: torch.Tensor) -> bool:
+    return bool(_base.is_cuda.__get__(tensor))
+
+
+def _node(tensor: torch.Tensor) -> Any:
+    return _base.grad_fn.__get__(tensor)
+
+
+def _device_of(storage: torch.UntypedStorage) -> torch.device:
+    device: torch.device = torch._C.StorageBase.device.__get__(storage)  # type: ignore[attr-defined]
+    return device
+
+
+def _restored(
+    segments: Sequence[Segment], name: str | None, card: GPUModel, settings: Settings
+) -> StartingState:
+    """The segments on a card of their own name; expandable ones are packed anew."""
+    if card.name != name or any(segment.expandable for segment in segments):
+        return _packed(segments, card, settings)
+    lowest = min((segment.address for segment in segments), default=TOP)
+    driver = SimulatedDriver(card.total, context=card.context, top=lowest)
+    driver.used = sum(segment.size for segment in segments)
+    same = CachingAllocator.from_snapshot(driver, segments, settings)
+    return StartingState(same, {block.address: block.address for block in same.blocks()})
+
+
+def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> StartingState:
+    """Everything that is alive, allocated in the order of its addresses on an empty card."""
+    packed = new_allocator(card, settings)
+    moved: dict[int, int] = {}
+    for segment in segments:
+        for block in segment.blocks:
+            if block.state == _IN_USE:
+                try:
+                    moved[block.address] = packed.malloc(block.requested, segment.stream)
+                except AllocationFailed:
+                    return StartingState(packed, moved, lacking=block.requested)
+    return StartingState(packed, moved)
 
 
 def _settled(segment: Segment) -> Segment:

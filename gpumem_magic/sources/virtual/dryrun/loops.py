@@ -10,7 +10,6 @@ import operator
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from gpumem_magic.sources.virtual.dryrun.loop_items import Items, can_look_ahead, outcomes_of
 from gpumem_magic.sources.virtual.dryrun.rounds import Rounds
-from gpumem_magic.sources.virtual.patches import Patches
 
 _NAME = "__bounded__"
 _LEAST = 3  # iterations: the first makes the optimizer's states, the second may move blocks
@@ -76,22 +74,15 @@ class Loops:
         """What code from `bind` needs to find among its globals."""
         return {_NAME: self._bounded}
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Within, optimizers' steps are counted and loops over a DataLoader are seen anywhere."""
-        patches = Patches()
-        handle = register_optimizer_step_post_hook(self._note_step)
-        try:
-            iterate = DataLoader.__iter__
+    def install(self) -> None:
+        """Count optimizers' steps and see loops over a DataLoader anywhere, from here on."""
+        register_optimizer_step_post_hook(self._note_step)
+        iterate = DataLoader.__iter__
 
-            def bounded(loader: DataLoader[Any]) -> BoundedLoader:
-                return BoundedLoader(self, iterate(loader), loader, _place(sys._getframe(1)))
+        def bounded(loader: DataLoader[Any]) -> BoundedLoader:
+            return BoundedLoader(self, iterate(loader), loader, _place(sys._getframe(1)))
 
-            patches.set(DataLoader, "__iter__", bounded)
-            yield
-        finally:
-            patches.restore()
-            handle.remove()
+        DataLoader.__iter__ = bounded  # type: ignore[assignment,method-assign]
 
     def tell(self, place: str, what: str, *, skipped: bool) -> None:
         """Note that the loop at `place` was ended early; a loop inside another is told once."""

@@ -7,15 +7,13 @@ import contextlib
 import functools
 import os
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gpumem_magic.sources.virtual.dryrun.arrivals import Arrivals
-from gpumem_magic.sources.virtual.dryrun.effects import renamed
-from gpumem_magic.sources.virtual.patches import Patches
+from gpumem_magic.sources.isolation.effects.arrivals import Arrivals
+from gpumem_magic.sources.isolation.effects.telling import renamed
 
 _ONE_PROCESS = "predict the code of one process without it"
 _OWN_KERNELS = (
@@ -80,36 +78,26 @@ _KNOWN_AS = {"triton.runtime.jit": "a Triton kernel"}
 _EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
 
 
-@contextmanager
-def refusing(tell: Callable[[str], None]) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Within, NotImplementedError names what is not supported, and says what to do.
+def refuse(tell: Callable[[str], None], namespace: dict[str, Any]) -> None:
+    """From here on NotImplementedError names what is not supported, and says what to do.
 
     tell: called with a sentence for what runs in another way than it would, once for each kind.
-    Gives a function that does the same for names in a namespace that are bound to such a thing.
+    namespace: names in it that are bound to such a thing mean the refusal as well.
     """
     refusals = _Refusals(tell)
-    try:
-        refusals.install()
-        yield refusals.rebind
-    finally:
-        refusals.end()
+    refusals.install()
+    namespace.update(renamed(namespace, refusals.replacements))
 
 
 class _Refusals:
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self._patches = Patches()
         self._tell = tell
         self._told: set[str] = set()
-        self._ended = False
-        self._replacements: dict[int, Any] = {}
-
-    def rebind(self, namespace: dict[str, Any]) -> None:
-        """Let names in `namespace` that are bound to what was replaced mean the replacement."""
-        namespace.update(renamed(namespace, self._replacements))
+        self.replacements: dict[int, tuple[Any, Any]] = {}
 
     def install(self) -> None:
         """Refuse what is loaded, and what will be."""
-        arrivals = Arrivals(self._patches)
+        arrivals = Arrivals()
         for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
             arrivals.expect(module, self._refuse_collectives, "all_reduce")
         self._refuse_nested_on_device()
@@ -124,27 +112,18 @@ class _Refusals:
         self._run_eagerly(torch.nn.Module, "compile", lambda module, **options: None)
         arrivals.expect("torch._dynamo.eval_frame", self._leave_compiled, "OptimizedModule")
 
-    def end(self) -> None:
-        """Put everything back. Modules imported meanwhile may have kept what was replaced: that
-        does what the original does from now on."""
-        self._ended = True
-        self._patches.restore()
-
     def _put(self, owner: Any, name: str, known_as: str, advice: str) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
+        @functools.wraps(getattr(owner, name))
         def refuse(*args: Any, **kwargs: Any) -> Any:
-            if self._ended:
-                return original(*args, **kwargs)
             raise NotImplementedError(f"{known_as} is not supported in a dry run: {advice}")
 
         self._set(owner, name, refuse)
 
     def _set(self, owner: Any, name: str, replacement: Any) -> None:
         if isinstance(owner, types.ModuleType):
-            self._replacements[id(getattr(owner, name))] = replacement
-        self._patches.set(owner, name, replacement)
+            original = getattr(owner, name)
+            self.replacements[id(original)] = original, replacement
+        setattr(owner, name, replacement)
 
     def _refuse_collectives(self, module: Any) -> None:
         for name in _COLLECTIVES:
@@ -164,7 +143,7 @@ class _Refusals:
                 known_as: str = known_as,
                 **options: Any,
             ) -> Any:
-                if not self._ended and options.get("layout") is not torch.jagged:
+                if options.get("layout") is not torch.jagged:
                     raise NotImplementedError(
                         f"{known_as} is not supported in a dry run: {_OTHER_LAYOUT}"
                     )
@@ -198,12 +177,9 @@ class _Refusals:
 
     def _run_eagerly(self, owner: Any, name: str, run: Callable[..., Any]) -> None:
         """Mark and `run` what `owner.name` would have compiled."""
-        original = getattr(owner, name)
 
-        @functools.wraps(original)
+        @functools.wraps(getattr(owner, name))
         def chosen(*args: Any, **kwargs: Any) -> Any:
-            if self._ended:
-                return original(*args, **kwargs)
             self._mark()
             return run(*args, **kwargs)
 
@@ -221,14 +197,9 @@ class _Refusals:
         self._run_eagerly(module.OptimizedModule, "__call__", call)
         for name in ("set_eval_frame", "_maybe_set_eval_frame"):
             if hasattr(module, name):
-                self._patches.set(module, name, self._not_entered(getattr(module, name)))
+                setattr(module, name, self._not_entered)
 
-    def _not_entered(self, original: Any) -> Any:
-        def set_eval_frame(callback: Any) -> Any:
-            if self._ended:
-                return original(callback)
-            if callback not in (None, False):
-                self._mark()
-            return None
-
-        return set_eval_frame
+    def _not_entered(self, callback: Any) -> None:
+        """Stands for what switches the compiler on, in code that was compiled in earlier cells."""
+        if callback not in (None, False):
+            self._mark()

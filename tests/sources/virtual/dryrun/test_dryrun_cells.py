@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import gc
+import io
+from contextlib import redirect_stdout
 
 import pytest
 
 from gpumem_magic.events import Cell
 from gpumem_magic.sources.virtual.catalog import lookup
-from gpumem_magic.sources.virtual.dryrun import dry_run
-from gpumem_magic.sources.virtual.dryrun.output import captured_output
+from gpumem_magic.sources.virtual.dryrun import Scenario, dry_run
 from gpumem_magic.sources.virtual.dryrun.program import execute
 from gpumem_magic.sources.virtual.source import VirtualSource
 
@@ -124,7 +125,7 @@ def live(code):
     source.enter()
     try:
         source.start(lambda: namespace)
-        with captured_output():
+        with redirect_stdout(io.StringIO()):
             execute(ast.parse(code, FILE), FILE, namespace, shows_last=True)
         return source.stop(Cell(code, FILE), {}, None)[0]
     finally:
@@ -133,7 +134,7 @@ def live(code):
 
 
 def dry(code):
-    return dry_run(Cell(code, FILE), code, {}, lookup("T4"))[0]
+    return dry_run(Scenario(Cell(code, FILE), code, {}), lookup("T4"))
 
 
 def rows(recording):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumem_magic.events import Cell
 from gpumem_magic.sources.virtual.catalog import lookup
-from gpumem_magic.sources.virtual.dryrun import dry_run
+from gpumem_magic.sources.virtual.dryrun import Scenario, dry_run
 
 CODE = """
 import torch
@@ -17,7 +17,7 @@ torch.sort(x)
 
 
 def test_lines_whose_workspace_is_not_known_are_named():
-    found = dry_run(Cell(CODE, "<cell>"), CODE, {}, lookup("T4"))[0]
+    found = dry_run(Scenario(Cell(CODE, "<cell>"), CODE, {}), lookup("T4"))
     assert found.error is None
     assert found.notes == (
         "Line 4 uses torch.fft, whose workspace on a GPU is not known: the real peak may be "

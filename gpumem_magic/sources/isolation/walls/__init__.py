@@ -1,0 +1,1 @@
+"""What keeps a process in, below Python: what it shares becomes its own, the rest is refused."""

@@ -1,0 +1,181 @@
+"""The table `ATTACKS` of each file here is played: what is outside a prediction stays as it is.
+
+Every attack has a process of its own (stage/troupe.py forks it), with a real shell; what is looked
+at before and after is in stage/. ISOLATION=real runs the attacks instead of predicting them: each
+must change something, else it proves nothing. ISOLATION_LOG=FILE keeps the outcomes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+pytest.importorskip("torch")
+
+STAGE = Path(__file__).with_name("stage")
+REALLY = os.environ.get("ISOLATION") == "real"
+LOG = os.environ.get("ISOLATION_LOG")
+FILES = {
+    "a.txt": "alpha\nbeta\ngamma\n",
+    "data.csv": "x,y\n1,2\n3,4\n5,6\n",
+    "sub/c.txt": "inner\n",
+    "sub/d.txt": "other\n",
+    "counted.py": "calls = []\ntotal = 0\n\ndef call(x):\n    global total\n    total += x\n"
+    "    calls.append(x)\n    return total\n",
+    "weights.py": "import torch\nSCALE = torch.arange(4.0, device='cuda')\nHOST = torch.ones(2)\n",
+}
+PATIENCE = 25
+"""Seconds beyond its limit after which an attack's process is ended."""
+
+
+def pytest_generate_tests(metafunc):
+    if "attack" in metafunc.fixturenames:
+        table = metafunc.module.ATTACKS
+        names = [name.replace(" ", "-") for name in table]
+        metafunc.parametrize("attack", list(map(as_cells, table.values())), ids=names)
+
+
+def as_cells(attack):
+    """A row of a table; its cells stand indented there. A mere text is the attack."""
+    fields = {"attack": attack} if isinstance(attack, str) else attack
+    cells = {
+        name: dedent(fields[name]).strip()
+        for name in ("setup", "attack", "after")
+        if name in fields
+    }
+    return {**fields, **cells}
+
+
+class Servers:
+    """The process of the servers."""
+
+    def __init__(self, folder):
+        command = [sys.executable, str(STAGE / "servers.py"), str(folder)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, **pipes)
+        self.addresses = json.loads(self.process.stdout.readline())
+        self.record = str(folder / "record")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class Troupe:
+    """The process that attacks are forked from; a new one, should one of them end it."""
+
+    def __init__(self, servers):
+        self.servers = servers
+        self.process = None
+
+    def play(self, attack, folder):
+        """The outcome: its failures, differences, error, what it said."""
+        if self.process is None or self.process.poll() is not None:
+            self._start()
+        order = self._order(attack, folder)
+        print(json.dumps(order), file=self.out, flush=True)
+        if select.select([self.answers], [], [], order["seconds"] + PATIENCE)[0]:
+            answer = self.answers.readline()
+            if answer:
+                return json.loads(answer)
+        self.process.kill()
+        return {"failures": ["it stopped or ended what has nothing to do with it"], "died": True}
+
+    def _start(self):
+        self.close()
+        commands, out = os.pipe()
+        answers, into = os.pipe()
+        command = [sys.executable, str(STAGE / "troupe.py"), str(commands), str(into)]
+        environ = {**os.environ, "PYTHONFAULTHANDLER": ""}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, pass_fds=(commands, into), env=environ
+        )
+        os.close(commands)
+        os.close(into)
+        self.out, self.answers = open(out, "w"), open(answers)  # noqa: PTH123, SIM115
+        assert self.answers.readline(), "the attacks' process does not start"
+
+    def _order(self, attack, folder):
+        folders = {name: str(folder / name) for name in ("work", "tmp", "home", "outside")}
+        for each in folders.values():
+            Path(each).mkdir()
+        for name, text in FILES.items():
+            path = folder / "work" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        (folder / "work" / "b.bin").write_bytes(bytes(range(256)))
+        (folder / "tmp" / "old.tmp").write_text("old")
+        (folder / "outside" / "kept.txt").write_text("kept")
+        Path(self.servers.record).write_text("")
+        limit = attack.get("limit", 30)
+        return {
+            "attack": attack,
+            "folders": folders,
+            "record": self.servers.record,
+            "names": {**self.servers.addresses, **folders},
+            "environ": {
+                **{"TMPDIR": folders["tmp"], "HOME": folders["home"]},
+                "IPYTHONDIR": str(folder / "ipython"),
+                "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(Path.home() / ".cache/mpl")),
+            },
+            "result": str(folder / "result.json"),
+            "really": REALLY,
+            "seconds": 6 if REALLY else limit + attack.get("wait", 0) + PATIENCE,
+        }
+
+    def close(self):
+        if self.process is not None:
+            self.out.close()
+            self.answers.close()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def _servers(tmp_path_factory):
+    servers = Servers(tmp_path_factory.mktemp("servers"))
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def _troupe(_servers):
+    troupe = Troupe(_servers)
+    yield troupe
+    troupe.close()
+
+
+@pytest.fixture
+def play(_troupe, tmp_path, request):
+    """Play an attack; fails with everything that was not as it should be."""
+
+    def play(attack):
+        for module in attack.get("needs", "").split():
+            if importlib.util.find_spec(module) is None:
+                pytest.skip(f"{module} is not installed")
+        outcome = _troupe.play(attack, tmp_path)
+        if LOG:
+            with Path(LOG).open("a") as log:
+                print(json.dumps({"name": request.node.name, **outcome}), file=log)
+        if REALLY:
+            for left in Path("/dev/shm").glob("isolation_*"):
+                left.unlink()
+            changes = outcome.get("died") or outcome["differences"] or not attack.get("real", True)
+            assert changes, f"it changes nothing: {outcome}"
+            assert outcome.get("died") or not outcome["failures"], outcome["failures"]
+        elif outcome["failures"]:
+            pytest.fail("\n".join([attack["attack"], "", *outcome["failures"]]), pytrace=False)
+
+    return play
