@@ -141,7 +141,7 @@ def _attacked(before: dict[str, str], differences: dict) -> dict:
     return {
         name: change
         for name, change in differences.items()
-        if not name.startswith(("names", "name _", "name Out", "shell stored", "process module"))
+        if not name.startswith(("names", "name _", "name Out", "shell stored"))
         and (not name.startswith("name ") or re.split(r"[ .\[]", name[5:])[0] in there)
     }
 
@@ -289,7 +289,8 @@ def perform_safely(attack: Attack, stage: Stage, really: bool) -> Outcome:
         return perform(attack, stage, really)
     except BaseException:
         sys.setrecursionlimit(10_000)
-        return Outcome([f"flaw of the harness, or worse:\n{traceback.format_exc()}"])
+        said = traceback.format_exc()
+        return Outcome([f"flaw of the harness, or worse:\n{said}"], {"worse": ["", said]})
 
 
 def warm_up() -> None:

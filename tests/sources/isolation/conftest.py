@@ -25,6 +25,12 @@ def gpu():
 
 
 @pytest.fixture
+def allocated(gpu):
+    """Bytes that tensors hold on the card now."""
+    return lambda: gpu.allocator.allocated
+
+
+@pytest.fixture
 def in_child():
     """Calls `function(pipe)` in a forked child: its result, or the number of the signal that ended
     it; what it raises is raised here. pipe: the descriptor that the child has to keep."""

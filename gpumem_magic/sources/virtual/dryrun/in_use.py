@@ -3,10 +3,9 @@ a second card in its place begins with, and how the child gets there."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -21,8 +20,8 @@ from gpumem_magic.sources.virtual.allocator import (
 from gpumem_magic.sources.virtual.catalog import GPUModel
 from gpumem_magic.sources.virtual.driver import TOP
 from gpumem_magic.sources.virtual.dryrun.dry_kernels import DryKernels
-from gpumem_magic.sources.virtual.dryrun.graphs import Graphs
-from gpumem_magic.sources.virtual.dryrun.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.sources.virtual.dryrun.on_host import StandIns, device_of
+from gpumem_magic.sources.virtual.dryrun.valueless import tensor_over
 from gpumem_magic.sources.virtual.gpu import VirtualGPU, new_allocator
 from gpumem_magic.sources.virtual.settings import Settings
 from gpumem_magic.sources.virtual.snapshot import Segment
@@ -30,7 +29,6 @@ from gpumem_magic.sources.virtual.source import VirtualSource
 from gpumem_magic.sources.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
 _IN_USE = "active_allocated"
-_base: Any = torch._C.TensorBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +165,7 @@ class RealCard:
         self._source = source
         self._device = source.device
         self._settings = Settings.from_environment()
+        self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
         self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
 
     def state(self, card: GPUModel) -> StartingState:
@@ -179,7 +178,7 @@ class RealCard:
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
         """As in CardInUse."""
-        device = _device_of(storage)
+        device = device_of(storage)
         here = device.type == "cuda" and device.index == self._device.index
         return storage.data_ptr() if here else None
 
@@ -194,7 +193,7 @@ class RealCard:
         """As in CardInUse."""
         gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
         notes: list[str] = []
-        _StandIns(gpu, kernels.valueless, state.moved, notes).put_in_place(self._device.index)
+        self._kept = StandIns(gpu, kernels.valueless, state.moved, notes).put_in_place()
         source = VirtualSource(card, gpu)
         _find_workspaces(self._segments, gpu, state.moved)
         return source, notes
@@ -244,87 +243,6 @@ def _find_workspaces(
         found = [moved[block.address] for block in free if block.requested == size]
         for in_backward, address in zip((False, True), found, strict=False):
             gpu.scratch.held[library, in_backward, 0] = address
-
-
-class _StandIns:
-    """Puts every tensor of a CUDA device on the host, the same object, without its values."""
-
-    def __init__(
-        self, gpu: VirtualGPU, valueless: Valueless, moved: dict[int, int], notes: list[str]
-    ) -> None:
-        self._gpu = gpu
-        self._valueless = valueless
-        self._moved = moved
-        self._notes = notes
-        self._graphs = Graphs(self._stand_in, self._say)
-        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-
-    def put_in_place(self, index: int) -> None:
-        """index: of the device. What it held is kept in memory: to free it would ask the driver."""
-        tensors = list(_all_tensors())
-        here = [t for t in tensors if _is_on_cuda(t)]
-        recorded = [
-            t for t in tensors if _node(t) is not None and self._graphs.is_on_device(_node(t))
-        ]
-        leaves = [t for t in here if _node(t) is None]
-        for leaf in leaves:
-            over = self._graphs.over_stand_in(leaf)
-            with torch.inference_mode(leaf.is_inference()):
-                _base.data.__set__(leaf, over)
-        for tensor in recorded:
-            self._graphs.move(tensor)
-        _KEPT.extend(original for original, _ in self._storages.values())
-        self._storages.clear()
-        self._graphs.forget()
-
-    def _say(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
-
-    def _stand_in(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """What stands for a storage; one of the host stands for itself."""
-        if _device_of(storage).type != "cuda":
-            return storage
-        known = self._storages.get(storage._cdata)
-        if known is None:
-            standing = untouched(storage.nbytes())
-            self._valueless.mark(standing)
-            whole = tensor_over(standing, torch.uint8, (standing.nbytes(),), (1,))
-            at = self._moved.get(storage.data_ptr(), ON_DEVICE_WITHOUT_BLOCK)
-            self._gpu.storages.place(whole, at)
-            known = self._storages[storage._cdata] = storage, standing
-        return known[1]
-
-
-_KEPT: list[torch.UntypedStorage] = []
-"""Filled in a child, which soon ends."""
-
-
-def _all_tensors() -> Iterator[torch.Tensor]:
-    """Every tensor that Python knows of, gradients that nobody has read among them."""
-    for thing in gc.get_objects():
-        if isinstance(thing, torch.Tensor) and _is_strided(thing):
-            yield thing
-            gradient = _base.grad.__get__(thing) if thing.is_leaf else None
-            if gradient is not None and _is_strided(gradient):
-                yield gradient
-
-
-def _is_strided(tensor: torch.Tensor) -> bool:
-    return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
-
-
-def _is_on_cuda(tensor: torch.Tensor) -> bool:
-    return bool(_base.is_cuda.__get__(tensor))
-
-
-def _node(tensor: torch.Tensor) -> Any:
-    return _base.grad_fn.__get__(tensor)
-
-
-def _device_of(storage: torch.UntypedStorage) -> torch.device:
-    device: torch.device = torch._C.StorageBase.device.__get__(storage)  # type: ignore[attr-defined]
-    return device
 
 
 def _restored(

@@ -4,11 +4,14 @@ reach outside is stopped, the cell runs, and its Recording is handed back."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.events import Recording
+import numpy as np
+
+from gpumem_magic.events import Action, Recording
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.isolation.child import Inside
 from gpumem_magic.sources.isolation.effects import stop_effects
@@ -26,8 +29,15 @@ from gpumem_magic.sources.virtual.dryrun.scenario import Scenario
 from gpumem_magic.sources.virtual.dryrun.stand_ins import Guesses
 from gpumem_magic.sources.virtual.dryrun.taken_out import take_out
 from gpumem_magic.sources.virtual.script import Scribe, Script
-from gpumem_magic.trace.levels import find_levels
 from gpumem_magic.units import format_bytes
+
+_ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
+_RESERVED = {
+    Action.SEGMENT_ALLOC: 1,
+    Action.SEGMENT_MAP: 1,
+    Action.SEGMENT_FREE: -1,
+    Action.SEGMENT_UNMAP: -1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +162,21 @@ class _Run:
         that has no more than the card, and so gives its cache back.
         """
         limit = self._plan.total - self._plan.card.context
-        levels = find_levels(recording)
-        if max(levels.reserved) <= limit:
+        if _highest(recording, recording.before.reserved, _RESERVED) <= limit:
             return True
-        if max(levels.allocated) > limit:
+        if _highest(recording, recording.before.allocated, _ALLOCATED) > limit:
             return False
         start = clone(script.start)
         start.driver.total = self._plan.total  # type: ignore[misc] # a SimulatedDriver's can be set
         return replace(script, start=start).fits(script.sizes())
+
+
+def _highest(recording: Recording, start: int | None, signs: Mapping[Action, int]) -> int:
+    """The highest level that events raise from `start`."""
+    sign = np.zeros(max(Action) + 1, np.int64)
+    sign[list(signs)] = list(signs.values())
+    changes = sign[recording.events.action] * recording.events.size
+    return (start or 0) + max(0, int(np.cumsum(changes).max(initial=0)))
 
 
 def _without_start(script: Script) -> Script:
