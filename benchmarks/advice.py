@@ -12,7 +12,6 @@ import json
 import os
 import time
 import warnings
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from fidelity_table import Workload
 from gpumem_magic.advice import RULES, advise
 from gpumem_magic.events import Cell, Recording
 from gpumem_magic.sources.virtual.catalog import lookup
-from gpumem_magic.sources.virtual.dryrun import dry_run
+from gpumem_magic.sources.virtual.dryrun import Scenario, dry_run
 from gpumem_magic.trace import build_trace
 
 LIMIT = 0.1
@@ -58,9 +57,7 @@ class Cost:
 def recorded(work: Workload) -> Recording:
     """What the cell does to its card, told by a dry run."""
     cell = Cell(work.source, f"<{work.cell}>")
-    with redirect_stdout(None):
-        (recording,) = dry_run(cell, work.source, {"__name__": "__main__"}, lookup(work.card))
-    return recording
+    return dry_run(Scenario(cell, work.source, {"__name__": "__main__"}), lookup(work.card))
 
 
 def cost(work: Workload, rounds: int) -> Cost:

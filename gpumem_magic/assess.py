@@ -83,7 +83,9 @@ def assessing(question: Question) -> Flow[Assessment]:
     if report.error is None:
         assessment = yield from _measuring(question, done, assessment)
     seconds = time.perf_counter() - began
-    return replace(assessment, runs=len(done), fits=as_is.fits, seconds=seconds)
+    return replace(
+        assessment, runs=len(done), fits=as_is.fits, seconds=seconds, again=outcome.again
+    )
 
 
 def assess_source(

@@ -13,7 +13,7 @@ from gpumem_magic.view import View
 
 @dataclass(frozen=True, slots=True)
 class Assessment(View):
-    """What each change to a cell would save, measured by dry runs from what is alive now.
+    """What each change to a cell would save, measured by dry runs.
 
     report: the cell as it is, on a card of this kind with unlimited memory; where it raised an
     error, nothing was measured. advice: changes that save, most first, and those that nothing was
@@ -21,7 +21,8 @@ class Assessment(View):
     best set of changes that can be made at once; None where it is one change. failed: rules whose
     changed cell raised an error, with that error. runs: dry runs made, in `seconds`. limit: bytes
     that PyTorch can have on the card. fits: whether the cell as it is fits the card; None where it
-    was not tried to its end.
+    was not tried to its end. again: the cell had run already, and what it left was taken out of the
+    dry runs; else they begin with all that is alive.
     """
 
     report: Report
@@ -33,6 +34,7 @@ class Assessment(View):
     limit: int | None = None
     fits: bool | None = None
     seconds: float = 0.0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,11 @@ def card(assessment: Assessment) -> str:
 def made_by(assessment: Assessment) -> str:
     """How many dry runs, how long."""
     runs = "1 dry run" if assessment.runs == 1 else f"{assessment.runs} dry runs"
-    return f"{runs} from what is alive now, {wording.format_seconds(assessment.seconds)}"
+    return f"{runs} from {_beginning(assessment)}, {wording.format_seconds(assessment.seconds)}"
+
+
+def _beginning(assessment: Assessment) -> str:
+    return "where the cell began" if assessment.again else "what is alive now"
 
 
 def as_it_is(assessment: Assessment) -> str:
@@ -121,7 +125,7 @@ def as_it_is(assessment: Assessment) -> str:
         line = f" in line {report.error_line}" if report.error_line else ""
         first = " Run what makes it first." if report.error.startswith("NameError") else ""
         return (
-            f"Nothing was measured: run from what is alive now, the cell ends{line} with "
+            f"Nothing was measured: run from {_beginning(assessment)}, the cell ends{line} with "
             f"{wording.visible(report.error)[:300]}.{first}"
         )
     fits = f"; {fit(assessment.fits)} the card" if assessment.fits is not None else ""

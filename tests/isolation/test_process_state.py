@@ -7,6 +7,7 @@ ATTACKS = {
     "output replaced": {
         "attack": "import io, sys; sys.stdout = sys.stderr = io.StringIO(); print('hidden')",
         "after": "print('seen')",
+        "real": False,
     },
     "the original output": "import io, sys; sys.__stdout__ = sys.__stderr__ = io.StringIO()",
     "input replaced": "import io, sys; sys.stdin = io.StringIO('x')",

@@ -44,7 +44,7 @@ class Attack:
 
     setup: a cell that is really run before. attack: the predicted cell. after: a cell really run
     afterwards. options: of %%gpucheck. says: text that the prediction shows. error: it is to end
-    with an error; a text: one that says so. wait: seconds until the second look. limit: seconds
+    with an error; a text: one that says so; None: it may. wait: seconds until the second look. limit: seconds
     that the prediction may take. repeat: predictions. interrupt: seconds until Ctrl-C. needs:
     modules that it needs. by_function: `predict` outside of any cell instead of the magic. real:
     False where it cannot be told apart from nothing when it is really run.
@@ -55,7 +55,7 @@ class Attack:
     after: str = ""
     options: str = ""
     says: str = ""
-    error: bool | str = False
+    error: bool | str | None = False
     wait: float = 0.0
     limit: float = 30.0
     repeat: int = 1
@@ -217,9 +217,9 @@ def _flaws(attack: Attack, shell: InteractiveShell, result, outcome: Outcome) ->
         found.append(f"ended without an error: {said}")
     if isinstance(attack.error, str) and attack.error not in error + said:
         found.append(f"{attack.error!r} is not in its error {error!r}: {said}")
-    if error.startswith(SLIPS) and not attack.error:
+    if error.startswith(SLIPS) and attack.error is False:
         found.append(f"the attack did not happen: {error}")
-    if raised is not None and not attack.error and not attack.interrupt:
+    if raised is not None and attack.error is False and not attack.interrupt:
         found.append(f"refused: {error}")
     if attack.interrupt and not isinstance(raised, KeyboardInterrupt):
         found.append(f"no KeyboardInterrupt but {error}")

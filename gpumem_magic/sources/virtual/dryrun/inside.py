@@ -56,12 +56,14 @@ class Plan:
 class Outcome:
     """What a dry run came to. skipped: whether iterations were left out that would have repeated
     others. fits: of a run without limit, whether the card as it is would have been enough. script:
-    what the allocator was asked for, without the allocator that it was asked of."""
+    what the allocator was asked for, without the allocator that it was asked of. again: whether
+    what the cell had left was taken out."""
 
     recording: Recording
     skipped: bool
     fits: bool | None = None
     script: Script | None = None
+    again: bool = False
 
 
 def run_inside(plan: Plan, in_use: Beginning, inside: Inside) -> Outcome:
@@ -83,6 +85,7 @@ class _Run:
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
         kernels = DryKernels(self._guesses)
         self._source, self._handed_over = in_use.hand_over(plan.card, self._state, kernels)
+        self._again = bool(born)
         if born:
             moved = self._state.moved
             take_out(self._source.gpu, {moved[at] for at in born if at in moved})
@@ -102,7 +105,7 @@ class _Run:
         if script is not None and not self._scenario.limited and recording.error is None:
             fits = self._fits(script, recording)
         wanted = _without_start(script) if script is not None and self._plan.writes else None
-        return Outcome(recording, self._loops.skipped, fits, wanted)
+        return Outcome(recording, self._loops.skipped, fits, wanted, self._again)
 
     def _record(self, scribe: Scribe | None) -> Recording:
         namespace = self._scenario.namespace
