@@ -86,8 +86,8 @@ class _Task:
     def say(self, seconds: float) -> str:
         """The progress line, with what is known already."""
         goal = f"looking for the largest {self.question.fit}" if self.question.fit else "predicting"
-        count = len(self.question.gpus)
-        cards = f" for {count} cards" if count > 1 else ""
+        gpus = self.question.gpus
+        cards = f" for {gpus[0] if len(gpus) == 1 else f'{len(gpus)} cards'}" if gpus else ""
         return " \u00b7 ".join((f"{seconds:.0f} s", f"{goal}{cards}", *self.found))
 
     def attempt(self) -> tuple[str, Result | None]:

@@ -17,24 +17,32 @@ LIBRARIES = tuple(
 )
 
 
-def names_of(namespace: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
+def names_of(
+    namespace: Mapping[str, Any], outermost: FrameType | None = None
+) -> Callable[[], dict[str, Any]]:
     """A function that tells the names visible to code of `namespace` when it is called.
 
     The innermost function wins. Only functions outside installed libraries count, on the stack of
-    the thread that called `names_of`. The answer holds references: use it and let it go.
+    the thread that called `names_of`, and of those only what `outermost` has called. The answer
+    holds references: use it and let it go.
     """
     thread = threading.get_ident()
 
+    def here() -> FrameType | None:
+        return sys._current_frames().get(thread)
+
     def names() -> dict[str, Any]:
-        return {**namespace, **running_locals(sys._current_frames().get(thread), namespace)}
+        return {**namespace, **running_locals(here(), namespace, outermost)}
 
     return names
 
 
-def running_locals(frame: FrameType | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
+def running_locals(
+    frame: FrameType | None, namespace: Mapping[str, Any], outermost: FrameType | None = None
+) -> dict[str, Any]:
     """Locals of the user's functions from `frame` outwards to the code of the cell itself."""
     found: dict[str, Any] = {}
-    while frame is not None:
+    while frame is not None and frame is not outermost:
         if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             if frame.f_globals is namespace:
                 break

@@ -58,9 +58,9 @@ class Notebook:
         found = ACTIVE.set(Active(monitor.source, recording=False))
         cells = monitor.files.cells()
         try:
-            to_code, names = self.shell.transform_cell, self.shell.user_ns
+            to_code = self.shell.transform_cell
             typed = Cell(cell, "<assessed cell>")
-            scenario = Scenario(typed, to_code(cell), names, cells=cells, **options)
+            scenario = Scenario(typed, to_code(cell), self.shell.user_ns, cells=cells, **options)
             return assess(Question(scenario, to_code))
         finally:
             ACTIVE.reset(found)

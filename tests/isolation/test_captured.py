@@ -199,7 +199,7 @@ ATTACKS = {
         names = [d for d in gc.get_objects() if type(d) is dict and 'unlink' in d and 'rmdir' in d]
         names[0]['unlink']('a.txt')
     """,
-    "open kept": {"setup": "save = open", "attack": "save('a.txt', 'w').write('gone')"},
+    "open kept": {"setup": "keep = open", "attack": "keep('a.txt', 'w').write('gone')"},
     "io and its parts": """
         import io, _io
         io.open('a.txt', 'w').close()

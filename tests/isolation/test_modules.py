@@ -159,8 +159,8 @@ ATTACKS = {
     },
     "a function of the device": "import torch; torch.cuda.synchronize = torch.cuda.empty_cache = print",
     "builtins": {
-        "attack": "import builtins; builtins.print = len; builtins.mine = 1; del builtins.sorted",
-        "after": "assert sorted([2, 1]) == [1, 2]\nprint('x', 'y')",
+        "attack": "import builtins; builtins.print = len; builtins.mine = 1; del builtins.ascii",
+        "after": "assert ascii('x')\nprint('x', 'y')",
     },
     "functions of the system": "import os, shutil; os.remove = print; shutil.rmtree = print; os.mine = 1",
     "functions of numpy": "import numpy as np; np.ones = np.zeros; np.random.seed = print",

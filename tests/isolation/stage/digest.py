@@ -239,7 +239,7 @@ class Digest:
             self._named(path, names)
 
     def _module(self, path: str, value) -> None:
-        if self.is_users(value.__name__):
+        if self.is_users(value.__name__) and value.__name__ != "__main__":  # looked at as names
             hidden = ("__builtins__", "__spec__", "__loader__")
             self._named(path, {k: v for k, v in vars(value).items() if k not in hidden})
 
@@ -317,6 +317,8 @@ def _memory(storage) -> str:
 
 
 def _brief(value: object) -> str:
+    if isinstance(value, tuple):  # as those of dict.items(), made anew each time
+        return str([_brief(each) for each in value])
     return repr(value) if isinstance(value, PLAIN) else f"{id(value):x}"
 
 

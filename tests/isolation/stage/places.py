@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from digest import hashed
@@ -63,14 +64,17 @@ def look_at_shared_memory() -> dict[str, str]:
 
 def is_of_others(name: str, ours: set[int]) -> bool:
     """Whether shared memory is in use by processes other than `ours`: other tests run beside."""
+    if not (SHARED / name).exists():
+        return name.startswith(("torch_", "sem.", "psm_", "pym-"))
     path = str(SHARED / name)
-    for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
-        try:
-            if int(process) not in ours and path in Path(f"/proc/{process}/maps").read_text():
-                return True
-        except OSError:
-            continue
-    return not (SHARED / name).exists() and name.startswith(("torch_", "sem.", "psm_", "pym-"))
+    others = {*filter(str.isdecimal, os.listdir("/proc"))} - {*map(str, ours)}  # noqa: PTH208
+    return any(path in _maps_of(process) for process in others)
+
+
+def _maps_of(process: str) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/maps").read_text()
+    return ""
 
 
 def look_at_servers(record: str) -> dict[str, str]:

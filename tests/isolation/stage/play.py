@@ -1,7 +1,8 @@
-"""One attack: a fresh shell, the setup, a picture of everything, the prediction, a picture again."""
+"""One attack: a fresh shell, the setup, a picture of everything, the prediction, a second one."""
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import re
@@ -13,6 +14,7 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import libraries
@@ -44,10 +46,10 @@ class Attack:
 
     setup: a cell that is really run before. attack: the predicted cell. after: a cell really run
     afterwards. options: of %%gpucheck. says: text that the prediction shows. error: it is to end
-    with an error; a text: one that says so; None: it may. wait: seconds until the second look. limit: seconds
-    that the prediction may take. repeat: predictions. interrupt: seconds until Ctrl-C. needs:
-    modules that it needs. by_function: `predict` outside of any cell instead of the magic. real:
-    False where it cannot be told apart from nothing when it is really run.
+    with an error; a text: one that says so; None: it may. wait: seconds until the second picture.
+    limit: seconds that the prediction may take. repeat: predictions. interrupt: seconds until
+    Ctrl-C. needs: modules that it needs. by_function: `predict` outside of any cell instead of the
+    magic. real: False where nothing tells it from another cell when it is really run.
     """
 
     attack: str
@@ -105,7 +107,7 @@ def run(shell: InteractiveShell, cell: str):
 
 
 def perform(attack: Attack, stage: Stage, really: bool) -> Outcome:
-    """Play the attack; really: run it instead of predicting it, to see that it changes something."""
+    """Play the attack; really: run it instead of predicting it, to see that it does something."""
     outcome = Outcome()
     shell = new_shell()
     shell.user_ns.update(stage.names)
@@ -114,12 +116,13 @@ def perform(attack: Attack, stage: Stage, really: bool) -> Outcome:
         outcome.failures.append(f"flaw of the test: its setup fails\n{text}")
         return outcome
     del result
-    shell.user_ns.pop("_", None)
     before = _take(shell, stage, first=True)
     _predict(attack, shell, outcome, really)
     time.sleep(attack.wait)
     shell.user_ns.pop("gpu_report", None)
-    outcome.differences = _differences(stage, before, lambda: _take(shell, stage, first=False))
+    typed = 0 if attack.by_function else attack.repeat
+    after = partial(_take, shell, stage, first=False)
+    outcome.differences = _differences(before, after, typed)
     if really:
         result, text = run(shell, attack.after)
         outcome.differences |= {} if result.success else {"after": ["true", text]}
@@ -254,8 +257,11 @@ def _counts(name: str, shell: InteractiveShell) -> bool:
     return name not in shell.user_ns_hidden or name in ("_", "__", "___", "_oh", "Out", "_dh")
 
 
-def _differences(stage: Stage, before: dict[str, str], take) -> dict[str, list[str | None]]:
-    """What lies otherwise; what others do on this machine, and what takes a moment to end, not."""
+def _differences(before: dict[str, str], take, typed: int) -> dict[str, list[str | None]]:
+    """What lies otherwise; what others do on this machine, and what takes a moment to end, not.
+
+    typed: cells that were typed meanwhile.
+    """
     ours = {os.getpid(), *process.descendants(os.getpid())}
     for patience in (0.1, 0.3, 0.6, 0):
         after = take()
@@ -263,7 +269,9 @@ def _differences(stage: Stage, before: dict[str, str], take) -> dict[str, list[s
         found = {
             name: [before.get(name), after.get(name)]
             for name in names
-            if before.get(name) != after.get(name) and not _expected(name, before, after, ours)
+            if before.get(name) != after.get(name)
+            and not _expected(name, before.get(name), after.get(name), typed)
+            and not (name.startswith("shared memory ") and places.is_of_others(name[14:], ours))
         }
         settling = ("shared memory", "process system threads", "process children", "process desc")
         if not found or not all(name.startswith(settling) for name in found) or not patience:
@@ -272,15 +280,14 @@ def _differences(stage: Stage, before: dict[str, str], take) -> dict[str, list[s
     return found
 
 
-def _expected(name: str, before: dict[str, str], after: dict[str, str], ours: set[int]) -> bool:
-    """What the typed cell adds, and what is not the user's."""
+def _expected(name: str, before: str | None, after: str | None, typed: int) -> bool:
+    """What a typed cell adds to the shell; and what we import late."""
     if name == "shell count":
-        return int(after[name]) >= int(before[name])
+        return int(after) - int(before) == typed
     if name == "shell typed":
-        return after[name].startswith(before[name][:-1])
-    if name.startswith("shared memory "):
-        return places.is_of_others(name.removeprefix("shared memory "), ours)
-    return name.startswith("process module gpumem_magic.") and before.get(name) is None
+        old, new = ast.literal_eval(before), ast.literal_eval(after)
+        return new[: len(old)] == old and len(new) - len(old) == typed
+    return name.startswith("process module gpumem_magic.") and before is None
 
 
 def perform_safely(attack: Attack, stage: Stage, really: bool) -> Outcome:
@@ -302,7 +309,8 @@ def warm_up() -> None:
     torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
     tempfile._get_candidate_names()
     shell = new_shell()
-    for cell in ("%%gpucheck\nimport torch\ntorch.ones(9, device='cuda')", REAL_CELL):
+    check = "%%gpucheck\nimport torch\ntorch.ones(9, device='cuda')"
+    for cell in (check, REAL_CELL, "1 / 0", "1 +"):
         run(shell, cell)
     InteractiveShell.clear_instance()
     gc.collect()

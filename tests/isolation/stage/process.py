@@ -71,6 +71,8 @@ def _descriptors() -> dict[str, object]:
     for number in sorted(map(int, os.listdir("/proc/self/fd"))):  # noqa: PTH208
         with suppress(OSError):  # the one that lists
             said = [str(Path(f"/proc/self/fd/{number}").readlink())]
+            if "/mpl-data/" in said[0]:  # matplotlib keeps the fonts open that it drew reports with
+                continue
             kind = os.fstat(number).st_mode
             info = Path(f"/proc/self/fdinfo/{number}").read_text().split("\n")
             said += [line for line in info if line.startswith(("pos:", "flags:"))]
@@ -164,7 +166,7 @@ def _sys() -> dict[str, object]:
 
 def _gc() -> dict[str, object]:
     return {
-        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count()),
+        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count() > 0),
         "gc callbacks": list(map(_name, gc.callbacks)),
         "functions at exit": atexit._ncallbacks(),
         "finalizers": len(weakref.finalize._registry),

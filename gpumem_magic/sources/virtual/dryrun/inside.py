@@ -4,6 +4,7 @@ reach outside is stopped, the cell runs, and its Recording is handed back."""
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -110,7 +111,7 @@ class _Run:
     def _record(self, scribe: Scribe | None) -> Recording:
         namespace = self._scenario.namespace
         tree = self._prepare(namespace)
-        self._source.start(names_of(namespace))
+        self._source.start(names_of(namespace, sys._getframe()))
         ACTIVE.set(Active(self._source, recording=True))
         self._source.enter()
         error = None

@@ -25,7 +25,7 @@ def execute(tree: ast.Module, filename: str, namespace: dict[str, Any], shows_la
 def _show(namespace: dict[str, Any], value: Any) -> None:
     if value is not None:
         namespace["_"] = value
-        namespace.setdefault("_oh", {})["_"] = value
+        namespace["_oh"] = {**namespace.get("_oh", {}), "_": value}
         print(repr(value))  # noqa: T201 - it is captured
 
 
