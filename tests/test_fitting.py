@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from gpumem_magic.fitting import Found, Try, search
@@ -59,13 +61,17 @@ class Card:
 
 def carried_out(run, start, rehearse, room=ROOM):
     """What the search finds where `run` tells what a value comes to."""
-    searching = search(start, room, MOST, rehearse)
-    wanted = next(searching)
-    while True:
-        try:
-            wanted = searching.send([run(value) for value in wanted])
-        except StopIteration as ended:
-            return ended.value
+    found = []
+
+    def searching():
+        found.append((yield from search(start, room, MOST, rehearse)))
+
+    steps = searching()
+    wanted = next(steps)
+    with contextlib.suppress(StopIteration):
+        while True:
+            wanted = steps.send([run(value) for value in wanted])
+    return found[0]
 
 
 def rounded(size, to):

@@ -118,7 +118,7 @@ class Troupe:
         Path(self.servers.record).write_text("")
         limit = attack.get("limit", 30)
         return {
-            "attack": attack,
+            "attack": {key: value for key, value in attack.items() if key != "environ"},
             "folders": folders,
             "record": self.servers.record,
             "names": {**self.servers.addresses, **folders},
@@ -126,6 +126,7 @@ class Troupe:
                 **{"TMPDIR": folders["tmp"], "HOME": folders["home"]},
                 "IPYTHONDIR": str(folder / "ipython"),
                 "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(Path.home() / ".cache/mpl")),
+                **attack.get("environ", {}),
             },
             "result": str(folder / "result.json"),
             "really": REALLY,

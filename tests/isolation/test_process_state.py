@@ -99,7 +99,6 @@ ATTACKS = {
         "after": "assert seen == []",
     },
     "gc": "import gc; gc.disable(); gc.set_threshold(1, 2, 3); gc.callbacks.append(print)",
-    "gc frozen": "import gc; gc.unfreeze()",
     "gc and what it tells": "import gc; gc.set_debug(gc.DEBUG_UNCOLLECTABLE)",
     "decimals": "import decimal; decimal.getcontext().prec = 5; decimal.setcontext(decimal.Context(3))",
     "the time zone": {

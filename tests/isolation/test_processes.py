@@ -185,7 +185,7 @@ ATTACKS = {
             m = SharedMemory(create=True, size=64)
         """,
         "attack": "m.close(); m.unlink()",
-        "after": "assert bytes(SharedMemory(m.name).buf[:2]) == bytes(2)\nm.close(); m.unlink()",
+        "after": "again = SharedMemory(m.name)\nassert again.buf[0] == 0\nagain.close(); m.close(); m.unlink()",
     },
     "shared memory left": """
         from multiprocessing.shared_memory import SharedMemory
@@ -343,7 +343,7 @@ ATTACKS = {
         "limit": 12,
     },
     "a signal that ends it": {"attack": "import signal; signal.raise_signal(signal.SIGTERM)", "limit": 12},
-    "sys exit": {"attack": "import sys; sys.exit(2)", "error": True, "after": "assert me"},
+    "sys exit": {"attack": "import sys; sys.exit(2)", "error": True},
     "system exit raised": {"attack": "raise SystemExit('over')", "error": True},
     "exit of the notebook": {
         "setup": "exits = []; get_ipython().ask_exit = lambda: exits.append(1)",

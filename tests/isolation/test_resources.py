@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-SOON = {"options": "--timeout 3", "limit": 8, "real": False}
+SOON = {"options": "--timeout 1", "limit": 6, "real": False}
 ENDED = {**SOON, "error": True}
-"""It never ends by itself: the prediction ends it after 3 s, and says so."""
+"""It never ends by itself: the prediction ends it after 1 s, and says so."""
 FEW = """
     import resource
     used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
@@ -62,7 +62,8 @@ ATTACKS = {
     "a loop that prints": {"attack": "while True: print('x' * 1000)", **ENDED},
     "recursion": {"attack": "def f(): return f()\nf()", "error": "RecursionError", "real": False},
     "recursion without a limit": {
-        "attack": "import sys; sys.setrecursionlimit(10 ** 9)\ndef f(x): return repr(f([x]))\nf([])",
+        "attack": "import sys; sys.setrecursionlimit(10 ** 9)\n"
+        "def f(x): return list(map(f, [x]))\nf([])",
         "error": True,
         "limit": 25,
         "options": "--timeout 15",

@@ -96,6 +96,7 @@ ATTACKS = {
                 live_fired.append(live_total)
             live_timers = [threading.Timer(n / 50, fire) for n in range(1, 40)]
             for live_timer in live_timers:
+                live_timer.name = 'live'
                 live_timer.start()
         """,
         "attack": "import time\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass",

@@ -235,7 +235,8 @@ class Digest:
 
     def _class(self, path: str, value) -> None:
         if self.is_users(value.__module__):
-            names = {k: v for k, v in vars(value).items() if k not in ("__dict__", "__weakref__")}
+            hidden = "__dict__", "__weakref__", "__slotnames__"
+            names = {k: v for k, v in vars(value).items() if k not in hidden}
             self._named(path, names)
 
     def _module(self, path: str, value) -> None:
@@ -245,9 +246,8 @@ class Digest:
 
     def is_users(self, name: object) -> bool:
         """Whether a module is the user's: the notebook, or one of the working folder."""
-        module = sys.modules.get(str(name))
-        file = str(getattr(module, "__file__", None) or "")
-        return name == "__main__" or file.startswith(self.home)
+        names = getattr(sys.modules.get(str(name)), "__dict__", {})
+        return name == "__main__" or str(names.get("__file__")).startswith(self.home)
 
     def _lock(self, path: str, value) -> None:
         self.note(f"{path} state", repr(value))

@@ -65,7 +65,7 @@ def _owners() -> dict[str, str]:
         for name, owner in owners
         for key, value in list(vars(owner).items())
         if not isinstance(value, types.ModuleType)
-        and key not in ("__warningregistry__", "_abc_impl")
+        and key not in ("__warningregistry__", "_abc_impl", "__slotnames__")  # for pickle
     }
 
 

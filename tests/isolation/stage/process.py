@@ -92,9 +92,11 @@ def _unread(number: int) -> int | str:
 
 
 def _threads() -> dict[str, object]:
+    tasks = {*os.listdir("/proc/self/task")}  # noqa: PTH208
+    live = [thread for thread in threading.enumerate() if thread.name == "live"]
     return {
-        "threads": sorted(thread.name for thread in threading.enumerate()),
-        "system threads": len(os.listdir("/proc/self/task")),  # noqa: PTH208
+        "threads": sorted(thread.name for thread in threading.enumerate() if thread not in live),
+        "system threads": len(tasks - {str(thread.native_id) for thread in live}),
         "children": descendants(os.getpid()),
         "parent": (os.getppid(), _state_of(os.getppid())),
         "trace of threads": (threading._trace_hook, threading._profile_hook),
@@ -166,7 +168,7 @@ def _sys() -> dict[str, object]:
 
 def _gc() -> dict[str, object]:
     return {
-        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count() > 0),
+        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         "gc callbacks": list(map(_name, gc.callbacks)),
         "functions at exit": atexit._ncallbacks(),
         "finalizers": len(weakref.finalize._registry),

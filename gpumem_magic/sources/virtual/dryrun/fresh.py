@@ -31,6 +31,7 @@ _NOT_SENT: Final = frozenset(
 )
 """The notebook's own, which no message speaks of."""
 
+_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator)
 _KEPT_VALUES = 2**20
 """Bytes up to which a storage is sent with its values."""
 
@@ -165,7 +166,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotatio
         return thing._cdata, size, content, self._in_use.address(thing)
 
     def reducer_override(self, thing: Any) -> Any:
-        """Tensors are taken apart here: on a virtual card they would tell of a device."""
+        """Tensors are taken apart here: on a virtual card they would tell of a device. What can be
+        written but not read elsewhere is refused."""
+        if isinstance(thing, _NOT_READ) or type(thing).__module__ == "_ctypes":
+            raise pickle.PicklingError(f"{type(thing).__name__} is of this process alone")
         if type(thing) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(thing)
         if _base.grad_fn.__get__(thing) is not None:

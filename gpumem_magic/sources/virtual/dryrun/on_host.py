@@ -91,5 +91,6 @@ def _node(tensor: torch.Tensor) -> Any:
 
 
 def device_of(storage: torch.UntypedStorage) -> torch.device:
+    """Where C++ has the storage, whatever a virtual card answers."""
     device: torch.device = torch._C.StorageBase.device.__get__(storage)  # type: ignore[attr-defined]
     return device
