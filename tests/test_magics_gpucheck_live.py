@@ -125,6 +125,7 @@ def test_what_cannot_be_fitted_is_refused_with_the_reason(run, cell, said):
 def test_an_interrupt_leaves_everything_as_it_was(run, shell, torch_modes):
     run("x = torch.ones(1 << 20, device='cuda')\nkept = [1]")
     before = {name: id(value) for name, value in shell.user_ns.items() if name[0] != "_"}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     result, _ = run("%%gpucheck -o r\nkept.append(2)\nx = 5\nwhile True: pass")
     assert isinstance(result.error_in_exec, KeyboardInterrupt)

@@ -30,6 +30,8 @@ CLASSES = (torch.Tensor, torch.nn.Module, torch.nn.Parameter, torch.nn.Linear, t
 CLASSES += (torch.Generator, torch.optim.Optimizer, torch.optim.SGD, torch.optim.Adam)
 CLASSES += (torch.autograd.Function, torch.utils.data.DataLoader, torch.nn.BatchNorm1d)
 
+Names = dict[str, int]
+
 # Stored by ask_device() in the shell for a moment.
 DEVICE = """
 gpu_answers = {
@@ -46,7 +48,7 @@ gpu_answers = {
 """
 
 
-def look_at_libraries(home: str) -> dict[str, str]:
+def look_at_libraries(home: str) -> dict[str, str | Names]:
     """Names of libraries and of the user's modules, random numbers, defaults."""
     found = _owners()
     for name, module in list(sys.modules.items()):
@@ -57,16 +59,18 @@ def look_at_libraries(home: str) -> dict[str, str]:
     return {**found, **_random(), **_torch(), **_others()}
 
 
-def _owners() -> dict[str, str]:
+def _owners() -> dict[str, Names]:
     owners = [(name, sys.modules[name]) for name in OWNERS if name in sys.modules]
     owners += [(kind.__qualname__, kind) for kind in CLASSES]
-    return {
-        f"library {name}.{key}": f"{id(value):x}"
-        for name, owner in owners
-        for key, value in list(vars(owner).items())
-        if not isinstance(value, types.ModuleType)
-        and key not in ("__warningregistry__", "_abc_impl", "__slotnames__")  # for pickle
-    }
+    return {f"library {name}": _names_in(owner) for name, owner in owners}
+
+
+def _names_in(owner) -> Names:
+    """What each name in a module or class is; modules in packages come with any import."""
+    names = dict(vars(owner))
+    for name in ("__warningregistry__", "_abc_impl", "__slotnames__"):  # the last: pickle's
+        names.pop(name, None)
+    return {name: id(what) for name, what in names.items() if type(what) is not types.ModuleType}
 
 
 def _random() -> dict[str, str]:

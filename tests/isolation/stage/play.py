@@ -72,7 +72,7 @@ class Outcome:
     """What went wrong, and what the prediction said; `real`: of the attack run as it is."""
 
     failures: list[str] = field(default_factory=list)
-    differences: dict[str, list[str | None]] = field(default_factory=dict)
+    differences: dict[str, list[Any]] = field(default_factory=dict)
     seconds: float = 0.0
     said: str = ""
     error: str | None = None
@@ -231,9 +231,9 @@ def _flaws(attack: Attack, shell: InteractiveShell, result, outcome: Outcome) ->
     return found
 
 
-def _take(shell: InteractiveShell, stage: Stage, first: bool) -> dict[str, str]:
+def _take(shell: InteractiveShell, stage: Stage, first: bool) -> dict[str, Any]:
     """A picture of everything; the question to the device is a cell, so it comes outermost."""
-    found: dict[str, str] = libraries.ask_device(shell) if first else {}
+    found: dict[str, Any] = libraries.ask_device(shell) if first else {}
     gc.collect()
     found |= places.look_at_servers(stage.record)
     digest = Digest(stage.folders["work"])
@@ -257,26 +257,34 @@ def _counts(name: str, shell: InteractiveShell) -> bool:
     return name not in shell.user_ns_hidden or name in ("_", "__", "___", "_oh", "Out", "_dh")
 
 
-def _differences(before: dict[str, str], take, typed: int) -> dict[str, list[str | None]]:
+def _differences(before: dict[str, Any], take, typed: int) -> dict[str, list[Any]]:
     """What lies otherwise; what others do on this machine, and what takes a moment to end, not.
 
     typed: cells that were typed meanwhile.
     """
     ours = {os.getpid(), *process.descendants(os.getpid())}
     for patience in (0.1, 0.3, 0.6, 0):
-        after = take()
-        names = [*after, *(name for name in before if name not in after)]
         found = {
-            name: [before.get(name), after.get(name)]
-            for name in names
-            if before.get(name) != after.get(name)
-            and not _expected(name, before.get(name), after.get(name), typed)
+            name: change
+            for name, change in _changes(before, take()).items()
+            if not _expected(name, *change, typed)
             and not (name.startswith("shared memory ") and places.is_of_others(name[14:], ours))
         }
         settling = ("shared memory", "process system threads", "process children", "process desc")
         if not found or not all(name.startswith(settling) for name in found) or not patience:
             break
         time.sleep(patience)
+    return found
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for name in (*after, *(name for name in before if name not in after)):
+        was, now = before.get(name), after.get(name)
+        if isinstance(was, dict) and isinstance(now, dict) and was != now:
+            found |= {f"{name}.{key}": change for key, change in _changes(was, now).items()}
+        elif was != now:
+            found[name] = [was, now]
     return found
 
 
