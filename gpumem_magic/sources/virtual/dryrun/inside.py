@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from gpumem_magic.events import Action, Recording
 from gpumem_magic.sources import ACTIVE, Active
@@ -84,6 +85,8 @@ class _Run:
         self._stopped = stop_effects(inside, plan.scenario.cell.filename)
         self._state = in_use.state(plan.card)
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
+        # A CUDA build counts the fork against this process; the card is a virtual one in it.
+        torch.cuda._is_in_bad_fork = lambda: False
         kernels = DryKernels(self._guesses)
         self._source, self._handed_over = in_use.hand_over(plan.card, self._state, kernels)
         self._again = bool(born)
