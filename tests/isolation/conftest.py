@@ -13,6 +13,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from textwrap import dedent
 
@@ -159,14 +160,21 @@ def _troupe(_servers):
 
 
 @pytest.fixture
-def play(_troupe, tmp_path, request):
+def _folder():
+    """With a short path: sockets of multiprocessing lie below it, and may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="play-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def play(_troupe, _folder, request):
     """Play an attack; fails with everything that was not as it should be."""
 
     def play(attack):
         for module in attack.get("needs", "").split():
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"{module} is not installed")
-        outcome = _troupe.play(attack, tmp_path)
+        outcome = _troupe.play(attack, _folder)
         if LOG:
             with Path(LOG).open("a") as log:
                 print(json.dumps({"name": request.node.name, **outcome}), file=log)
