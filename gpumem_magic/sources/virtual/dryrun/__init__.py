@@ -51,13 +51,11 @@ def plan_dry_run(
     origin: the source in use, whose memory it starts from, as of when the run is started. writes:
     see Plan. The namespace, and everything else of this process, stays as it is.
     """
-    from gpumem_magic.sources.isolation.effects.telling import users_modules
     from gpumem_magic.sources.virtual.cloning import clone
     from gpumem_magic.sources.virtual.dryrun.in_use import card_in_use
     from gpumem_magic.sources.virtual.dryrun.inside import Plan
 
-    _load_optimizers(scenario.code)
-    users_modules(len(sys.modules))
+    _do_for_all_children(scenario.code)
     total = card.total
     if not scenario.limited:
         card = replace(card, total=UNLIMITED)
@@ -81,10 +79,19 @@ def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) ->
     return carry_out(flow())
 
 
-def _load_optimizers(code: str) -> None:
-    """What torch's optimizers import at their first step, once for all children."""
+def _do_for_all_children(code: str) -> None:
+    """What each of them would do again: import what torch's optimizers need at their first step,
+    list the user's modules, find out how torch counts references."""
+    import torch
+
+    from gpumem_magic.sources.isolation.effects.telling import users_modules
+    from gpumem_magic.sources.virtual.accumulation import Accumulation
+
     if re.search("step|optim|train|fit", code):
         importlib.import_module("torch._dynamo")
+    users_modules(len(sys.modules))
+    if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
+        Accumulation()
 
 
 def _start(plan: Plan, in_use: CardInUse) -> Child | FreshProcess:
