@@ -57,9 +57,9 @@ class Question:
 
 
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
-    """Find and measure all advice for a cell: one dry run of it, one for each change, one for the
-    changes together, or two where the first is no gain; those of changes side by side. Where the
-    cell as it is raises an error, nothing is measured.
+    """Find and measure all advice for a cell: one dry run of it, one for each change, and one or
+    two for changes together; those of changes side by side. Where the cell as it is raises an
+    error, nothing is measured.
 
     tell(done, asked): called after each dry run. Raises as `predict`.
     """
@@ -167,15 +167,15 @@ def _combining(
     question: Question, done: _Done, as_is: _Run, best: list[Advice]
 ) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Advice | None]:
     """Changes that save more together than the best one alone: with that one, or else without it,
-    as two that save the same bytes in two ways are no gain."""
+    as two that save the same bytes in two ways are no gain. Both are run: side by side they take
+    no longer than one."""
     alone = max(map(_saved_peak, best), default=0)
     least = alone + WORTH_MORE * (as_is.report.peak.allocated or 0)
-    for first in (0, 1):
-        together = _together(question, best, first)
-        if together is None or together.source is None or together.source in done:
-            continue
-        yield from _running(question, done, [together.source])
-        error, measured = _compared(done[together.source], as_is, together)
+    candidates = [_together(question, best, first) for first in (0, 1)]
+    sets = {one.source: one for one in candidates if one and one.source and one.source not in done}
+    yield from _running(question, done, sets)
+    for source, together in sets.items():
+        error, measured = _compared(done[source], as_is, together)
         if error is None and _saved_peak(measured) > least:
             return measured
     return None

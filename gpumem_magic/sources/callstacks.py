@@ -49,10 +49,10 @@ class CallStacks:
         self._captured: list[tuple[tuple[CodeType, int], ...]] = []
         self._frames: dict[tuple[int, int], Frame | None] = {}
 
-    def begin(self, frame: FrameType) -> None:
-        """Leave out what lies below the notebook's cell, if `frame` was called on behalf of one."""
-        outermost: FrameType | None = None
-        caller: FrameType | None = frame
+    def begin(self, frame: FrameType, outermost: FrameType | None = None) -> None:
+        """Leave out `outermost` and what called it; by default what lies below the notebook's cell,
+        if `frame` was called on behalf of one."""
+        caller: FrameType | None = None if outermost else frame
         while caller is not None:
             if _is_shell(caller.f_code, "run_cell_async"):
                 outermost = caller

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import numpy as np
 import torch
@@ -38,9 +39,9 @@ class EventLog:
         """How many distinct stacks there were so far."""
         return len(self._stacks)
 
-    def begin(self) -> None:
-        """Listen to the allocator from here on."""
-        self._stacks.begin(sys._getframe(1))
+    def begin(self, outermost: FrameType | None = None) -> None:
+        """Listen to the allocator from here on. Stacks end above `outermost`."""
+        self._stacks.begin(sys._getframe(1), outermost)
         self._clock = time.perf_counter()
         self._gpu.allocator.on_event = self._listener()
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,8 +90,11 @@ class VirtualSource:
         used = allocator.driver.total - allocator.driver.free
         return Level(allocator.allocated, allocator.reserved, used)
 
-    def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin recording; `namespaces()` gives the names that may own tensors."""
+    def start(
+        self, namespaces: Callable[[], Mapping[str, Any]], outermost: FrameType | None = None
+    ) -> None:
+        """Begin recording; `namespaces()` gives the names that may own tensors. Stacks end above
+        `outermost`, by default where the notebook runs its cell."""
         log = EventLog(self.gpu)
         watch = OwnerWatch(namespaces, self.gpu.storages.locate)
         self._begun = _Begun(
@@ -98,7 +102,7 @@ class VirtualSource:
         )
         self._look(START, None)
         self._regions.install()
-        log.begin()
+        log.begin(outermost)
 
     def stop(
         self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None

@@ -114,7 +114,8 @@ class _Run:
     def _record(self, scribe: Scribe | None) -> Recording:
         namespace = self._scenario.namespace
         tree = self._prepare(namespace)
-        self._source.start(names_of(namespace, sys._getframe()))
+        here = sys._getframe()
+        self._source.start(names_of(namespace, here), here)
         ACTIVE.set(Active(self._source, recording=True))
         self._source.enter()
         error = None
