@@ -81,8 +81,8 @@ def readings(work: Workload) -> list[Reading]:
 
 def on_virtual_gpu(work: Workload) -> list[Reading]:
     """Train on a fresh virtual GPU."""
-    from gpumem_magic.sources.virtual.catalog import lookup
-    from gpumem_magic.sources.virtual.gpu import VirtualGPU
+    from gpumem_magic.virtual.catalog import lookup
+    from gpumem_magic.virtual.gpu import VirtualGPU
 
     with VirtualGPU(lookup(CARD)):
         found = readings(work)

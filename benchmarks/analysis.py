@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpumem_magic.events import (
+from gpumem_magic.pipeline import build_report
+from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import (
     Action,
     Category,
     Cell,
@@ -21,8 +23,6 @@ from gpumem_magic.events import (
     Reading,
     Recording,
 )
-from gpumem_magic.report import build_report
-from gpumem_magic.trace import build_trace
 
 LINES, STACKS, DEPTH, LABELS = 100, 2000, 20, 5000
 SIZES = 512 * np.array([1, 2, 16, 128, 1024, 8192])

@@ -71,8 +71,8 @@ def on_cuda(source: str, card: str, events: Path | None) -> Outcome:
 
 def on_virtual_gpu(source: str, card: str, events: Path | None) -> Outcome:
     """Computed on the CPU, on a virtual card."""
-    from gpumem_magic.sources.virtual.catalog import lookup
-    from gpumem_magic.sources.virtual.gpu import VirtualGPU
+    from gpumem_magic.virtual.catalog import lookup
+    from gpumem_magic.virtual.gpu import VirtualGPU
 
     with recorded(events), VirtualGPU(lookup(card)):
         return counters(run_cell(source))
@@ -96,7 +96,7 @@ def predicted(source: str, card: str, events: Path | None) -> Outcome:
 def predicted_upwards(source: str, card: str, events: Path | None) -> Outcome:
     """Told by a dry run whose driver places each new segment above the last: the mirror image of
     what it does."""
-    from gpumem_magic.sources.virtual.driver import PAGE, TOP, SimulatedDriver
+    from gpumem_magic.allocator.driver import PAGE, TOP, SimulatedDriver
 
     own = SimulatedDriver.reserve, SimulatedDriver.unreserve
 

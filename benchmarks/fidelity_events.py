@@ -41,8 +41,8 @@ def _place(frames: list[dict[str, Any]]) -> str:
 @contextmanager
 def recording_virtual_gpus(path: Path) -> Iterator[None]:
     """Write to `path` what every virtual GPU that is made within is asked for, in order."""
-    from gpumem_magic.sources.virtual.allocator import CachingAllocator
-    from gpumem_magic.sources.virtual.tracker import Tracker
+    from gpumem_magic.allocator.caching import CachingAllocator
+    from gpumem_magic.virtual.tracker import Tracker
 
     events: list[Event] = []
     trackers: list[Any] = []

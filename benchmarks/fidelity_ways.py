@@ -13,7 +13,7 @@ import stub_device
 from fidelity_child import Outcome
 from fidelity_table import Workload
 
-from gpumem_magic.sources.virtual.catalog import lookup
+from gpumem_magic.virtual.catalog import lookup
 
 CHILD = Path(__file__).with_name("fidelity_child.py")
 LIMIT = 300

@@ -25,9 +25,10 @@ from typing import Any
 import torch
 from fidelity_table import WORKLOADS, Workload
 
-from gpumem_magic.inventory import HolderKind, Inventory
-from gpumem_magic.sources import Source, choose_source
+from gpumem_magic.devices import choose_source
+from gpumem_magic.sources import Source
 from gpumem_magic.sources.holders import take_inventory
+from gpumem_magic.values.inventory import HolderKind, Inventory
 
 RESULTS = Path(__file__).parent / "results" / "inventory.json"
 NAMES, OBJECTS, BLOCKS = 2_000, 25, 333

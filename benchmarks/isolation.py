@@ -20,8 +20,8 @@ import torch
 import torch._dynamo  # what an optimizer loads, before the clock starts
 
 import gpumem_magic
-from gpumem_magic.sources.isolation import child
-from gpumem_magic.sources.virtual.dryrun import runs
+from gpumem_magic.dryrun import runs
+from gpumem_magic.isolation import child
 
 GIB = 1 << 30
 NET = """

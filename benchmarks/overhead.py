@@ -32,7 +32,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic import measure
-from gpumem_magic.sources import choose_source
+from gpumem_magic.devices import choose_source
 
 LAYERS = 60
 CELLS = 100

@@ -35,10 +35,10 @@ IMPORTS = (
     "torch._dynamo",
     "torch.distributed._tools.mem_tracker",
     "torch._subclasses.fake_tensor",
-    "gpumem_magic.report",
+    "gpumem_magic.values.report",
     "gpumem_magic.trace",
-    "gpumem_magic.sources.cards",
-    "gpumem_magic.sources.virtual.dryrun",
+    "gpumem_magic.devices",
+    "gpumem_magic.dryrun",
 )
 """What predictions import on their first use."""
 

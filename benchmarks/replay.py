@@ -18,12 +18,11 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.sources.virtual.allocator import AllocationFailed, CachingAllocator
-from gpumem_magic.sources.virtual.driver import Process
-from gpumem_magic.sources.virtual.pools import SMALL_SEGMENT, SMALL_SIZE
-from gpumem_magic.sources.virtual.rounding import round_size
-from gpumem_magic.sources.virtual.settings import INTERVALS, Settings
-from gpumem_magic.sources.virtual.snapshot import BlockState, Segment
+from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+from gpumem_magic.allocator.driver import Process
+from gpumem_magic.allocator.pools import SMALL_SEGMENT, SMALL_SIZE, round_size
+from gpumem_magic.allocator.settings import INTERVALS, Settings
+from gpumem_magic.allocator.snapshot import BlockState, Segment
 
 TOTAL = 80 << 30  # of no effect: the trace itself says when memory ran out
 SEGMENT_EVENTS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")

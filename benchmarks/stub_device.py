@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpumem_magic.sources.virtual.catalog import GPUModel
+    from gpumem_magic.virtual.catalog import GPUModel
 
 
 def has_stub() -> bool:

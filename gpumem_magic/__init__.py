@@ -11,7 +11,7 @@ from gpumem_magic.predict import fit, predict
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpumem_magic.assessment import Assessment
+    from gpumem_magic.values.assessment import Assessment
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "advise", "fit", "measure", "predict"]

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpumem_magic.advice import RULES
-from gpumem_magic.advice.combined import combined
+from gpumem_magic.advice.changes.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
-from gpumem_magic.advice.rule import Advice, Kind, Known, Saves
-from gpumem_magic.assessment import Assessment
+from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
+from gpumem_magic.dryrun.runs import Result, outcome_of
 from gpumem_magic.predict import planned, read_scenario, report_of
-from gpumem_magic.report import Report
-from gpumem_magic.sources.virtual.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
-from gpumem_magic.sources.virtual.dryrun.runs import Result, outcome_of
+from gpumem_magic.values.advice import Advice, Kind, Known, Saves
+from gpumem_magic.values.assessment import Assessment
+from gpumem_magic.values.report import Report
 
 __all__ = ["TOGETHER", "WORTH", "Assessment", "Question", "assess", "assess_source", "assessing"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 
-from gpumem_magic.report import Report
+from gpumem_magic.values.report import Report
 
 _FIRST_JUMP = 64  # nothing is known yet of what a larger value costs, in memory or in time
 _JUMP = 1024

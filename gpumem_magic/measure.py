@@ -11,10 +11,10 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
-    from gpumem_magic.events import Cell
-    from gpumem_magic.report import Report
     from gpumem_magic.sources import Source
-    from gpumem_magic.trace.living import Living
+    from gpumem_magic.trace.lifetimes import Living
+    from gpumem_magic.values.recording import Cell
+    from gpumem_magic.values.report import Report
 
 
 def finish(
@@ -31,10 +31,10 @@ def finish(
     ignore: rules that give no advice. keep: gets each report and what was alive when in its cell.
     """
     from gpumem_magic.advice import advise
-    from gpumem_magic.report import build_report
-    from gpumem_magic.sources.callsite import unfold_all
+    from gpumem_magic.pipeline import build_report
+    from gpumem_magic.sources.stacks.callsite import unfold_all
     from gpumem_magic.trace import build_trace
-    from gpumem_magic.trace.living import find_living
+    from gpumem_magic.trace.lifetimes import find_living
 
     reports = []
     for raw in source.stop(cell, cells, error):
@@ -75,7 +75,7 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
 
     def __enter__(self) -> measure:
         from gpumem_magic.sources import ACTIVE, Active
-        from gpumem_magic.sources.namespaces import names_of
+        from gpumem_magic.sources.objects.namespaces import names_of
 
         caller = sys._getframe(1)
         self._outer = ACTIVE.get()
@@ -117,7 +117,7 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
 
 
 def _open(device: str) -> Source:
-    from gpumem_magic.sources import choose_source
+    from gpumem_magic.devices import choose_source
 
     source = choose_source(device)
     if source is None:
@@ -128,7 +128,7 @@ def _open(device: str) -> Source:
 
 def _cell_of(frame: FrameType) -> Cell:
     """The file, or notebook cell, that the frame runs in."""
-    from gpumem_magic.events import Cell
+    from gpumem_magic.values.recording import Cell
 
     filename = frame.f_code.co_filename
     return Cell("".join(linecache.getlines(filename, frame.f_globals)), filename)

@@ -4,70 +4,25 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from os import PathLike
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpumem_magic.values.forecast import Fit
+
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
+    from gpumem_magic.dryrun import DryRun, Flow, Scenario
+    from gpumem_magic.dryrun.inside import Outcome
     from gpumem_magic.fitting import Found
-    from gpumem_magic.report import Report
-    from gpumem_magic.sources.virtual.dryrun import DryRun, Flow, Scenario
-    from gpumem_magic.sources.virtual.dryrun.inside import Outcome
+    from gpumem_magic.values.report import Report
 
 MOST_RUNS = 12
 """Dry runs that `fit` makes at most, but for up to two beside a guess that proves wrong."""
 
 _FILENAME = "<predicted cell>"
+
 _FIRST_VALUE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The largest whole number for the variable `name` with which a cell fits the card.
-
-    value: that number; 0 where even 1 runs out of memory. report: the cell predicted with it (None
-    for 0), next_report: with the next number, out of memory. runs: dry runs made. exact: whether
-    both were really run and differ so; otherwise `value` is the largest that was seen to fit, and
-    next_report is the smallest that was seen not to, or None. notes: sentences for the user.
-    """
-
-    name: str
-    value: int
-    report: Report | None
-    next_report: Report | None
-    runs: int
-    exact: bool = True
-    notes: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """What was found, for a terminal of 80 columns."""
-        from gpumem_magic.renderers.largest import largest_text
-
-        return largest_text([self])
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was found, and the reports that prove it, with a format number."""
-        from gpumem_magic.renderers.largest import largest_to_dict
-
-        return largest_to_dict([self])
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write what was found and the reports, as `Report.save` does."""
-        from gpumem_magic.renderers.files import save_largest
-
-        save_largest([self], path)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> dict[str, str]:
-        from gpumem_magic.renderers.largest import largest_html
-
-        return {"text/plain": self.text(), "text/html": largest_html([self])}
 
 
 def predict(
@@ -123,7 +78,7 @@ def fit(
 def predict_cell(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Report:
     """`predict` for a cell that is known as typed and as Python code. ignore: rules that give no
     advice."""
-    from gpumem_magic.sources.virtual.dryrun import carry_out
+    from gpumem_magic.dryrun import carry_out
 
     return carry_out(predicting(scenario, name, ignore))
 
@@ -132,7 +87,7 @@ def predicting(
     scenario: Scenario, name: str = "", ignore: Collection[str] = (), *, everything: bool = False
 ) -> Flow[Report]:
     """`predict_cell` as a flow. everything: see `advise`."""
-    from gpumem_magic.sources.virtual.dryrun.runs import outcome_of
+    from gpumem_magic.dryrun.runs import outcome_of
 
     (result,) = yield (planned(scenario),)
     return report_of(scenario, outcome_of(result), name, ignore, everything=everything)
@@ -140,8 +95,8 @@ def predicting(
 
 def planned(scenario: Scenario, *, writes: bool = False) -> DryRun:
     """The dry run of a scenario. Raises SyntaxError and ValueError as `predict`."""
-    from gpumem_magic.sources.cards import card_for, source_in_use
-    from gpumem_magic.sources.virtual.dryrun import plan_dry_run
+    from gpumem_magic.devices import card_for, source_in_use
+    from gpumem_magic.dryrun import plan_dry_run
 
     _check_syntax(scenario.code, scenario.cell.filename)
     with source_in_use() as origin:
@@ -159,8 +114,8 @@ def report_of(
 ) -> Report:
     """The report of a dry run. advised: whether advice is wanted; everything: see `advise`."""
     from gpumem_magic.advice import advise
-    from gpumem_magic.report import build_report
-    from gpumem_magic.sources.callsite import unfold_all
+    from gpumem_magic.pipeline import build_report
+    from gpumem_magic.sources.stacks.callsite import unfold_all
     from gpumem_magic.trace import build_trace
 
     cell, cells = scenario.cell, scenario.cells
@@ -175,16 +130,16 @@ def report_of(
 
 def fit_cell(scenario: Scenario, name: str) -> Fit:
     """`fit` for a cell that is known as typed and as Python code."""
-    from gpumem_magic.sources.virtual.dryrun import carry_out
+    from gpumem_magic.dryrun import carry_out
 
     return carry_out(fitting(scenario, name))
 
 
 def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
     """`fit_cell` as a flow."""
+    from gpumem_magic.dryrun.rehearsal import Rehearsals
+    from gpumem_magic.dryrun.runs import outcome_of
     from gpumem_magic.fitting import search, try_of
-    from gpumem_magic.sources.virtual.dryrun.runs import outcome_of
-    from gpumem_magic.sources.virtual.rehearsal import Rehearsals
 
     _check_syntax(scenario.code, scenario.cell.filename)
     start = _value_now(scenario.code, name, scenario.namespace)
@@ -235,7 +190,7 @@ def _value_now(code: str, name: str, namespace: Mapping[str, Any]) -> int:
 
     Raises ValueError for what cannot be fitted.
     """
-    from gpumem_magic.sources.virtual.dryrun.assignments import assignments
+    from gpumem_magic.dryrun.running.assignments import assignments
 
     found = assignments(ast.parse(code), name)
     if not found and name not in namespace:
@@ -280,9 +235,9 @@ def read_scenario(
     timeout: float | None = None,
 ) -> Scenario:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
-    from gpumem_magic.events import Cell
-    from gpumem_magic.sources.callsite import CellFiles
-    from gpumem_magic.sources.virtual.dryrun.scenario import TIMEOUT, Scenario
+    from gpumem_magic.dryrun.scenario import TIMEOUT, Scenario
+    from gpumem_magic.sources.stacks.callsite import CellFiles
+    from gpumem_magic.values.recording import Cell
 
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import sys
 import threading
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gpumem_magic.events import Device, Events, LiveBlocks, Reading, Recording
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.recording import Device, Events, LiveBlocks, Reading, Recording
 
 MIB = 1 << 20
 
@@ -226,3 +227,48 @@ def source(monkeypatch):
     fake = FakeSource()
     monkeypatch.setattr("gpumem_magic.magics.monitor.choose_source", lambda name: fake)
     return fake
+
+
+@pytest.fixture
+def gpu():
+    """A T4 that is on for the test's own code, with the default settings of the allocator."""
+    import torch
+
+    from gpumem_magic.allocator.settings import Settings
+    from gpumem_magic.virtual.catalog import lookup
+    from gpumem_magic.virtual.gpu import VirtualGPU
+
+    torch.manual_seed(0)
+    with VirtualGPU(lookup("T4"), Settings.parse("")) as card:
+        yield card
+
+
+@pytest.fixture
+def allocated(gpu):
+    """Bytes that tensors hold on the card now; the workspaces of libraries do not count."""
+
+    def allocated():
+        gc.collect()
+        workspaces = sum(map(gpu.allocator.size_of, gpu.scratch.held.values()))
+        return gpu.allocator.allocated - workspaces
+
+    return allocated
+
+
+@pytest.fixture
+def blocks(gpu):
+    """Sizes that were asked for since the last call, "+" for taken and "-" for given back."""
+    seen = []
+
+    def hear(action, address, size, requested):
+        if action in (0, 1):
+            seen.append(requested if action == 0 else -requested)
+
+    def blocks():
+        found = list(seen)
+        seen.clear()
+        return found
+
+    gpu.allocator.on_event = hear
+    yield blocks
+    gpu.allocator.on_event = None

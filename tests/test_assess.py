@@ -9,13 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gpumem_magic  # noqa: E402 - needs torch for what it is tested with
-from gpumem_magic.advice.rewrite import Edit  # noqa: E402
-from gpumem_magic.advice.rule import Advice, Kind, Known, Saves  # noqa: E402
 from gpumem_magic.assess import TOGETHER, Question, assess  # noqa: E402
-from gpumem_magic.assessment import Assessment  # noqa: E402
-from gpumem_magic.events import Cell  # noqa: E402
-from gpumem_magic.sources.virtual.dryrun import Scenario  # noqa: E402
+from gpumem_magic.dryrun import Scenario  # noqa: E402
 from gpumem_magic.units import MIB  # noqa: E402
+from gpumem_magic.values.advice import Advice, Edit, Kind, Known, Saves  # noqa: E402
+from gpumem_magic.values.assessment import Assessment  # noqa: E402
+from gpumem_magic.values.recording import Cell  # noqa: E402
 
 CELL = "import torch\na = torch.ones(8 * M, device='cuda')\nb = torch.ones(4 * M, device='cuda')\n"
 

@@ -6,14 +6,14 @@ import contextlib
 
 import pytest
 
-from gpumem_magic.fitting import Found, Try, search
-from gpumem_magic.sources.virtual.allocator import (
+from gpumem_magic.allocator.caching import (
     AllocationFailed,
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.sources.virtual.rehearsal import Rehearsals
-from gpumem_magic.sources.virtual.script import Scribe
+from gpumem_magic.dryrun.rehearsal import Rehearsals
+from gpumem_magic.dryrun.script import Scribe
+from gpumem_magic.fitting import Found, Try, search
 
 ROOM = 16 << 30
 MOST = 12

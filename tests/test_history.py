@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpumem_magic.events import Category as K
-from gpumem_magic.events import Cell, Device
 from gpumem_magic.history import History
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Level, Line, Timeline
 from gpumem_magic.units import MIB
+from gpumem_magic.values.findings import Level, Line, Timeline
+from gpumem_magic.values.recording import Category as K
+from gpumem_magic.values.recording import Cell, Device
+from gpumem_magic.values.report import Report
 
 
 def report(name, sources=("a()", "b()"), scale=1, **changes):

@@ -15,7 +15,7 @@ from IPython.core.error import UsageError  # noqa: E402 - needs torch for what i
 from IPython.utils.capture import capture_output  # noqa: E402
 
 from gpumem_magic.advice import RULES  # noqa: E402
-from gpumem_magic.advice.rule import Advice, Known  # noqa: E402
+from gpumem_magic.values.advice import Advice, Known  # noqa: E402
 
 RULE = "missing-no-grad"
 SETUP = """\

@@ -14,12 +14,11 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.forecast import Fits, Forecast
-from gpumem_magic.magics import progress
+from gpumem_magic.magics import display
 from gpumem_magic.measure import finish
-from gpumem_magic.predict import Fit
-from gpumem_magic.report import Report
-from gpumem_magic.sources.virtual.catalog import lookup
+from gpumem_magic.values.forecast import Fit, Fits, Forecast
+from gpumem_magic.values.report import Report
+from gpumem_magic.virtual.catalog import lookup
 
 
 class DryRuns:
@@ -333,8 +332,8 @@ def test_a_file_that_cannot_be_written_does_not_hide_the_prediction(run, dry):
 
 
 def test_progress_is_one_line_that_goes_away(run, shell, dry, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(progress, "SHORTEST", 0.01)
+    monkeypatch.setattr(display, "DELAY", 0.0)
+    monkeypatch.setattr(display, "SHORTEST", 0.01)
     sent = []
 
     class Publisher:

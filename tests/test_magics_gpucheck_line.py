@@ -10,9 +10,9 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.events import Category
-from gpumem_magic.inventory import Breakdown, Breakdowns, HolderKind, Inventory, Recovery
-from gpumem_magic.oom_texts import Explanation
+from gpumem_magic.oom_text import Explanation
+from gpumem_magic.values.inventory import Breakdown, Breakdowns, HolderKind, Inventory, Recovery
+from gpumem_magic.values.recording import Category
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20

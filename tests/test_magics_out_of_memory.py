@@ -7,7 +7,7 @@ import linecache
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.trace.findings import Way
+from gpumem_magic.values.findings import Way
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20

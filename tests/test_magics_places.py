@@ -9,8 +9,8 @@ import weakref
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.inventory import HolderKind
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
+from gpumem_magic.values.inventory import HolderKind
 
 THING = "class Thing: pass\nthing = Thing()"
 

@@ -6,9 +6,9 @@ import contextvars
 import threading
 import time
 
-from gpumem_magic.magics import progress
-from gpumem_magic.magics.progress import Progress, level_line
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.magics import display
+from gpumem_magic.magics.display import Progress, level_line
+from gpumem_magic.values.findings import Level
 
 MIB = 1 << 20
 
@@ -40,8 +40,8 @@ def test_a_short_cell_shows_nothing():
 
 
 def test_a_long_cell_updates_one_output_which_is_empty_in_the_end(monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0.01)
-    monkeypatch.setattr(progress, "SHORTEST", 0.01)
+    monkeypatch.setattr(display, "DELAY", 0.01)
+    monkeypatch.setattr(display, "SHORTEST", 0.01)
     publisher = Publisher()
     cell.set("the cell")
     line = Progress(levels(3 * MIB, MIB), publisher, 0)
@@ -59,12 +59,12 @@ def test_a_long_cell_updates_one_output_which_is_empty_in_the_end(monkeypatch):
 
 
 def test_it_never_updates_more_than_four_times_a_second():
-    assert progress.SHORTEST == 0.25
+    assert display.SHORTEST == 0.25
     assert Progress(levels(0), Publisher(), 0.01)._interval == 0.25
 
 
 def test_a_device_that_cannot_be_read_ends_the_line_not_the_cell(monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(display, "DELAY", 0.0)
     asked = threading.Event()
 
     def broken(seconds):
@@ -80,8 +80,8 @@ def test_a_device_that_cannot_be_read_ends_the_line_not_the_cell(monkeypatch):
 
 
 def test_a_publisher_that_hangs_does_not_hold_the_cell(monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(display, "DELAY", 0.0)
+    monkeypatch.setattr(display, "PATIENCE", 0.05)
     release = threading.Event()
     reached = threading.Event()
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.sources import device_names
+from gpumem_magic.devices import device_names
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gpumem_magic import predict  # noqa: E402
-from gpumem_magic.sources.virtual.catalog import lookup  # noqa: E402
-from gpumem_magic.sources.virtual.gpu import VirtualGPU  # noqa: E402
+from gpumem_magic.virtual.catalog import lookup  # noqa: E402
+from gpumem_magic.virtual.gpu import VirtualGPU  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 try:

@@ -58,7 +58,7 @@ def test_every_cell_runs_and_shows_what_the_readme_says(tmp_path):
 
 
 def test_every_option_is_in_the_table():
-    from gpumem_magic.magics.options import OPTIONS
+    from gpumem_magic.magics.gpumem_options import OPTIONS
 
     for option in OPTIONS:
         assert option.flags[-1] in README, option.flags
@@ -76,7 +76,7 @@ def test_every_setting_is_in_the_table():
 def test_every_rule_is_in_the_table():
     """WRITE_README=1 writes the table anew."""
     from gpumem_magic.advice import RULES
-    from gpumem_magic.advice.rule import Kind
+    from gpumem_magic.values.advice import Kind
 
     told = {Kind.MISTAKE: "always", Kind.TRADE: "when memory is short", Kind.FACT: "always"}
     rows = [f"| `{rule.name}` | {rule.problem} | {told[rule.kind]} |" for rule in RULES]

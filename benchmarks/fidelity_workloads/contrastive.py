@@ -1,7 +1,7 @@
 # Two towers and a contrastive loss over all pairs of a batch, as CLIP has it; fused Adam.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 2048
 width = 512

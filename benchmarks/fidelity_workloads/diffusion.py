@@ -3,8 +3,8 @@ import copy
 import math
 
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 16
 image = 64

@@ -1,6 +1,7 @@
 # Diffusion with group norm, SiLU, attention and a moving average, float32; AdamW.
 import copy
 import math
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,7 +1,7 @@
 # A GPT written by hand with causal attention, tied embeddings, two groups of parameters; AdamW.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 16
 length = 512

@@ -1,7 +1,7 @@
 # MobileNet: depthwise separable convolutions with squeeze-and-excitation; RMSprop.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 64
 image = 224

@@ -1,7 +1,7 @@
 # Large embeddings and a small network on top: recommendation with negative samples; Adagrad.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 4096
 users = 200_000

@@ -1,7 +1,7 @@
 # U-Net for segmentation: transposed convolutions, skip connections, a Dice loss; Adam.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 8
 image = 256

@@ -1,7 +1,7 @@
 # A variational autoencoder: reparametrization, a KL term, sampling without gradients; AdamW.
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 batch_size = 1024
 hidden = 2048

@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from inspect import cleandoc
 
-from gpumem_magic.advice.activations import Activations
-from gpumem_magic.advice.attention_matrix import AttentionMatrix
-from gpumem_magic.advice.autocast_inference_cache import AutocastInferenceCache
-from gpumem_magic.advice.backward_under_no_grad import BackwardUnderNoGrad
-from gpumem_magic.advice.cache_not_the_problem import CacheNotTheProblem
-from gpumem_magic.advice.checkpoint_on_device import CheckpointOnDevice
-from gpumem_magic.advice.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.context_tensors import ContextTensors
-from gpumem_magic.advice.dataset_on_device import DatasetOnDevice
-from gpumem_magic.advice.eval_is_not_no_grad import EvalIsNotNoGrad
-from gpumem_magic.advice.float32_inference import Float32Inference
-from gpumem_magic.advice.float64_by_accident import Float64ByAccident
-from gpumem_magic.advice.foreach_peak import ForeachPeak
-from gpumem_magic.advice.fragmentation import Fragmentation
-from gpumem_magic.advice.frozen_layers_record import FrozenLayersRecord
-from gpumem_magic.advice.full_logits import FullLogits
-from gpumem_magic.advice.gradient_accumulation_wrong import GradientAccumulationWrong
-from gpumem_magic.advice.gradients_kept import GradientsKept
-from gpumem_magic.advice.idle_gpus import IdleGpus
-from gpumem_magic.advice.kept_graph import KeptGraph
-from gpumem_magic.advice.kv_cache import KvCache
-from gpumem_magic.advice.missing_no_grad import MissingNoGrad
-from gpumem_magic.advice.missing_zero_grad import MissingZeroGrad
-from gpumem_magic.advice.optimizer_state import OptimizerState
-from gpumem_magic.advice.other_process import OtherProcess
-from gpumem_magic.advice.removed_volatile import RemovedVolatile
-from gpumem_magic.advice.retained_graph import RetainedGraph
-from gpumem_magic.advice.rule import Advice, Kind, Rule
-from gpumem_magic.advice.second_model import SecondModel
-from gpumem_magic.advice.shortage import is_short
-from gpumem_magic.advice.stale_exception import StaleException
-from gpumem_magic.advice.stale_output import StaleOutput
-from gpumem_magic.advice.stale_variable import StaleVariable
-from gpumem_magic.advice.step_in_backward import StepInBackward
-from gpumem_magic.events import Cell
-from gpumem_magic.names import Names
-from gpumem_magic.trace.findings import Trace
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rules.activations import Activations
+from gpumem_magic.advice.rules.attention_matrix import AttentionMatrix
+from gpumem_magic.advice.rules.autocast_inference_cache import AutocastInferenceCache
+from gpumem_magic.advice.rules.backward_under_no_grad import BackwardUnderNoGrad
+from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
+from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
+from gpumem_magic.advice.rules.clipping_is_not_memory import ClippingIsNotMemory
+from gpumem_magic.advice.rules.context_tensors import ContextTensors
+from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
+from gpumem_magic.advice.rules.eval_is_not_no_grad import EvalIsNotNoGrad
+from gpumem_magic.advice.rules.float32_inference import Float32Inference
+from gpumem_magic.advice.rules.float64_by_accident import Float64ByAccident
+from gpumem_magic.advice.rules.foreach_peak import ForeachPeak
+from gpumem_magic.advice.rules.fragmentation import Fragmentation
+from gpumem_magic.advice.rules.frozen_layers_record import FrozenLayersRecord
+from gpumem_magic.advice.rules.full_logits import FullLogits
+from gpumem_magic.advice.rules.gradient_accumulation_wrong import GradientAccumulationWrong
+from gpumem_magic.advice.rules.gradients_kept import GradientsKept
+from gpumem_magic.advice.rules.idle_gpus import IdleGpus
+from gpumem_magic.advice.rules.kept_graph import KeptGraph
+from gpumem_magic.advice.rules.kv_cache import KvCache
+from gpumem_magic.advice.rules.missing_no_grad import MissingNoGrad
+from gpumem_magic.advice.rules.missing_zero_grad import MissingZeroGrad
+from gpumem_magic.advice.rules.optimizer_state import OptimizerState
+from gpumem_magic.advice.rules.other_process import OtherProcess
+from gpumem_magic.advice.rules.removed_volatile import RemovedVolatile
+from gpumem_magic.advice.rules.retained_graph import RetainedGraph
+from gpumem_magic.advice.rules.second_model import SecondModel
+from gpumem_magic.advice.rules.stale_exception import StaleException
+from gpumem_magic.advice.rules.stale_output import StaleOutput
+from gpumem_magic.advice.rules.stale_variable import StaleVariable
+from gpumem_magic.advice.rules.step_in_backward import StepInBackward
+from gpumem_magic.values.advice import Advice, Kind
+from gpumem_magic.values.assessment import RulePage
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Cell
 
 __all__ = ["RULES", "Advice", "Rule", "advise", "find_rule"]
 
@@ -125,3 +128,16 @@ def _ask(rule: Rule, trace: Trace, code: Code, names: Names) -> Iterator[Advice]
     except Exception as error:
         text = f"gpumem_magic: the rule {rule.name} failed: {type(error).__name__}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def pages_of(rules: Iterable[Rule]) -> tuple[RulePage, ...]:
+    """What the rules say of themselves."""
+    return tuple(
+        RulePage(rule.name, rule.problem, rule.kind, _paragraphs(rule), rule.examples)
+        for rule in rules
+    )
+
+
+def _paragraphs(rule: Rule) -> tuple[str, ...]:
+    text = cleandoc(type(rule).__doc__ or "")
+    return tuple(" ".join(part.split()) for part in text.split("\n\n"))

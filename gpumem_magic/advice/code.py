@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Cell, Stack
-from gpumem_magic.trace.flow import parse_cell
-from gpumem_magic.trace.lifetimes import Lifetimes
+from gpumem_magic.trace.cell_flow import parse_cell
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Cell, Stack
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.values.advice import Edit
 
 INDENT = "    "
 
 
 class UnsafeError(ValueError):
     """A change cannot be made without touching more than it should; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Characters start to end of a cell's text are replaced; an insertion has start == end."""
-
-    start: int
-    end: int
-    text: str
 
 
 def applied(source: str, edits: Iterable[Edit]) -> str:

@@ -4,91 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rewrite import Edit, UnsafeError, applied
-from gpumem_magic.events import Machine
-from gpumem_magic.names import Names
-from gpumem_magic.trace.findings import Trace
-
-
-class Known(Enum):
-    """How a saving is known."""
-
-    MEASURED = "measured"  # both cells were run on the virtual GPU
-    EXACT = "exact"  # it follows from the recorded events
-    ESTIMATED = "estimated"
-
-
-class Saves(Enum):
-    """Of what a saving is."""
-
-    PEAK = "at the peak"  # of allocated memory
-    AFTER = "after the cell"  # of what stays allocated
-    RESERVED = "reserved"  # at the peak of reserved memory
-
-
-class Kind(Enum):
-    """When a rule speaks."""
-
-    MISTAKE = "always"  # what it finds is not wanted by anyone
-    TRADE = "when memory is short"  # the change has its price; also on request
-    FACT = "always, without a change"  # what does not help, or is not the notebook's to change
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One change to a cell, its evidence and what it saves, in bytes.
-
-    rule: the name of the rule. problem: what is wrong, with the numbers of this cell. change: what
-    to do. line, name, size: the evidence: a line of the cell, a variable, bytes; None where there
-    is none. edits: the change; none where only a person can decide how. source: the changed cell.
-    saving: None where it is not known, negative for what would cost memory. price: what it costs
-    otherwise. before, after: the size that `saves` names with the cell as it is and as changed,
-    where both were measured. fits: whether the changed cell fits the card, where that was tried.
-    """
-
-    rule: str
-    problem: str
-    change: str
-    line: int | None = None
-    name: str | None = None
-    size: int | None = None
-    edits: tuple[Edit, ...] = ()
-    source: str | None = None
-    saving: int | None = None
-    known: Known | None = None
-    saves: Saves = Saves.PEAK
-    price: str = ""
-    before: int | None = None
-    after: int | None = None
-    fits: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A cell that a rule fires on, and the same cell without the problem.
-
-    before, after: cells. setup: a cell that ran before, in the same notebook. card: of the virtual
-    GPU. earlier: more cells that ran before, which may have failed. first: a cell to run before
-    `after`, where that is the change. machine: what else the machine of `before` has, and that
-    of `after` has not. results: variables that are the same after both cells. within: how far they
-    may differ, relatively. rewritten: the rule itself makes `after` of `before`.
-    """
-
-    before: str
-    after: str
-    setup: str = ""
-    card: str = "T4"
-    earlier: tuple[str, ...] = ()
-    first: str = ""
-    machine: Machine = field(default_factory=Machine)
-    results: tuple[str, ...] = ()
-    within: float = 1e-5
-    rewritten: bool = True
+from gpumem_magic.advice.rewrite import UnsafeError, applied
+from gpumem_magic.values.advice import Advice, Edit, Example, Kind
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.names import Names
 
 
 class Rule(ABC):

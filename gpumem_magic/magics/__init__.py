@@ -11,22 +11,21 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from gpumem_magic.magics import completion
 from gpumem_magic.magics.advice import run_advise, run_consultation
-from gpumem_magic.magics.advice_options import Consultation
 from gpumem_magic.magics.checkup import run_checkup
-from gpumem_magic.magics.checkup_options import Checkup
-from gpumem_magic.magics.commands import act, status
 from gpumem_magic.magics.display import tell, warn
-from gpumem_magic.magics.execute import run_measured
 from gpumem_magic.magics.gpucheck import run_check
 from gpumem_magic.magics.gpucheck_options import (
     CHECK_TABLE,
+    Checkup,
+    Consultation,
     Question,
     parse_check_cell,
     parse_check_line,
 )
+from gpumem_magic.magics.gpumem import act, run_measured, status
+from gpumem_magic.magics.gpumem_options import TABLE, parse_cell, parse_line
 from gpumem_magic.magics.mark import CellHooks
 from gpumem_magic.magics.monitor import Monitor
-from gpumem_magic.magics.options import TABLE, parse_cell, parse_line
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.tracebacks import CleanTracebacks
 

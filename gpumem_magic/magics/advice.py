@@ -9,21 +9,20 @@ from pathlib import Path
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpumem_magic.advice import RULES, Advice, find_rule
+from gpumem_magic.advice import RULES, Advice, find_rule, pages_of
 from gpumem_magic.assess import Question as AdviceQuestion
 from gpumem_magic.assess import assess
-from gpumem_magic.assessment import Assessment, Change, RulePages, pages_of
-from gpumem_magic.events import Cell
-from gpumem_magic.magics.advice_options import Consultation
+from gpumem_magic.dryrun import DryRunError
 from gpumem_magic.magics.display import show_text
-from gpumem_magic.magics.execute import as_cell
 from gpumem_magic.magics.gpucheck import defect, require_torch, scenario_of
-from gpumem_magic.magics.gpucheck_options import Question
+from gpumem_magic.magics.gpucheck_options import Consultation, Question
+from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.renderers.advice_wording import offered
-from gpumem_magic.sources.virtual.dryrun import DryRunError
-from gpumem_magic.view import View
+from gpumem_magic.renderers.advice.wording import offered
+from gpumem_magic.values.answer import View
+from gpumem_magic.values.assessment import Assessment, Change, RulePages
+from gpumem_magic.values.recording import Cell
 
 _OURS = ("%%gpumem", "%%gpucheck")
 _NO_CELL = (

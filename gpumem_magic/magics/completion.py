@@ -8,8 +8,8 @@ from IPython.core.error import TryNext
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.magics.gpucheck_options import CHECK_TABLE
+from gpumem_magic.magics.gpumem_options import TABLE
 from gpumem_magic.magics.option_table import Option, OptionTable
-from gpumem_magic.magics.options import TABLE
 
 HOOK = "complete_command"
 NAMES = tuple(f"{sign}{name}" for name in ("gpumem", "gpucheck") for sign in ("%", "%%", ""))

@@ -10,18 +10,18 @@ from typing import Protocol
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.events import Cell
-from gpumem_magic.forecast import Fits, Forecast
+from gpumem_magic.devices import check_device
+from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
 from gpumem_magic.magics.display import show_report, show_text
-from gpumem_magic.magics.execute import as_cell
 from gpumem_magic.magics.gpucheck_options import Question
+from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.predict import Fit, fitting, predicting
-from gpumem_magic.report import Report
-from gpumem_magic.sources import check_device
-from gpumem_magic.sources.virtual.dryrun import DryRunError, Flow, Scenario, carry_out, together
+from gpumem_magic.predict import fitting, predicting
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.forecast import Fit, Fits, Forecast
+from gpumem_magic.values.recording import Cell
+from gpumem_magic.values.report import Report
 
 Result = Report | Forecast | Fit | Fits
 

@@ -3,14 +3,16 @@ what code would take and could save (a Question), or what was advised (a Consult
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+import difflib
+import keyword
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.advice_options import Consultation, read_consultation
-from gpumem_magic.magics.checkup_options import Checkup, names_in, read_checkup
 from gpumem_magic.magics.option_table import Action, Option, OptionTable, shorten
 from gpumem_magic.magics.option_values import (
     check_cards,
@@ -19,12 +21,133 @@ from gpumem_magic.magics.option_values import (
     check_target,
     check_variable,
     different_cards,
+    nearest_rule,
     offer_cards,
     offer_rules,
     offer_switch,
     offer_whole_numbers,
+    rule_names,
     rules_in,
 )
+
+_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+_TASKS = ("free", "watch", "explain")
+
+_WITH_RESULT = ("output", "save")
+
+_WITH_FREE = ("outputs", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """One question. watch: True to begin, False to end. explain: a text, "" for the last error."""
+
+    names: tuple[str, ...] = ()
+    free: bool = False
+    outputs: bool = False
+    everything: bool = False
+    watch: bool | None = None
+    explain: str | None = None
+    output: str | None = None
+    save: str | None = None
+
+
+def read_checkup(actions: Sequence[Action], names: tuple[str, ...], magic: str) -> Checkup:
+    """What options and names ask together. Raises UsageError where they do not go together."""
+    given = {action.key: action.values[0] if action.values else "" for action in actions}
+    _require_one_task(given, names, magic)
+    return Checkup(
+        names=names,
+        free="free" in given,
+        outputs="outputs" in given,
+        everything="all" in given,
+        watch=given["watch"] != "off" if "watch" in given else None,
+        explain=given.get("explain"),
+        output=given.get("output"),
+        save=given.get("save"),
+    )
+
+
+def _require_one_task(given: Mapping[str, str], names: tuple[str, ...], magic: str) -> None:
+    tasks = [key for key in _TASKS if key in given]
+    for key in given:
+        if key in _WITH_FREE and "free" not in given:
+            raise UsageError(f"{magic}: --{key} goes with --free")
+        if key not in (*_TASKS, *_WITH_RESULT, *_WITH_FREE):
+            raise UsageError(f"{magic}: --{key} is for predictions")
+        if key in _WITH_RESULT and "watch" in given:
+            raise UsageError(f"{magic}: --watch has no result to keep")
+    if len(tasks) > 1:
+        raise UsageError(f"{magic}: --{tasks[0]} and --{tasks[1]} do not go together")
+    if tasks and names:
+        raise UsageError(f"{magic}: --{tasks[0]} takes no names: {' '.join(names)}")
+
+
+def names_in(text: str, namespace: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names that are all that `text` has, such as `model, optimizer.state`; none where it is a
+    statement. Raises UsageError for names of nothing."""
+    words = text.replace(",", " ").split()
+    roots = [word.partition(".")[0] for word in words if _PATH.fullmatch(word)]
+    if len(roots) < len(words) or any(keyword.iskeyword(root) for root in roots):
+        return ()
+    unknown = [root for root in roots if root not in namespace]
+    if any(hasattr(builtins, root) for root in unknown):
+        return ()
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(namespace), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"%gpucheck: there is no variable {unknown[0]}{hint}")
+    return tuple(words)
+
+
+_KEPT = ("output", "save")
+
+
+@dataclass(frozen=True, slots=True)
+class Consultation:
+    """One question. apply: the number of the advice to put into the notebook. explain: a rule.
+    note: that it was asked for by another name. With neither: which rules there are."""
+
+    apply: int | None = None
+    explain: str | None = None
+    note: str = ""
+    output: str | None = None
+    save: str | None = None
+
+
+def read_consultation(actions: Sequence[Action], rest: str, magic: str) -> Consultation | None:
+    """What the options ask of advice and rules; None where they ask something else. Raises
+    UsageError where they do not go together."""
+    given = {action.key: action.values[0] if action.values else "" for action in actions}
+    rule = _rule(given["explain"]) if given.get("explain") else None
+    tasks = [key for key in given if key in ("apply", "rules")]
+    if rule is not None:
+        tasks.append("explain")
+    if not tasks:
+        return None
+    others = [key for key in given if key not in (tasks[0], *_KEPT)]
+    if others:
+        raise UsageError(f"{magic}: --{tasks[0]} and --{others[0]} do not go together")
+    if rest:
+        raise UsageError(f"{magic}: --{tasks[0]} takes no code: {rest}")
+    return Consultation(
+        apply=int(given["apply"]) if tasks[0] == "apply" else None,
+        explain=rule,
+        note=""
+        if rule in (None, given.get("explain"))
+        else f"No rule {given['explain']}; nearest:",
+        output=given.get("output"),
+        save=given.get("save"),
+    )
+
+
+def _rule(text: str) -> str | None:
+    """The rule whose name `text` is, or nearly is; None for a text of another kind."""
+    if text in rule_names():
+        return text
+    return nearest_rule(text) if len(text) < 60 else None
+
 
 TIMEOUT = 120.0
 """As in Scenario, which needs torch."""

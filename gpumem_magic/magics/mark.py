@@ -11,12 +11,12 @@ from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from gpumem_magic.events import Cell
 from gpumem_magic.magics.display import show, warn
+from gpumem_magic.magics.gpumem_options import Request, parse_cell
 from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.magics.options import Request, parse_cell
-from gpumem_magic.report import Report
 from gpumem_magic.sources.failures import out_of_memory
+from gpumem_magic.values.recording import Cell
+from gpumem_magic.values.report import Report
 
 _MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
 _OURS = ("%%gpumem", "%%gpucheck")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpumem_magic.advice import RULES
-from gpumem_magic.sources import check_device, device_names
-from gpumem_magic.sources.virtual.catalog import lookup
+from gpumem_magic.devices import check_device, device_names
+from gpumem_magic.virtual.catalog import lookup
 
 SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from traitlets import Bool, CFloat, TraitError, Unicode, observe, validate
 from traitlets.config import Configurable
 
+from gpumem_magic.devices import check_device
 from gpumem_magic.magics.option_values import rules_in
-from gpumem_magic.sources import check_device
 
 
 class GpuMem(Configurable):

@@ -12,9 +12,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from gpumem_magic.inventory import HolderKind
 from gpumem_magic.sources.holders import Root
 from gpumem_magic.sources.holders.roots import ERRORS, OUTPUTS
+from gpumem_magic.values.inventory import HolderKind
 
 _UNDERS = ("_", "__", "___")
 _NUMBERED = re.compile(r"_\d+")

@@ -9,19 +9,18 @@ import ipywidgets
 from IPython.display import display
 
 from gpumem_magic.panel import controls
-from gpumem_magic.panel.advice_section import AdviceSection
-from gpumem_magic.panel.cell_section import CellSection
-from gpumem_magic.panel.desk import Desk
-from gpumem_magic.panel.export_section import ExportSection
+from gpumem_magic.panel.advice import AdviceSection
+from gpumem_magic.panel.cell import CellSection
+from gpumem_magic.panel.desk import Desk, Draw, Section
+from gpumem_magic.panel.export import ExportSection
 from gpumem_magic.panel.head import Head
-from gpumem_magic.panel.now_section import NowSection
-from gpumem_magic.panel.past_section import PastSection
-from gpumem_magic.panel.predict_section import PredictSection
-from gpumem_magic.panel.pulse import Pulse
-from gpumem_magic.panel.section import Draw, Section
+from gpumem_magic.panel.live import Pulse
+from gpumem_magic.panel.now import NowSection
+from gpumem_magic.panel.past import PastSection
+from gpumem_magic.panel.predict import PredictSection
 from gpumem_magic.panel.state import Host
 from gpumem_magic.panel.still import Still
-from gpumem_magic.report import Report
+from gpumem_magic.values.report import Report
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _PLAIN = "The gpumem_magic panel: it lives where the notebook runs; its last state stands below."

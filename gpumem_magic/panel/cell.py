@@ -8,24 +8,30 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category
-from gpumem_magic.panel import chart
-from gpumem_magic.panel.budget import as_many
-from gpumem_magic.renderers import pieces, scale, wording
+from gpumem_magic.panel import chart, controls
+from gpumem_magic.panel.controls import NAME_SLIDERS, as_many
+from gpumem_magic.panel.desk import Desk, Draw, Section
+from gpumem_magic.panel.past import NO_CELLS
+from gpumem_magic.renderers import markup, wording
 from gpumem_magic.renderers.alike import Alike, alike
+from gpumem_magic.renderers.figure import scale
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
-from gpumem_magic.renderers.palette import ALARM, ALLOCATED, COLOURS
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Block, Line, Timeline
-from gpumem_magic.trace.living import Living
+from gpumem_magic.trace.lifetimes import Living
 from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.values.findings import Block, Line, Timeline
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report
 
 POINTS = 140
 """Moments of a timeline that are drawn and can be chosen."""
 
 _INK = "#808080"
+
 _BLOCKS = 30
+
 _ALIVE = 12
+
 _WIDE = 160  # characters of a line of source that are shown
 
 
@@ -70,7 +76,7 @@ def _trouble(report: Report) -> Markup:
 def _course(report: Report, moment: int) -> Markup:
     line = report.timeline
     if len(line.allocated) < 2:
-        return pieces.small("There is no timeline of this cell.")
+        return markup.small("There is no timeline of this cell.")
     points = moments_of(line)
     limit = scale.limit_of(report)
     highest = max(scale.highest(line), 1)
@@ -107,7 +113,7 @@ def _kinds_legend(line: Timeline) -> Markup:
         *(
             element(
                 "span",
-                join(pieces.swatch(COLOURS[kind]), f"{kind.value}"),
+                join(markup.swatch(COLOURS[kind]), f"{kind.value}"),
                 style="margin-right:12px;white-space:nowrap",
             )
             for i, kind in enumerate(Category)
@@ -126,7 +132,7 @@ def alive_html(report: Report, living: Living | None, moment: int) -> str:
     seconds, number = float(line.time[point]), int(line.line[point])
     sizes = {k: int(s) for k, s in zip(Category, line.by_category[point], strict=True) if s}
     source = wording.source_of(report, number)
-    where = join(f", line {number} ", pieces.source(source)) if number else EMPTY
+    where = join(f", line {number} ", markup.source(source)) if number else EMPTY
     at_peak = " (the peak)" if point == line.peak else ""
     head = element(
         "div",
@@ -135,22 +141,22 @@ def alive_html(report: Report, living: Living | None, moment: int) -> str:
         where,
     )
     named = [
-        element("span", join(pieces.swatch(COLOURS[kind]), f"{kind.value} {format_bytes(size)}"))
+        element("span", join(markup.swatch(COLOURS[kind]), f"{kind.value} {format_bytes(size)}"))
         for kind, size in wording.shown(sizes)
     ]
     kinds = element("div", *named, style="display:flex;flex-wrap:wrap;gap:0 14px")
     blocks = report.blocks if living is None and point == line.peak else ()
     blocks = living.at(seconds) if living is not None else blocks
-    return element("div", head, pieces.stack(sizes), kinds, _alive(blocks), style=ROOT)
+    return element("div", head, markup.stack(sizes), kinds, _alive(blocks), style=ROOT)
 
 
 def _alive(blocks: tuple[Block, ...]) -> Markup:
     if not blocks:
-        return pieces.small("The names of what was alive are known at the peak only.")
+        return markup.small("The names of what was alive are known at the peak only.")
     counts = Counter(blocks)
     largest = sorted(counts, key=lambda block: -block.size * counts[block])[:_ALIVE]
     rows = [
-        _row(join(pieces.swatch(COLOURS[b.category]), pieces.source(wording.block_name(b))),
+        _row(join(markup.swatch(COLOURS[b.category]), markup.source(wording.block_name(b))),
              format_bytes(b.size * counts[b]), _tensor(b, counts[b]), wording.line_label(b.line))
         for b in largest
     ]  # fmt: skip
@@ -170,7 +176,7 @@ def source_html(report: Report) -> str:
     if 0 in by_number:
         rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
     shown, more = as_many(rows)
-    rest = pieces.small(f"... and {more} more lines: see the report") if more else EMPTY
+    rest = markup.small(f"... and {more} more lines: see the report") if more else EMPTY
     head = ("line", "peak while it ran", "allocated", "left", "runs")
     return element("div", _table("The cell, line by line", head, shown), rest, style=ROOT)
 
@@ -179,14 +185,14 @@ def _source_row(report: Report, number: int, text: str, line: Line | None) -> Ma
     shown = wording.visible(text)
     cut = shown if len(shown) <= _WIDE else f"{shown[: _WIDE - 1]}\N{HORIZONTAL ELLIPSIS}"
     label = element("span", f"{number or '-'}  ")
-    code = element("span", pieces.code(cut), style="white-space:pre-wrap;overflow-wrap:anywhere")
+    code = element("span", markup.code(cut), style="white-space:pre-wrap;overflow-wrap:anywhere")
     if line is None:
         return _row(join(label, code), "", "", "", "")
     top, peak = report.peak.allocated or 0, line.peak
     bar = EMPTY
     if peak is not None and top:
         colour = ALARM if peak == top else ALLOCATED
-        bar = pieces.bar([("peak", peak, colour)], top, 60, height=4)
+        bar = markup.bar([("peak", peak, colour)], top, 60, height=4)
     sizes = ("" if peak is None else format_bytes(peak), format_bytes(line.allocated))
     runs = f"x{line.count}" if line.count else ""
     return _row(join(label, code, bar), *sizes, format_change(line.net), runs)
@@ -198,14 +204,14 @@ def blocks_html(report: Report) -> str:
     shown, more = as_many(rows)
     if not shown:
         return element("div", style=ROOT)
-    rest = pieces.small(f"... and {more} more") if more else EMPTY
+    rest = markup.small(f"... and {more} more") if more else EMPTY
     head = ("name", "size", "tensor", "made in")
     return element("div", _table("Largest at the peak", head, shown), rest, style=ROOT)
 
 
 def _block(group: Alike) -> Markup:
     first = group.blocks[0]
-    name = join(pieces.swatch(COLOURS[first.category]), pieces.source(group.name))
+    name = join(markup.swatch(COLOURS[first.category]), markup.source(group.name))
     return _row(name, group.size_text, group.tensor, wording.line_label(first.line))
 
 
@@ -237,3 +243,74 @@ def _table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
     style = "overflow-x:auto;margin:10px 0 0 0"
     return element("div", inner, tabindex="0", role="region", style=style,
                    **{"aria-label": caption})  # fmt: skip
+
+
+class CellSection(Section):
+    """The chosen report: its course, any moment of it, its lines and blocks."""
+
+    title = "Cell"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.course, self.alive = controls.html(), controls.html()
+        self.source, self.blocks = controls.html(), controls.html()
+        self.moment = controls.slider("Moment")
+        name = controls.html()
+        name.value = NAME_SLIDERS
+        parts = (self.course, self.moment, name, self.alive, self.source, self.blocks)
+        self.box = self.framed(*parts)
+        desk.on_change(self.moment, "value", "Choosing a moment", self._move)
+
+    @property
+    def pieces(self) -> tuple[Draw, ...]:
+        """The timeline, the slider, what was alive, the source, the blocks."""
+        return (
+            *(self.draw_course, self.draw_moment, self.draw_alive),
+            *(self.draw_source, self.draw_blocks),
+        )
+
+    def draw_course(self) -> None:
+        """The timeline with the moment."""
+        report = self.state.report
+        if report is None:
+            self.course.value = element("div", NO_CELLS, style=ROOT)
+        else:
+            number = self.state.number(report)
+            self.course.value = course_html(report, number, self._moment(report))
+
+    def draw_moment(self) -> None:
+        """The slider, as long as the timeline."""
+        report = self.state.report
+        count = len(moments_of(report.timeline)) if report else 0
+        with self.moment.hold_sync():
+            self.moment.max = max(count - 1, 1)
+            self.moment.value = self._moment(report) if report else 0
+            self.moment.disabled = count < 2
+
+    def draw_alive(self) -> None:
+        """What was alive at the moment."""
+        report = self.state.report
+        if report is None:
+            self.alive.value = ""
+        else:
+            living = self.state.history.living(report)
+            self.alive.value = alive_html(report, living, self._moment(report))
+
+    def draw_source(self) -> None:
+        """The text of the cell with its memory."""
+        self.source.value = source_html(self.state.report) if self.state.report else ""
+
+    def draw_blocks(self) -> None:
+        """The largest at the peak."""
+        self.blocks.value = blocks_html(self.state.report) if self.state.report else ""
+
+    def _moment(self, report: Report) -> int:
+        points = moments_of(report.timeline)
+        if self.state.moment is not None:
+            return min(self.state.moment, max(len(points) - 1, 0))
+        return next((i for i, p in enumerate(points) if p == report.timeline.peak), 0)
+
+    def _move(self) -> None:
+        self.state.moment = self.moment.value
+        self.draw_course()
+        self.draw_alive()

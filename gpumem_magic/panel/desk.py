@@ -4,18 +4,20 @@ fail."""
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import ipywidgets
 
+from gpumem_magic.panel import controls
 from gpumem_magic.panel.dry_runs import DryRuns
 from gpumem_magic.panel.live import Follower
 from gpumem_magic.panel.state import Host, State
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
 from gpumem_magic.renderers.markup import ROOT, element
-from gpumem_magic.renderers.palette import ALARM, ALLOCATED
 
 BUSY = "A cell is running: press again when it has ended."
 
@@ -107,3 +109,39 @@ class Desk:
             act()
         else:
             loop.add_callback(act)
+
+
+Draw = Callable[[], None]
+
+
+class Section(ABC):
+    """A part of the panel with a title."""
+
+    title: ClassVar[str]
+    box: Any
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.state = desk.state
+
+    def framed(self, *children: Any) -> Any:
+        """The controls of the section below its title."""
+        title = controls.html()
+        style = f"{ROOT};font-weight:600;margin-top:8px"
+        name = {"role": "heading", "aria-level": "3"}
+        title.value = element("div", self.title, style=style, **name)
+        return controls.below(title, *children)
+
+    @property
+    @abstractmethod
+    def pieces(self) -> tuple[Draw, ...]:
+        """Functions that each bring one control up to date: one message to the browser each."""
+
+
+def cancel_button(desk: Desk) -> Any:
+    """Ends the dry runs that the panel has asked for; seen while there are any."""
+    button = controls.button("Cancel", "End the dry runs")
+    controls.show(button, False)
+    desk.dry_runs.changed.append(lambda running: controls.show(button, running))
+    desk.on_click(button, "Cancelling", desk.dry_runs.cancel)
+    return button

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from gpumem_magic.dryrun.runs import Flow, Runner
 from gpumem_magic.panel.state import Host
-from gpumem_magic.sources.virtual.dryrun.runs import Flow, Runner
 
 T = TypeVar("T")
 

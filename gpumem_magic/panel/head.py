@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpumem_magic.devices import device_names
 from gpumem_magic.panel import controls
-from gpumem_magic.panel.desk import Desk
-from gpumem_magic.panel.section import Section
-from gpumem_magic.panel.style import STYLE
-from gpumem_magic.sources import device_names
+from gpumem_magic.panel.controls import STYLE
+from gpumem_magic.panel.desk import Desk, Section
 
 _OPEN = ("Now", "History")
 

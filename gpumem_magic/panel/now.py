@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumem_magic.events import Category
-from gpumem_magic.panel import chart
+from gpumem_magic.glance import Glance
+from gpumem_magic.panel import chart, controls
+from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.live import Live
-from gpumem_magic.renderers import pieces, wording
+from gpumem_magic.renderers import markup, wording
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
-from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
-from gpumem_magic.sources.glance import Glance
-from gpumem_magic.trace.findings import Level
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.recording import Category
 
 FULL, NEARLY_FULL = 0.95, 0.80
 """Shares of a device's memory from which on it is marked."""
 
 _UNTOLD = "#BBBBBB"
+
 _DIGITS = "font-variant-numeric:tabular-nums"
 
 
@@ -41,7 +43,7 @@ def _activity(live: Live) -> Markup:
     if live.place is not None:
         text = wording.visible(live.place.source)
         cut = text if len(text) <= 120 else f"{text[:119]}\N{HORIZONTAL ELLIPSIS}"
-        said += [Markup(" \u00b7 "), join(f"line {live.place.number} ", pieces.code(cut))]
+        said += [Markup(" \u00b7 "), join(f"line {live.place.number} ", markup.code(cut))]
     return element("div", *said, style="overflow-wrap:anywhere")
 
 
@@ -76,7 +78,7 @@ def _gauge(name: str, size: int | None, total: int, colour: str) -> Markup:
     percent = wording.format_share(size, total)
     sign = f"  {_sign(share)}" if share >= NEARLY_FULL else ""
     text = f"{format_bytes(size)}{f'  {percent}' if percent else ''}{sign}"
-    bar = pieces.bar([(name, size or 0, shown)], total or 1, 60, height=8)
+    bar = markup.bar([(name, size or 0, shown)], total or 1, 60, height=8)
     return element("div", _row(name, text), bar, style="margin:3px 0")
 
 
@@ -119,14 +121,14 @@ def _kinds(kinds: Mapping[Category, int], level: Level, heading: str) -> Markup:
     if allocated > known:
         parts.append(("not sorted before the cell ends", allocated - known, _UNTOLD))
     legend = [
-        element("span", join(pieces.swatch(colour), f"{name} {format_bytes(size)}"))
+        element("span", join(markup.swatch(colour), f"{name} {format_bytes(size)}"))
         for name, size, colour in parts
     ]
     style = "display:flex;flex-wrap:wrap;gap:0 14px;font-size:0.92em"
     return element(
         "div",
         heading,
-        pieces.bar(parts, allocated, 60),
+        markup.bar(parts, allocated, 60),
         element("div", *legend, style=style),
         style="margin:6px 0",
     )
@@ -149,3 +151,25 @@ def _course(live: Live) -> Markup:
     what = f"Memory since the cell began: {format_bytes(allocated[-1])} allocated, peak {peak}"
     below = chart.ends("cell began", f"{live.seconds:.0f} s")
     return chart.chart(what, top, layers, 110, below)
+
+
+class NowSection(Section):
+    """Gauges of every device; follows a running cell."""
+
+    title = "Now"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.picture = controls.html()
+        self.box = self.framed(self.picture)
+
+    @property
+    def pieces(self) -> tuple[Draw, ...]:
+        """The gauges."""
+        return (self.draw,)
+
+    def draw(self) -> None:
+        """Look at the devices and show them."""
+        desk = self.desk
+        desk.follower.look()
+        self.picture.value = now_html(desk.follower.live, self.state.left(), desk.host.why_off)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumem_magic.panel import chart
-from gpumem_magic.renderers import pieces, wording
+from gpumem_magic.panel import chart, controls
+from gpumem_magic.panel.controls import as_many
+from gpumem_magic.panel.desk import Desk, Draw, Section
+from gpumem_magic.renderers import markup, wording
 from gpumem_magic.renderers.columns import left, right
+from gpumem_magic.renderers.comparison import comparison_html
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
 from gpumem_magic.renderers.markup import ROOT, Markup, element, join
-from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
-from gpumem_magic.report import Report
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.report import Report
 
 Numbered = Sequence[tuple[int, Report]]
 
 NO_CELLS = "No cell was measured yet: put %%gpumem on top of one, or switch on every cell."
 
 _CHOSEN = "rgba(128,128,128,0.28)"
+
 _SIGHT = 3  # a limit further than this many times the highest peak is told, not drawn
+
 _NAME = 26
+
 HEAD = (
     left("  No  report", 6 + _NAME) + right("peak", 13) + right("kept", 13) + right("time", 10)
 ) + "  card"
@@ -89,15 +95,15 @@ _COLOURS = (OUTSIDE, ALLOCATED, CACHED)
 
 def _legend(limits: set[int], near: list[int], failed: bool) -> Markup:
     names = [
-        join(pieces.swatch(colour), f"{name}  ")
+        join(markup.swatch(colour), f"{name}  ")
         for name, colour in zip(("before", "peak", "after"), _COLOURS, strict=True)
     ]
     for size in sorted(limits):
         far = "" if size in near else ", far above"
-        names.append(join(pieces.swatch(ALARM), f"limit {format_bytes(size)}{far}  "))
+        names.append(join(markup.swatch(ALARM), f"limit {format_bytes(size)}{far}  "))
     if failed:
         names.append(join("\u2716 out of memory  "))
-    grey = join(pieces.swatch(_CHOSEN), "on this ground: the chosen report")
+    grey = join(markup.swatch(_CHOSEN), "on this ground: the chosen report")
     style = "display:flex;flex-wrap:wrap;gap:0 14px"
     return element("div", *(element("span", name) for name in (*names, grey)), style=style)
 
@@ -112,3 +118,109 @@ def _said(listed: Numbered) -> str:
         f"Allocated memory before, at the peak and after each of the reports {first} to {last}; "
         f"the highest peak is {format_bytes(most.peak.allocated)} in report {number}{ran_out}"
     )
+
+
+_TOO_LONG = "The comparison is too long to be shown here: %gpumem --compare shows it."
+
+
+class PastSection(Section):
+    """All measured cells."""
+
+    title = "History"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.plot = controls.html()
+        self.rows = controls.rows(HEAD.replace(" ", "\u00a0"), 8)
+        self.first, self.last = controls.number("From report"), controls.number("to report")
+        self.all = controls.button("All", "List all reports again")
+        self.other = controls.choice("Compare with", [("nothing", None)])
+        self.difference = controls.html()
+        self.box = self.framed(
+            self.plot,
+            self.rows,
+            controls.across(self.first, self.last, self.all),
+            controls.across(self.other),
+            self.difference,
+        )
+        desk.on_change(self.rows, "index", "Choosing a report", self._choose)
+        desk.on_change(self.first, "value", "Changing the range", self._zoom)
+        desk.on_change(self.last, "value", "Changing the range", self._zoom)
+        desk.on_click(self.all, "Listing all reports", self._show_all)
+        desk.on_change(self.other, "value", "Comparing", self._compare)
+
+    @property
+    def pieces(self) -> tuple[Draw, ...]:
+        """The rows, the plot, the range, the comparison."""
+        return (
+            *(self.draw_rows, self.draw_plot, self.draw_first, self.draw_last),
+            *(self.draw_others, self.draw_difference),
+        )
+
+    def draw_rows(self) -> None:
+        """The reports of the range."""
+        listed = self.state.listed
+        texts = [row_text(number, report) for number, report in listed]
+        chosen = [i for i, (_, report) in enumerate(listed) if report is self.state.report]
+        with self.rows.hold_sync():
+            self.rows.options = texts
+            self.rows.index = chosen[0] if chosen else None
+
+    def draw_plot(self) -> None:
+        """The reports of the range as bars."""
+        self.plot.value = plot_html(self.state.listed, self.state.report)
+
+    def draw_first(self) -> None:
+        """The first number of the range, and how high it can be."""
+        first, last = self.state.bounds
+        with self.first.hold_sync():
+            self.first.max = max(last, 1)
+            self.first.value = first
+
+    def draw_last(self) -> None:
+        """The last number of the range, and how high it can be."""
+        with self.last.hold_sync():
+            self.last.max = max(len(self.state.history), 1)
+            self.last.value = max(self.state.bounds[1], 1)
+
+    def draw_others(self) -> None:
+        """What the chosen report can be compared with."""
+        named = [(f"{n}  {wording.title(report)}"[:60], n) for n, report in self.state.listed]
+        other = self.state.number(self.state.other)
+        with self.other.hold_sync():
+            self.other.options = [("nothing", None), *named]
+            self.other.value = other if any(n == other for _, n in named) else None
+
+    def draw_difference(self) -> None:
+        """The comparison, if one is asked for."""
+        self.difference.value = self._difference()
+
+    def _difference(self) -> str:
+        state = self.state
+        first, second = state.number(state.other), state.number(state.report)
+        if first is None or second is None:
+            return ""
+        if first == second:
+            return element("div", markup.small("Choose another report to compare."), style=ROOT)
+        shown, _ = as_many([Markup(comparison_html(state.history.compare(first, second)))])
+        return shown[0] if shown else element("div", markup.small(_TOO_LONG), style=ROOT)
+
+    def _choose(self) -> None:
+        listed, index = self.state.listed, self.rows.index
+        if index is not None and index < len(listed):
+            self.state.choose(listed[index][1])
+            self.desk.changed()
+
+    def _zoom(self) -> None:
+        last = None if self.last.value >= len(self.state.history) else self.last.value
+        self.state.first, self.state.last = self.first.value, last
+        self.desk.changed()
+
+    def _show_all(self) -> None:
+        self.state.first = self.state.last = None
+        self.desk.changed()
+
+    def _compare(self) -> None:
+        number = self.other.value
+        self.state.other = None if number is None else self.state.history.show(number)
+        self.desk.changed()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpumem_magic.advice import Advice
-from gpumem_magic.events import Category
 from gpumem_magic.history import History
-from gpumem_magic.report import Report
 from gpumem_magic.sources import Source
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report
 
 SHOWN = 100
 """Reports that are listed and drawn at once; the range chooses which."""

@@ -8,8 +8,8 @@ import uuid
 from IPython.display import display, update_display
 
 from gpumem_magic.history import History
-from gpumem_magic.history.listing import history_html, history_text
 from gpumem_magic.panel.past import NO_CELLS
+from gpumem_magic.renderers.history import history_html, history_text
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element
 
 CLASS = "gpumem-still"
@@ -41,7 +41,7 @@ class Still:
         return {"text/plain": history_text(reports), "text/html": _framed(Markup(inner))}
 
     def _picture(self) -> Markup:
-        from gpumem_magic.renderers import figure  # slow to load
+        from gpumem_magic.renderers.figure import timeline as figure
 
         reports = self._history.reports[-_LATEST:]
         data = base64.b64encode(figure.png(figure.overview_figure(reports))).decode("ascii")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumem_magic.renderers.html import report_html
 from gpumem_magic.renderers.post_mortem import post_mortem_html, post_mortem_text
 from gpumem_magic.renderers.text import report_text
-from gpumem_magic.report import Report
+from gpumem_magic.values.report import Report
 
 
 def mimebundle(report: Report, plot: bool = True) -> dict[str, str]:

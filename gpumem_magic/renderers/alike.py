@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Block
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import Block
+from gpumem_magic.values.report import Report
 
 _NUMBER = re.compile(r"\d+")
 

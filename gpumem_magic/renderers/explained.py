@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumem_magic.oom_texts import Explanation, Fact
+from gpumem_magic.oom_text import Explanation, Fact
 from gpumem_magic.renderers.columns import left, right, wrap
 from gpumem_magic.renderers.markup import CELL, EMPTY, NAME, ROOT, Markup, element, table
 from gpumem_magic.renderers.predicted import frame

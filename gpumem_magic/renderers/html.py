@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from gpumem_magic.events import Category
-from gpumem_magic.renderers import pieces, predicted, wording
-from gpumem_magic.renderers.advice_html import advice_markup
+from gpumem_magic.renderers import markup, predicted, wording
+from gpumem_magic.renderers.advice.html import advice_markup
 from gpumem_magic.renderers.alike import Alike, alike
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
-from gpumem_magic.renderers.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
 from gpumem_magic.renderers.post_mortem import ending, failure_markup
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Call, Level, Line
 from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.values.findings import Call, Level, Line
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report
 
 _LINES = 15  # shown at once; the others open on demand
 _FOLDED = 60  # more would weigh on the notebook's file; JSON has all
@@ -34,9 +34,9 @@ def report_html(report: Report, plot: bool = True) -> str:
         _by_kind(report),
         _largest(report),
         advice_markup(report),
-        *(pieces.small(note) for note in (*wording.reasons(report), *report.notes)),
+        *(markup.small(note) for note in (*wording.reasons(report), *report.notes)),
         predicted.output(report),
-        *map(pieces.small, ending(report)),
+        *map(markup.small, ending(report)),
         style=ROOT,
     )
 
@@ -50,8 +50,8 @@ def _head(report: Report) -> Markup:
     facts = (wording.device_phrase(report), wording.duration(report))
     below = " · ".join((*facts, wording.retries_phrase(report)) if report.retries else facts)
     numbers = (
-        pieces.number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
-        pieces.number(*wording.kept_phrase(report).rsplit(" ", 1)),
+        markup.number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
+        markup.number(*wording.kept_phrase(report).rsplit(" ", 1)),
     )
     raised = bool(report.error) and not report.oom and not report.predicted
     error = f"the cell raised {(report.error or '')[:300]}" if raised else ""
@@ -69,7 +69,7 @@ def _levels(report: Report) -> Markup:
     parts = wording.device_parts(report)
     sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
     colours = {"allocated": ALLOCATED, "cached by PyTorch": CACHED, "outside PyTorch": OUTSIDE}
-    legend = join(*(join(pieces.swatch(colour), f"{what}  ") for what, colour in colours.items()))
+    legend = join(*(join(markup.swatch(colour), f"{what}  ") for what, colour in colours.items()))
     return join(
         table(
             "On the card",
@@ -77,7 +77,7 @@ def _levels(report: Report) -> Markup:
             rows,
         ),
         element("div", legend, style="opacity:0.85;font-size:0.92em;margin:4px 8px 0 8px"),
-        pieces.small(f"After the cell: {sums}; {wording.device_total(report)}."),
+        markup.small(f"After the cell: {sums}; {wording.device_total(report)}."),
     )
 
 
@@ -96,13 +96,13 @@ def _level_bar(level: Level, used: int | None, total: int) -> Markup:
         ("cached by PyTorch", reserved - allocated, CACHED),
         ("outside PyTorch", (used or 0) - reserved, OUTSIDE),
     ]
-    return EMPTY if used is None else pieces.bar(parts, total or 1, 260)
+    return EMPTY if used is None else markup.bar(parts, total or 1, 260)
 
 
 def _figure(report: Report) -> Markup:
     if len(report.timeline.allocated) < 2:
         return EMPTY
-    from gpumem_magic.renderers.figure import timeline_png
+    from gpumem_magic.renderers.figure.timeline import timeline_png
 
     data = base64.b64encode(timeline_png(report)).decode("ascii")
     return element(
@@ -115,7 +115,7 @@ def _figure(report: Report) -> Markup:
 
 def _by_line(report: Report) -> Markup:
     if not report.lines:
-        return pieces.small(wording.no_lines(report))
+        return markup.small(wording.no_lines(report))
     ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
     largest, others = ranked[:_LINES], ranked[_LINES:]
     many = table("By line", _HEAD, _lines(report, largest))
@@ -124,7 +124,7 @@ def _by_line(report: Report) -> Markup:
     more = element("summary", f"{len(others)} more lines that moved less")
     rest = table("Other lines", _HEAD, _lines(report, others[:_FOLDED]))
     cut = len(others) - _FOLDED
-    last = pieces.small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
+    last = markup.small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
     return join(many, element("details", more, rest, last))
 
 
@@ -140,11 +140,11 @@ def _line(report: Report, line: Line) -> Iterator[Markup]:
     at_peak = line.peak is not None and line.peak == report.peak.allocated
     number = element("span", f"{line.number or '-'}  ", style="opacity:0.7")
     text = wording.line_text(line)
-    source = element("strong", pieces.source(text)) if at_peak else pieces.source(text)
+    source = element("strong", markup.source(text)) if at_peak else markup.source(text)
     yield row(join(number, source, _peak_bar(report, line)), *_numbers(report, line))
     for call in line.calls:
         place = element("span", f"{wording.call_place(call)}  ", style="opacity:0.85")
-        name = join(place, pieces.source(call.source.strip()), _peak_bar(report, call))
+        name = join(place, markup.source(call.source.strip()), _peak_bar(report, call))
         yield row(name, *_numbers(report, call), indent=1, faint=True)
 
 
@@ -163,7 +163,7 @@ def _peak_bar(report: Report, line: Line | Call) -> Markup:
     peak, top = line.peak, report.peak.allocated
     if peak is None or not top:
         return EMPTY
-    return pieces.bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
+    return markup.bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
 
 
 def _by_kind(report: Report) -> Markup:
@@ -174,9 +174,9 @@ def _by_kind(report: Report) -> Markup:
     rows = []
     for kind in kinds:
         peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
-        bar = pieces.bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
+        bar = markup.bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
         share = wording.format_share(peak, total)
-        name = join(pieces.swatch(COLOURS[kind]), kind.value)
+        name = join(markup.swatch(COLOURS[kind]), kind.value)
         rows.append(row(name, format_bytes(end), format_bytes(peak), share, bar))
     head = ("kind", "at the end", "at the peak", "", "")
     return table("By kind", head, rows)
@@ -202,5 +202,5 @@ _BLOCK_HEAD = ("name", "size", "tensor", "made in")
 
 def _block(group: Alike) -> Markup:
     first = group.blocks[0]
-    name = join(pieces.swatch(COLOURS[first.category]), pieces.source(group.name))
+    name = join(markup.swatch(COLOURS[first.category]), markup.source(group.name))
     return row(name, group.size_text, group.tensor, wording.line_label(first.line))

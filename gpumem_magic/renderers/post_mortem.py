@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from gpumem_magic.renderers import pieces, wording
+from gpumem_magic.renderers import markup, wording
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, fit, fit_middle, left, wrap
+from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
-from gpumem_magic.renderers.palette import COLOURS
 from gpumem_magic.renderers.predicted import frame
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import OutOfMemory, Remedy, Way
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
+from gpumem_magic.values.report import Report
 
 RECOVERY = "%gpucheck --free gives back what the failed cell left, without a restart."
 _BLOCKS = 5
@@ -50,7 +50,7 @@ def post_mortem_html(report: Report) -> str:
     """The same as one <div> with inline styles."""
     if report.oom is None:
         return element("div", style=ROOT)
-    below = [pieces.small(line) for line in ending(report)]
+    below = [markup.small(line) for line in ending(report)]
     return element("div", failure_markup(report, report.oom), *below, style=ROOT)
 
 
@@ -81,10 +81,10 @@ def failure_markup(report: Report, oom: OutOfMemory) -> Markup:
     return element(
         "div",
         element("strong", wording.oom_headline(oom)),
-        element("div", pieces.code(source)) if source else EMPTY,
+        element("div", markup.code(source)) if source else EMPTY,
         *(element("div", fact) for fact in wording.oom_facts(oom)),
         element("div", _held(report, oom)),
-        pieces.stack(wording.held_at_failure(report, oom)[1]),
+        markup.stack(wording.held_at_failure(report, oom)[1]),
         *(_list(title, said) for title, said in _remedies(oom)),
         _table(_largest(report, oom)),
         style=frame(),
@@ -115,7 +115,7 @@ def _table(groups: Sequence[Alike]) -> Markup:
     rows = []
     for group in groups:
         first = group.blocks[0]
-        name = join(pieces.swatch(COLOURS[first.category]), pieces.source(group.name))
+        name = join(markup.swatch(COLOURS[first.category]), markup.source(group.name))
         made = wording.line_label(first.line)
         rows.append(row(name, group.size_text, group.tensor, made))
     return table("The largest of it", ("name", "size", "tensor", "made in"), rows)

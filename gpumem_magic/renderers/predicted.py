@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpumem_magic.renderers import pieces, verdict, wording
+from gpumem_magic.renderers import markup, wording
+from gpumem_magic.renderers.figure.palette import ALARM
 from gpumem_magic.renderers.markup import EMPTY, Markup, element, join
-from gpumem_magic.renderers.palette import ALARM
-from gpumem_magic.report import Report
+from gpumem_magic.values.report import Report
 
 _LINES = 200  # of output in a page; the report has all
 _COLUMNS = 500
@@ -19,23 +19,23 @@ _PRINTED = (
 def headline(report: Report) -> Markup:
     """Fits or not, and by how much; below it, where the way through the cell was guessed."""
     large = "font-size:1.3em;font-weight:600;margin:6px 0 0 0"
-    said = element("div", verdict.verdict(report), style=large)
+    said = element("div", wording.verdict(report), style=large)
     return join(said, *_below(report))
 
 
 def _below(report: Report) -> list[Markup]:
     rows = []
-    if verdict.fits(report) is None:
+    if wording.fits(report) is None:
         rows.append(_ending(report))
     if report.flow_guessed:
-        rows.append(element("div", element("strong", verdict.GUESSED), style=frame()))
+        rows.append(element("div", element("strong", wording.GUESSED), style=frame()))
     return rows
 
 
 def _ending(report: Report) -> Markup:
     source = wording.source_of(report, report.error_line)
-    where = element("div", pieces.code(source)) if source else EMPTY
-    return element("div", where, f"Not out of memory: {verdict.by_how_much(report)}", style=frame())
+    where = element("div", markup.code(source)) if source else EMPTY
+    return element("div", where, f"Not out of memory: {wording.by_how_much(report)}", style=frame())
 
 
 def frame() -> str:
@@ -54,6 +54,6 @@ def output(report: Report) -> Markup:
     lines = Markup("\n".join(join(text[:_COLUMNS]) for text in rows[:_LINES]))
     printed = element("pre", lines, dir="ltr", style=_PRINTED)
     cut = len(rows) - _LINES
-    more = pieces.small(f"... and {cut} more lines: see report.output") if cut > 0 else EMPTY
-    summary = element("summary", verdict.output_phrase(report))
+    more = markup.small(f"... and {cut} more lines: see report.output") if cut > 0 else EMPTY
+    summary = element("summary", wording.output_phrase(report))
     return element("details", summary, printed, more, style="margin:10px 8px 0 8px")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpumem_magic.events import Category
-from gpumem_magic.renderers import verdict, wording
-from gpumem_magic.renderers.advice import advice_rows
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.advice.text import advice_rows
 from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.columns import WIDTH, bar, fit, fit_middle, left, right, wrap
 from gpumem_magic.renderers.post_mortem import ending, failure_rows
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Call, Level, Line
 from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.values.findings import Call, Level, Line
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report
 
 _LINES = 20  # a screenful; HTML and JSON have all of them
 _CALLS = 5
@@ -24,7 +24,7 @@ def summary_line(report: Report) -> str:
     facts = [f"peak {format_bytes(report.peak.allocated)}", wording.kept_phrase(report)]
     facts.append(wording.duration(report))
     if report.predicted:
-        facts.insert(0, verdict.word(report))
+        facts.insert(0, wording.word(report))
     if report.oom:
         facts.insert(0, wording.oom_headline(report.oom))
     elif report.error:
@@ -43,7 +43,7 @@ def report_text(report: Report) -> str:
         _largest(report),
         advice_rows(report),
         notes_rows(report.notes),
-        [f"{verdict.output_phrase(report)}: in report.output"] if report.output else [],
+        [f"{wording.output_phrase(report)}: in report.output"] if report.output else [],
         ending(report),
     ]
     rows = "\n\n".join("\n".join(section) for section in sections if section)
@@ -67,13 +67,13 @@ def _head(report: Report) -> list[str]:
 
 def headline_rows(report: Report) -> list[str]:
     """Whether a predicted cell fits, and what one must know to believe it."""
-    rows = wrap(verdict.verdict(report), "  ")
-    if verdict.fits(report) is None:
+    rows = wrap(wording.verdict(report), "  ")
+    if wording.fits(report) is None:
         source = wording.source_of(report, report.error_line)
         rows += [fit(f"  {source}", WIDTH)] if source else []
-        rows += wrap(f"  Not out of memory: {verdict.by_how_much(report)}", "    ")
+        rows += wrap(f"  Not out of memory: {wording.by_how_much(report)}", "    ")
     if report.flow_guessed:
-        rows += wrap(f"  {verdict.GUESSED}", "    ")
+        rows += wrap(f"  {wording.GUESSED}", "    ")
     return rows
 
 

@@ -10,22 +10,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.assessment import Assessment, Change, RulePages
-from gpumem_magic.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery
-from gpumem_magic.oom_texts import Explanation
-from gpumem_magic.renderers.advice import assessment_text, change_text, pages_text
-from gpumem_magic.renderers.advice_html import assessment_html, change_html, pages_html
-from gpumem_magic.renderers.csv import field
+from gpumem_magic.oom_text import Explanation
+from gpumem_magic.renderers.advice.html import assessment_html, change_html, pages_html
+from gpumem_magic.renderers.advice.text import assessment_text, change_text, pages_text
 from gpumem_magic.renderers.explained import explained_html, explained_text
-from gpumem_magic.renderers.files import write
-from gpumem_magic.renderers.inventory import inventory_text
-from gpumem_magic.renderers.inventory_html import inventory_html
-from gpumem_magic.renderers.inventory_names import breakdowns_html, breakdowns_text
-from gpumem_magic.renderers.inventory_recovery import recovery_html, recovery_text
-from gpumem_magic.renderers.json import FORMAT, encode
+from gpumem_magic.renderers.formats.csv import field
+from gpumem_magic.renderers.formats.files import page, write
+from gpumem_magic.renderers.formats.json import FORMAT, encode
+from gpumem_magic.renderers.inventory.html import inventory_html
+from gpumem_magic.renderers.inventory.names import breakdowns_html, breakdowns_text
+from gpumem_magic.renderers.inventory.text import inventory_text, recovery_html, recovery_text
 from gpumem_magic.renderers.markup import Markup
-from gpumem_magic.renderers.page import page
-from gpumem_magic.view import View
+from gpumem_magic.values.answer import View
+from gpumem_magic.values.assessment import Assessment, Change, RulePages
+from gpumem_magic.values.inventory import Breakdown, Breakdowns, Holding, Inventory, Recovery
 
 _COLUMNS = (
     *("kind", "name", "size", "count", "category", "shape", "dtype", "cell", "line", "also"),

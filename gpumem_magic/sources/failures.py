@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpumem_magic.events import Action, Failure, Phase
-from gpumem_magic.oom_texts import Origin, Reading, Size, parse
-from gpumem_magic.sources.blocks import Rules, round_size, segment_size
-from gpumem_magic.sources.history import Columns
+from gpumem_magic.oom_text import Origin, Reading, Size, parse
+from gpumem_magic.sources.cuda.block_sizes import Rules, round_size, segment_size
+from gpumem_magic.sources.cuda.history import Columns
+from gpumem_magic.values.recording import Action, Failure, Phase
 
 _HERE = ("CUDA", "HIP")  # what is measured; MPS, XPU and others run out of memory elsewhere
 

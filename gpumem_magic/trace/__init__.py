@@ -5,21 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Reading, Recording
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
 from gpumem_magic.trace.failure import complete_failure, explain_failure
-from gpumem_magic.trace.findings import Level, Survivors, Trace
-from gpumem_magic.trace.gaps import name_gaps, name_losses
-from gpumem_magic.trace.levels import find_levels
+from gpumem_magic.trace.levels import find_levels, name_gaps, name_losses
+from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
-from gpumem_magic.trace.lives import Lives, find_lives
 from gpumem_magic.trace.owners import find_owners
+from gpumem_magic.trace.pairing import Lives, find_lives
+from gpumem_magic.trace.passes import find_visits
 from gpumem_magic.trace.peak import by_category, find_blocks, find_peak
 from gpumem_magic.trace.stacks import read_stacks
-from gpumem_magic.trace.storages import find_lifetimes
 from gpumem_magic.trace.timeline import choose_moments, empty_timeline, find_timeline
-from gpumem_magic.trace.visits import find_visits
+from gpumem_magic.values.findings import Level, Survivors, Trace
+from gpumem_magic.values.recording import Reading, Recording
 
 __all__ = ["Trace", "build_trace"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Phase, Recording
 from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.owners import CODE, NO_CATEGORY, Owners
+from gpumem_magic.trace.pairing import Lives
 from gpumem_magic.trace.stacks import Stacks
+from gpumem_magic.values.recording import Category, Phase, Recording
 
 _INHERITED = (
     Category.PARAMETER,

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Failure, Recording
-from gpumem_magic.oom_texts import Reading, parse
+from gpumem_magic.oom_text import Reading, parse
 from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.findings import OutOfMemory, Timeline
+from gpumem_magic.trace.free_space import find_room
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.owners import Owners
+from gpumem_magic.trace.pairing import Lives
 from gpumem_magic.trace.peak import by_category, find_blocks
 from gpumem_magic.trace.remedies import BLOCK, find_remedies
-from gpumem_magic.trace.room import find_room
 from gpumem_magic.trace.stacks import Stacks
+from gpumem_magic.values.findings import OutOfMemory, Timeline
+from gpumem_magic.values.recording import Failure, Recording
 
 _BLOCKS_KEPT = 50
 

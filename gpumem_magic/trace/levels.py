@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Action, Events, Recording
+from gpumem_magic.units import format_change
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.recording import Action, Events, Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +68,36 @@ def _start(before: int | None, after: int | None, changes: NDArray[np.int64]) ->
 
 def _from(start: int, changes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.array([start], np.int64), start + changes])
+
+
+_NEED_EVENTS = ("peak.allocated", "peak.reserved", "peak.device_used")
+
+_BUILT_FROM_EVENTS = ("lines", "blocks", "at_peak", "at_end", "timeline")
+
+
+def name_losses(recording: Recording) -> Mapping[str, str]:
+    """All that is unknown where events are missing."""
+    reason = "PyTorch recorded none of the cell's events"
+    if recording.dropped:
+        lost = f"{recording.dropped:,} events were lost"
+        reason = f"{lost}: the cell made more than the recording holds"
+    return dict.fromkeys((*_NEED_EVENTS, *_BUILT_FROM_EVENTS), reason)
+
+
+def name_gaps(recording: Recording, levels: Levels, peak: Level) -> Mapping[str, str]:
+    """What is unknown although all events are there."""
+    unknown = {}
+    before, after = recording.before, recording.after
+    if peak.reserved is None:
+        reason = before.unknown.get("reserved") or after.unknown.get("reserved")
+        unknown["peak.reserved"] = reason or "what was reserved was read neither before nor after"
+        unknown["timeline.reserved"] = unknown["peak.reserved"]
+    if peak.device_used is None:
+        reason = before.unknown.get("device_used") or after.unknown.get("device_used")
+        unknown["peak.device_used"] = reason or unknown.get(
+            "peak.reserved", "what else uses the device was read neither before nor after"
+        )
+    missing = (after.allocated or 0) - int(levels.allocated[-1])
+    if after.allocated is not None and missing:
+        unknown["lines"] = f"{format_change(missing)} happened without an event"
+    return unknown

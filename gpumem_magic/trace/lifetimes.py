@@ -1,131 +1,129 @@
-"""Every storage that lived during a cell, for those who ask "what if": when and where it was born
-and given back, what it was, and how high the peak would be without it."""
+"""Puts together what the stages of a trace know of every storage that lived."""
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Label, Phase, Stack
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.owners import Owners
+from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.values.findings import Block, Trace
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
+from gpumem_magic.values.recording import Category, Label, Phase, Recording
 
-_KINDS = list(Category)
 
-BEFORE = -1
-"""The line of a storage that is older than the cell."""
+def find_lifetimes(
+    recording: Recording,
+    attribution: Attribution,
+    lives: Lives,
+    owners: Owners,
+    kind: NDArray[np.int8],
+) -> Lifetimes:
+    """Put together what the stages of a trace know of each storage."""
+    end = len(recording.events)
+    birth = np.where(lives.birth < 0, end, lives.birth)
+    line = np.append(attribution.line, np.int32(BEFORE))
+    freed_line = np.append(attribution.line, np.int32(0))
+    stack = np.append(recording.events.stack, np.int32(-1))
+    step = np.append(attribution.step, -1)
+    born = np.append(attribution.phase, np.int8(Phase.FORWARD))
+    freed = np.append(attribution.phase, np.int8(-1))
+    graph = recording.events.graph
+    recorded = np.append(np.zeros(end, bool) if graph is None else graph, False)
+    return Lifetimes(
+        events=end,
+        address=lives.address,
+        size=lives.size,
+        birth=lives.birth,
+        death=lives.death,
+        line=line[birth],
+        freed_line=freed_line[lives.death],
+        category=kind,
+        born=born[birth],
+        freed=freed[lives.death],
+        step=step[birth],
+        freed_step=step[lives.death],
+        stack=stack[birth],
+        label=np.where(owners.naming >= 0, owners.naming, owners.shaping),
+        graph=owners.graph | recorded[birth],
+        stacks=recording.stacks,
+        labels=recording.labels,
+        sees_graphs=graph is not None,
+    )
+
+
+LEAST = 0.002
+"""Share of the peak that a storage must have to be kept."""
+
+MOST = 20_000
+"""Storages that are kept, the largest."""
+
+_KINDS = tuple(Category)
+
+_BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """Storages in the order of their birth, those that were there before the cell first: columns
-    of equal length.
+class Living:
+    """The storages of a cell that are large enough to be named, as columns.
 
-    address, size: int64, bytes of the whole block. birth, death: int64 events; a birth of -1 is
-    before the cell, a death at `events` is after it. line, freed_line: int32 line of the cell, 0
-    where none is known, BEFORE for what is older. category: int8, see `of`. born, freed: int8, the
-    Phase; -1 where it is never freed. step: int64, the number of the stretch of one phase (one
-    call of `backward()`, say) that it was born in, -1 for what is older; freed_step: in which it
-    was freed, -1 if never. stack: int32 index into `stacks`, -1 where none is known. label: int64
-    index into `labels`, -1 where nobody owned it. graph: an owner carried a `grad_fn`, or autograd
-    recorded the operator that made it. sees_graphs: the source saw that of every operator.
+    born, died: float64 seconds since the recording began; negative for what is older, infinite for
+    what outlives the cell. size: int64 bytes. category: int8, the place in Category. line: int32,
+    0 where none is known. owner: int32 into `owners` (name, shape, dtype), -1 for nobody.
     """
 
-    events: int
-    address: NDArray[np.int64]
+    born: NDArray[np.float64]
+    died: NDArray[np.float64]
     size: NDArray[np.int64]
-    birth: NDArray[np.int64]
-    death: NDArray[np.int64]
-    line: NDArray[np.int32]
-    freed_line: NDArray[np.int32]
     category: NDArray[np.int8]
-    born: NDArray[np.int8]
-    freed: NDArray[np.int8]
-    step: NDArray[np.int64]
-    freed_step: NDArray[np.int64]
-    stack: NDArray[np.int32]
-    label: NDArray[np.int64]
-    graph: NDArray[np.bool_]
-    stacks: tuple[Stack, ...]
-    labels: tuple[Label, ...]
-    sees_graphs: bool = False
+    line: NDArray[np.int32]
+    owner: NDArray[np.int32]
+    owners: tuple[tuple[str | None, tuple[int, ...] | None, str | None], ...]
 
-    def __len__(self) -> int:
-        return len(self.size)
+    def at(self, seconds: float, most: int = 400) -> tuple[Block, ...]:
+        """The largest storages that were alive at a moment, at most so many."""
+        alive = np.flatnonzero((self.born <= seconds) & (self.died > seconds))
+        largest = alive[np.argsort(-self.size[alive], kind="stable")][:most]
+        return tuple(self._block(int(row)) for row in largest)
 
-    def of(self, *categories: Category) -> NDArray[np.bool_]:
-        """Which storages are of one of these categories."""
-        return np.isin(self.category, [_KINDS.index(category) for category in categories])
+    def _block(self, row: int) -> Block:
+        owner = int(self.owner[row])
+        name, shape, dtype = self.owners[owner] if owner >= 0 else (None, None, None)
+        line = None if self.born[row] < 0 else int(self.line[row])
+        kind = _KINDS[int(self.category[row])]
+        return Block(name, int(self.size[row]), shape, dtype, kind, line)
 
-    @property
-    def recorded(self) -> NDArray[np.bool_]:
-        """Which storages were made in a forward pass that recorded a graph, as far as known."""
-        made = self.graph if self.sees_graphs else self.graph | self.of(Category.ACTIVATION)
-        made &= (self.born == Phase.FORWARD) & (self.birth >= 0)
-        return made & ~self.of(Category.WORKSPACE)
 
-    def name(self, storage: int) -> str | None:
-        """What the user calls a storage, if anything."""
-        label = self.label[storage]
-        return self.labels[label].name if label >= 0 else None
+def find_living(recording: Recording, trace: Trace) -> Living | None:
+    """The storages of a recording; None where events are missing."""
+    lives = trace.lifetimes
+    if lives is None:
+        return None
+    large = np.flatnonzero(lives.size >= LEAST * (trace.peak.allocated or 0))
+    if len(large) > MOST:
+        large = np.sort(large[np.argpartition(-lives.size[large], MOST)[:MOST]])
+    time = np.append(recording.events.time, np.inf)
+    birth, label = lives.birth[large], lives.label[large]
+    used, owner = np.unique(label, return_inverse=True)
+    owners = tuple(_owner(lives.labels, int(index)) for index in used)
+    return Living(
+        born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
+        died=time[np.minimum(lives.death[large], len(time) - 1)],
+        size=lives.size[large],
+        category=lives.category[large].astype(np.int8),
+        line=np.where(lives.line[large] == _BEFORE, 0, lives.line[large]).astype(np.int32),
+        owner=np.where(label < 0, -1, owner.reshape(-1)).astype(np.int32),
+        owners=owners,
+    )
 
-    def shape(self, storage: int) -> tuple[int, ...] | None:
-        """The shape of its owner, where that is known."""
-        label = self.label[storage]
-        return self.labels[label].shape if label >= 0 else None
 
-    def dtype(self, storage: int) -> str | None:
-        """The dtype of its owner ("float32"), where that is known."""
-        label = self.label[storage]
-        return self.labels[label].dtype if label >= 0 else None
-
-    def frames(self, storage: int) -> Stack:
-        """The call stack of its birth, the innermost frame first; empty where none is known."""
-        stack = self.stack[storage]
-        return self.stacks[stack] if stack >= 0 else ()
-
-    def born_under(self, filename: str, lines: Container[int]) -> NDArray[np.bool_]:
-        """Which storages were born while one of these lines of a file ran, or what it called."""
-        by_stack = [
-            any(frame.filename == filename and frame.line in lines for frame in stack)
-            for stack in self.stacks
-        ]
-        return np.array([*by_stack, False], bool)[self.stack]
-
-    def alive(self, event: int) -> NDArray[np.bool_]:
-        """Which storages were alive right after an event (-1: before the first)."""
-        return (self.birth <= event) & (self.death > event)
-
-    def levels(self, without: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Allocated bytes before the first event and after each: int64[events + 1]; of all
-        storages, or all but those of a mask."""
-        size = self.size if without is None else np.where(without, 0, self.size)
-        change = np.zeros(self.events + 2, np.int64)
-        np.add.at(change, self.birth + 1, size)
-        np.subtract.at(change, self.death + 1, size)
-        return np.cumsum(change)[: self.events + 1]
-
-    @property
-    def peak_event(self) -> int:
-        """The event after which allocated memory was highest; -1: it never grew."""
-        return int(np.argmax(self.levels())) - 1
-
-    @property
-    def at_peak(self) -> NDArray[np.bool_]:
-        """Which storages were alive at the peak."""
-        return self.alive(self.peak_event)
-
-    @property
-    def at_end(self) -> NDArray[np.bool_]:
-        """Which storages outlive the cell."""
-        return self.death >= self.events
-
-    def bytes(self, storages: NDArray[np.bool_]) -> int:
-        """What a mask of storages takes together."""
-        return int(self.size[storages].sum())
-
-    def saved_at_peak(self, without: NDArray[np.bool_]) -> int:
-        """How much lower the peak would be had the storages of a mask never been; the peak may
-        then be at another moment."""
-        return int(self.levels().max() - self.levels(without).max())
+def _owner(
+    labels: tuple[Label, ...], index: int
+) -> tuple[str | None, tuple[int, ...] | None, str | None]:
+    if index < 0:
+        return None, None, None
+    label = labels[index]
+    return label.name, label.shape, label.dtype

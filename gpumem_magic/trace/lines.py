@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Action, Cell, Events, Recording
-from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.findings import Call, Line
-from gpumem_magic.trace.flow import read_flow
+from gpumem_magic.trace.attribution import (
+    Attribution,
+    Nesting,
+    find_nesting,
+    find_repeated,
+    find_runs,
+)
+from gpumem_magic.trace.cell_flow import read_flow
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.nesting import Nesting, find_nesting, find_repeated, find_runs
-from gpumem_magic.trace.passes import count_passes
+from gpumem_magic.trace.passes import Visits, count_passes
 from gpumem_magic.trace.stacks import Stacks
-from gpumem_magic.trace.visits import Visits
+from gpumem_magic.values.findings import Call, Line
+from gpumem_magic.values.recording import Action, Cell, Events, Recording
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Label
-from gpumem_magic.trace.lives import Lives
+from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.values.recording import Category, Label
 
 CATEGORIES = tuple(Category)
 CODE = {category: code for code, category in enumerate(Category)}

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Label, Reading, Recording
 from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.findings import Block, Level
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.owners import CATEGORIES, Owners
+from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.values.findings import Block, Level
+from gpumem_magic.values.recording import Category, Label, Reading, Recording
 
 _BLOCKS_KEPT = 1000  # a list that grows in a loop is seen whole, and saved in some 100 KB
 

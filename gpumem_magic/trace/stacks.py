@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Cell, Frame, Recording, Stack
-from gpumem_magic.sources.callsite import call_of, line_of
+from gpumem_magic.sources.stacks.callsite import call_of, line_of
+from gpumem_magic.values.recording import Cell, Frame, Recording, Stack
 
 Caller = tuple[Cell, int, str]
 """A function of another cell that was running: its cell, line and name."""

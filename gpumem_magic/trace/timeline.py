@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.events import Category, Recording
 from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.findings import Timeline
 from gpumem_magic.trace.levels import Levels, allocated_changes
-from gpumem_magic.trace.lives import Lives
 from gpumem_magic.trace.owners import CODE
+from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.values.findings import Timeline
+from gpumem_magic.values.recording import Category, Recording
 
 _POINTS = 2000
 

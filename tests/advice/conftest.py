@@ -50,9 +50,9 @@ class Notebook:
     def assess(self, cell, **options):
         """What dry runs say of the cell and of its changes; nothing of the notebook changes."""
         from gpumem_magic.assess import Question, assess
-        from gpumem_magic.events import Cell
+        from gpumem_magic.dryrun import Scenario
         from gpumem_magic.sources import ACTIVE, Active
-        from gpumem_magic.sources.virtual.dryrun import Scenario
+        from gpumem_magic.values.recording import Cell
 
         monitor = self.shell.magics_manager.registry["GpuMemMagics"].monitor
         found = ACTIVE.set(Active(monitor.source, recording=False))

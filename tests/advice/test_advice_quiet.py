@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gpumem_magic.advice import find_rule  # noqa: E402 - needs torch for what it is tested with
-from gpumem_magic.advice.rule import Kind  # noqa: E402
+from gpumem_magic.values.advice import Kind  # noqa: E402
 
 CELLS = sorted((Path(__file__).parent / "quiet").glob("*.py"))
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import (
-    Edit,
     UnsafeError,
     agree,
     applied,
@@ -27,7 +26,8 @@ from gpumem_magic.advice.rewrite import (
     set_keyword,
     wrap,
 )
-from gpumem_magic.events import Cell
+from gpumem_magic.values.advice import Edit
+from gpumem_magic.values.recording import Cell
 
 SIMPLE = (
     "x = f(1)",

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gpumem_magic.advice import RULES  # noqa: E402 - needs torch for what it is tested with
-from gpumem_magic.advice.rule import Kind, Saves  # noqa: E402
+from gpumem_magic.values.advice import Kind, Saves  # noqa: E402
 
 EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
 IDS = [f"{rule.name}-{i}" for rule in RULES for i, _ in enumerate(rule.examples)]

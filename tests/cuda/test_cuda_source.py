@@ -7,10 +7,10 @@ import gc
 import numpy as np
 import pytest
 
-from gpumem_magic.events import Action, Category, Cell, Phase
-from gpumem_magic.sources.cuda import CudaSource
+from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.trace import build_trace
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.recording import Action, Category, Cell, Phase
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

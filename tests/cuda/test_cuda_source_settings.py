@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PREAMBLE = """
 import numpy as np, torch
-from gpumem_magic.events import Action, Cell
-from gpumem_magic.sources.cuda import CudaSource
+from gpumem_magic.values.recording import Action, Cell
+from gpumem_magic.sources.cuda.source import CudaSource
 
 def measured(run, error=None):
     source = CudaSource()

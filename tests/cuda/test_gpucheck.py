@@ -7,7 +7,7 @@ import weakref
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.inventory import HolderKind
+from gpumem_magic.values.inventory import HolderKind
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20

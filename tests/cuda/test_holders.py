@@ -6,9 +6,9 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from gpumem_magic.inventory import HolderKind as Kind
-from gpumem_magic.sources.cuda import CudaSource
+from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.sources.holders import take_inventory
+from gpumem_magic.values.inventory import HolderKind as Kind
 
 
 def test_holdings_add_up_to_the_byte_and_the_cache_returns_what_was_said():

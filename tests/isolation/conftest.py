@@ -7,10 +7,13 @@ must change something, else it proves nothing. ISOLATION_LOG=FILE keeps the outc
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import json
 import os
+import pickle
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -189,3 +192,43 @@ def play(_troupe, _folder, request):
             pytest.fail("\n".join([attack["attack"], "", *outcome["failures"]]), pytrace=False)
 
     return play
+
+
+@pytest.fixture
+def in_child():
+    """Calls `function(pipe)` in a forked child: its result, or the number of the signal that ended
+    it; what it raises is raised here. pipe: the descriptor that the child has to keep."""
+    return _in_child
+
+
+def _in_child(function):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(function, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        if not select.select([pipe], [], [], 60)[0]:
+            os.kill(child, signal.SIGKILL)
+        told = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        return -status
+    result, error = pickle.loads(told)
+    if error is not None:
+        raise error
+    return result
+
+
+def _answer(function, write):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(50)
+    faulthandler.disable()  # some are to die of a signal
+    try:
+        answer = function(write), None
+    except BaseException as error:
+        answer = None, AssertionError(f"{type(error).__name__}: {error}")
+    try:
+        os.write(write, pickle.dumps(answer))
+    finally:
+        os._exit(0)

@@ -80,7 +80,7 @@ def test_the_history_follows_measured_cells_from_the_panels_own_thread(board, ri
 def test_a_cell_that_is_not_measured_is_followed_too(
     board, rich, cell, settle, source, monkeypatch
 ):
-    from gpumem_magic.trace.findings import Level
+    from gpumem_magic.values.findings import Level
 
     looked = threading.Event()
 

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gpumem_magic.events import Cell
+from gpumem_magic.dryrun import Scenario
 from gpumem_magic.panel.dry_runs import DryRuns
 from gpumem_magic.predict import predicting
-from gpumem_magic.sources.virtual.dryrun import Scenario
+from gpumem_magic.values.recording import Cell
 
 
 class Loop:

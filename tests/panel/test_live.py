@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
-from gpumem_magic.events import Device
 from gpumem_magic.panel.live import POINTS, Follower
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.recording import Device
 
 MIB = 1 << 20
 

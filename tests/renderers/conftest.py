@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpumem_magic.events import Category as K
-from gpumem_magic.events import Cell, Device
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import (
+from gpumem_magic.units import KIB, MIB
+from gpumem_magic.values.findings import (
     Block,
     Call,
     Level,
@@ -22,7 +20,9 @@ from gpumem_magic.trace.findings import (
     Timeline,
     Way,
 )
-from gpumem_magic.units import KIB, MIB
+from gpumem_magic.values.recording import Category as K
+from gpumem_magic.values.recording import Cell, Device
+from gpumem_magic.values.report import Report
 
 T4 = Device("Tesla T4", 0, 15_642_329_088, (7, 5), virtual=True)
 CONTEXT = 112 * MIB

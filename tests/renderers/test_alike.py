@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpumem_magic.events import Category as K
 from gpumem_magic.renderers.alike import alike
-from gpumem_magic.trace.findings import Block, Level
 from gpumem_magic.units import MIB
+from gpumem_magic.values.findings import Block, Level
+from gpumem_magic.values.recording import Category as K
 
 
 def block(name, size=4 * MIB, kind=K.PARAMETER, line=1):

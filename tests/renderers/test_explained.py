@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpumem_magic.oom_texts import Fact, Size, explain
+from gpumem_magic.oom_text import Fact, Size, explain
 from gpumem_magic.renderers.columns import width
 from gpumem_magic.renderers.explained import explained_html, explained_text, size_text
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumem_magic.events import Category
 from gpumem_magic.renderers import mimebundle
+from gpumem_magic.renderers.formats.files import page
 from gpumem_magic.renderers.html import report_html
-from gpumem_magic.renderers.page import page
-from gpumem_magic.trace.findings import Block, Line
+from gpumem_magic.values.findings import Block, Line
+from gpumem_magic.values.recording import Category
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,8 +8,8 @@ from gpumem_magic.renderers import post_mortem_bundle
 from gpumem_magic.renderers.columns import width
 from gpumem_magic.renderers.post_mortem import RECOVERY, post_mortem_html, post_mortem_text
 from gpumem_magic.renderers.text import report_text
-from gpumem_magic.report import Report
-from gpumem_magic.trace.findings import Remedy, Way
+from gpumem_magic.values.findings import Remedy, Way
+from gpumem_magic.values.report import Report
 
 MIB = 1 << 20
 

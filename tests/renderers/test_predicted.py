@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from gpumem_magic.renderers.formats.files import page
 from gpumem_magic.renderers.html import report_html
-from gpumem_magic.renderers.page import page
 
 
 def test_the_verdict_is_the_headline(reports):

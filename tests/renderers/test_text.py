@@ -10,8 +10,8 @@ import pytest
 
 from gpumem_magic.renderers.columns import width
 from gpumem_magic.renderers.text import report_text, summary_line
-from gpumem_magic.trace.findings import Level, Line
 from gpumem_magic.units import GIB, KIB, MIB
+from gpumem_magic.values.findings import Level, Line
 
 GOLDEN = Path(__file__).parent / "golden"
 

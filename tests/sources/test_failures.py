@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.events import Phase
-from gpumem_magic.sources.blocks import Rules
+from gpumem_magic.sources.cuda.block_sizes import Rules
+from gpumem_magic.sources.cuda.history import build_columns
 from gpumem_magic.sources.failures import (
     device_of,
     find_failure,
@@ -12,7 +12,7 @@ from gpumem_magic.sources.failures import (
     outside_allocator,
     read_failure,
 )
-from gpumem_magic.sources.history import build_columns
+from gpumem_magic.values.recording import Phase
 
 MIB = 1 << 20
 TEXT = (

@@ -13,7 +13,7 @@ from IPython.utils.capture import capture_output
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch._dynamo")  # the first optimizer would import it, which changes torch
 
-from gpumem_magic.inventory import HolderKind as Kind  # noqa: E402
+from gpumem_magic.values.inventory import HolderKind as Kind  # noqa: E402
 
 MIB = 1 << 20
 SIZE = 3 * MIB

@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("torch")
 
 from gpumem_magic.advice import RULES
-from gpumem_magic.advice.rule import Saves
 from gpumem_magic.assess import Question, assess
-from gpumem_magic.events import Cell
-from gpumem_magic.sources import ACTIVE, Active, choose_source
-from gpumem_magic.sources.virtual.dryrun import Scenario
+from gpumem_magic.devices import choose_source
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.sources import ACTIVE, Active
+from gpumem_magic.values.advice import Saves
+from gpumem_magic.values.recording import Cell
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumem_magic.events import Action
-from gpumem_magic.sources.virtual.allocator import (
+from gpumem_magic.allocator.caching import (
     AllocationFailed,
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.sources.virtual.settings import Settings
+from gpumem_magic.allocator.settings import Settings
+from gpumem_magic.values.recording import Action
 
 STUB = os.environ.get("GPUMEM_STUB")
 PYTHON = os.environ.get("GPUMEM_STUB_PYTHON")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpumem_magic.events import (
+from gpumem_magic.values.recording import (
     Action,
     Category,
     Cell,

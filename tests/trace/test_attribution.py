@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gpumem_magic.events import Cell, Frame, Phase
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Cell, Frame, Phase
 
 SOURCE = "def f():\n    return a()\n\nx = f()\ny = g()\n"
 

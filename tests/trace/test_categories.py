@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.events import Category, Frame, Phase
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category, Frame, Phase
 
 BACKWARD, OPTIMIZER = Phase.BACKWARD, Phase.OPTIMIZER
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpumem_magic.events import Category
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category
 
 CODE = {category: code for code, category in enumerate(Category)}
 
@@ -46,7 +46,7 @@ def test_a_label_of_this_recording_counts_more(script):
 
 @pytest.mark.parametrize("before", [None, Category.OTHER])
 def test_what_nobody_knew_is_told_by_its_life(script, before):
-    from gpumem_magic.events import Phase
+    from gpumem_magic.values.recording import Phase
 
     s = script()
     s.initial("old", 4096)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.events import Category
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category
 
 MIB = 1 << 20
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumem_magic.events import Reading
 from gpumem_magic.trace import build_trace
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.recording import Reading
 
 MIB = 1 << 20
 

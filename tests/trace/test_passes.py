@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.events import Category, Cell, Frame, Phase
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category, Cell, Frame, Phase
 
 LOOP = "outs = []\nfor i in range(n):\n    outs.append(model(x))\n"
 COMPREHENSION = "pass\npass\nouts = [model(x) for i in range(n)]\n"

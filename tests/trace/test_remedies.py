@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.events import Category, Device, Phase, Reading
-from gpumem_magic.names import Names, OptimizerFacts
 from gpumem_magic.trace import build_trace
-from gpumem_magic.trace.findings import Remedy, Way
+from gpumem_magic.values.findings import Remedy, Way
+from gpumem_magic.values.names import Names, OptimizerFacts
+from gpumem_magic.values.recording import Category, Device, Phase, Reading
 
 MIB = 1 << 20
 

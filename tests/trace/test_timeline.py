@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumem_magic.events import Category
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category
 
 
 def test_every_event_of_a_short_cell_is_a_point(script):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumem_magic.events import Category, Phase
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.recording import Category, Phase
 
 STEP = st.tuples(
     st.integers(0, 9),  # which block to free, or to allocate

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpumem_magic.inventory import Breakdown, Inventory
+from gpumem_magic.sources.cuda.memory import likely_workspaces
+from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.holders.assembly import Item, by_category, items_of, summed
-from gpumem_magic.sources.holders.cuda_memory import likely_workspaces
 from gpumem_magic.sources.holders.folding import is_below, parent, pattern
 from gpumem_magic.sources.holders.found import Found
 from gpumem_magic.sources.holders.reconciled import put_together
@@ -25,11 +25,11 @@ from gpumem_magic.sources.holders.roots import (
 from gpumem_magic.sources.holders.unneeded import with_reasons
 from gpumem_magic.sources.holders.unreached import trace_unreached
 from gpumem_magic.sources.holders.walk import Walk
-from gpumem_magic.sources.recorder import no_collection
+from gpumem_magic.values.inventory import Breakdown, Inventory
 
 if TYPE_CHECKING:
     from gpumem_magic.sources import Source
-    from gpumem_magic.sources.holders.device_memory import DeviceMemory
+    from gpumem_magic.sources.device_memory import DeviceMemory
 
 __all__ = ["Root", "break_down", "take_inventory"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from gpumem_magic.events import Category
-from gpumem_magic.inventory import HolderKind, Holding
-from gpumem_magic.sources.holders.births import Birth
-from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import folded
 from gpumem_magic.sources.holders.found import Found
+from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.values.inventory import HolderKind, Holding
+from gpumem_magic.values.recording import Category
 
 _ALSO = 6
 _UNBORN = Birth(None, None, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from gpumem_magic.sources.contents import SNIFF, begins_plain, fields
+from gpumem_magic.sources.objects.contents import SNIFF, begins_plain, fields
 
 _CHUNK: Final = 64
 _OBJECTS: Final = 16_384  # below one chunk; a walk looks closer at more than that

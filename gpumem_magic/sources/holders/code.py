@@ -10,9 +10,9 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.contents import FOREIGN, attribute, fields, is_plain, package_of
-from gpumem_magic.sources.namespaces import LIBRARIES, locals_of
+from gpumem_magic.sources.objects.contents import FOREIGN, attribute, fields, is_plain, package_of
+from gpumem_magic.sources.objects.namespaces import LIBRARIES, locals_of
+from gpumem_magic.values.inventory import HolderKind
 
 LRU_CACHE: Final[type] = functools._lru_cache_wrapper
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gpumem_magic.events import Category
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.claims import Kind, Via
+from gpumem_magic.sources.objects.claims import Kind, Via
+from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.recording import Category
 
 RANKS: Final = {kind: rank for rank, kind in enumerate(HolderKind)}
 _NAMED_EXCEPTION: Final = RANKS[HolderKind.MODULE_STATE] - 0.5

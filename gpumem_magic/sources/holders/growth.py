@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpumem_magic.inventory import Growing, Holding
+from gpumem_magic.values.inventory import Growing, Holding
 
 
 @dataclass(frozen=True, slots=True)

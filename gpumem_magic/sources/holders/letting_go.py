@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from gpumem_magic.inventory import Freed
+from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.holders.roots import named_roots
 from gpumem_magic.sources.holders.walk import Walk
-from gpumem_magic.sources.recorder import no_collection
+from gpumem_magic.values.inventory import Freed
 
 if TYPE_CHECKING:
     from gpumem_magic.sources import Source

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.claims import Kind, Via
-from gpumem_magic.sources.contents import attribute, fields, is_plain
 from gpumem_magic.sources.holders.found import Node, cut
-from gpumem_magic.sources.modules import items, member
+from gpumem_magic.sources.objects.claims import Kind, Via
+from gpumem_magic.sources.objects.contents import attribute, fields, is_plain
+from gpumem_magic.sources.objects.modules import items, member
+from gpumem_magic.values.inventory import HolderKind
 
 _OPTIMIZERS_OWN: Final = frozenset({"state", "param_groups", "defaults"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from gpumem_magic.events import Category, Reading
-from gpumem_magic.inventory import HolderKind, Holding, Inventory
-from gpumem_magic.sources.holders.device_memory import DeviceMemory
-from gpumem_magic.trace.findings import Level
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.inventory import HolderKind, Holding, Inventory
+from gpumem_magic.values.recording import Category, Reading
 
 _LATE = (
     "There was not enough time to look at everything: what is unknown here may have a name. "

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.contents import fields, is_plain
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Holder, Node
-from gpumem_magic.sources.modules import listed_modules
-from gpumem_magic.sources.namespaces import LIBRARIES, running_locals
+from gpumem_magic.sources.objects.contents import fields, is_plain
+from gpumem_magic.sources.objects.modules import listed_modules
+from gpumem_magic.sources.objects.namespaces import LIBRARIES, running_locals
+from gpumem_magic.values.inventory import HolderKind
 
 _SHELLS_OWN: Final = re.compile(
     r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython"

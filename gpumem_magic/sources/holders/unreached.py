@@ -9,13 +9,13 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.contents import fields
-from gpumem_magic.sources.holders.device_memory import DeviceMemory
+from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.holders.garbage import garbage_nodes
 from gpumem_magic.sources.holders.roots import OUTPUTS, is_shells_own
 from gpumem_magic.sources.holders.walk import Walk
+from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.values.inventory import HolderKind
 
 _LEVELS: Final = 24
 _OBJECTS: Final = 20_000

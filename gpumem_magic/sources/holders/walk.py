@@ -10,9 +10,15 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from gpumem_magic.inventory import HolderKind
-from gpumem_magic.sources.claims import Kind, Via, is_whole, parts_of
-from gpumem_magic.sources.contents import (
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.sources.holders import code
+from gpumem_magic.sources.holders.barren import Barren, Look, Sort, held_by_tensor
+from gpumem_magic.sources.holders.folding import is_below
+from gpumem_magic.sources.holders.found import Node, Ways, cut
+from gpumem_magic.sources.holders.models import Models
+from gpumem_magic.sources.holders.unneeded import kept_for_a_number
+from gpumem_magic.sources.objects.claims import Kind, Via, is_whole, parts_of
+from gpumem_magic.sources.objects.contents import (
     PLAIN_IDS,
     Contents,
     attribute,
@@ -20,15 +26,9 @@ from gpumem_magic.sources.contents import (
     is_empty,
     is_plain,
 )
-from gpumem_magic.sources.graph_nodes import is_node_type, raw_names, raw_saved
-from gpumem_magic.sources.holders import code
-from gpumem_magic.sources.holders.accumulated import kept_for_a_number
-from gpumem_magic.sources.holders.barren import Barren, Look, Sort, held_by_tensor
-from gpumem_magic.sources.holders.device_memory import DeviceMemory
-from gpumem_magic.sources.holders.folding import is_below
-from gpumem_magic.sources.holders.found import Node, Ways, cut
-from gpumem_magic.sources.holders.models import Models
-from gpumem_magic.sources.modules import items
+from gpumem_magic.sources.objects.graph_nodes import is_node_type, raw_names, raw_saved
+from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.values.inventory import HolderKind
 
 _AGAIN = 20
 _IN_ORDER, _OBJECTS_LAST = itemgetter(0, 1), itemgetter(1, 0)  # of the queues' keys

@@ -21,8 +21,8 @@ from gpumem_magic.sources.holders.letting_go import (  # noqa: E402
     empty_cache,
     let_go,
 )
-from gpumem_magic.sources.virtual.catalog import lookup  # noqa: E402
-from gpumem_magic.sources.virtual.source import VirtualSource  # noqa: E402
+from gpumem_magic.virtual.catalog import lookup  # noqa: E402
+from gpumem_magic.virtual.source import VirtualSource  # noqa: E402
 
 PATIENCE = 60.0  # seconds of computing: what is tested is the answer, whatever the machine does
 

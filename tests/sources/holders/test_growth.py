@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumem_magic.events import Category
-from gpumem_magic.inventory import Growing, HolderKind, Holding
 from gpumem_magic.sources.holders.growth import Growth, Held, held_by_name
+from gpumem_magic.values.inventory import Growing, HolderKind, Holding
+from gpumem_magic.values.recording import Category
 
 
 def test_names_that_grew_in_each_run_the_fastest_first():

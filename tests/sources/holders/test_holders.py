@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from gpumem_magic.events import Category
-from gpumem_magic.inventory import HolderKind as Kind
+from gpumem_magic.values.inventory import HolderKind as Kind
+from gpumem_magic.values.recording import Category
 
 MIB = 1 << 20
 BIG = "watch(torch.ones(3 << 18, device='cuda'))"  # 3 MiB, as no other tensor of these tests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.inventory import HolderKind as Kind
 from gpumem_magic.magics.shell_places import shell_roots
 from gpumem_magic.sources.holders import take_inventory
+from gpumem_magic.values.inventory import HolderKind as Kind
 
 RING = "ring = [torch.ones(1 << 18, device='cuda')]\nring.append(ring)\ndel ring"
 MANY = "xs = [[i, {}, torch.zeros(1, requires_grad=True)] for i in range(999)]"

@@ -1,0 +1,1 @@
+"""What rules write: changes that more than one rule or cell can use."""

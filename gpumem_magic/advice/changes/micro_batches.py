@@ -1,0 +1,151 @@
+"""Writes a training step as several smaller ones whose gradients add up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_pass import TrainingPass, is_mean_loss
+from gpumem_magic.advice.rewrite import INDENT, UnsafeError, enclose, insert_after, insert_before
+from gpumem_magic.values.advice import Edit
+from gpumem_magic.values.names import ModuleFacts, Names
+
+PIECES = 4
+_BY_SAMPLE = (".view", ".reshape", ".flatten", ".squeeze", ".unsqueeze", ".size", ".float", ".long",
+              ".contiguous", ".mean", ".permute", ".relu", ".tanh", ".sigmoid", ".square",
+              "torch.nn.functional.relu", "torch.nn.functional.gelu")  # fmt: skip
+"""What treats each sample of a batch alone, beside models and losses."""
+
+
+def in_pieces(
+    cell: Code, names: Names, found: TrainingPass, model: ModuleFacts
+) -> tuple[Edit, ...]:
+    """The forward pass and `backward()` in a loop over pieces of the batch."""
+    if any("BatchNorm" in kind for kind in model.kinds):
+        raise UnsafeError("BatchNorm normalises over the whole batch")
+    loss = _loss_statement(cell, names, found)
+    _require_unused(cell, found)
+    batches = _batches(cell, names, found)
+    inside = [*found.forward, found.backward]
+    taken = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    own = [f"{name}_" for name in (*batches, found.loss)]
+    if taken & set(own):
+        raise UnsafeError(f"{', '.join(sorted(taken & set(own)))} is a name of the cell already")
+    chunks = [f"{name}.chunk({PIECES})" for name in batches]
+    header = (
+        f"for {own[0]} in {chunks[0]}:"
+        if len(batches) == 1
+        else f"for {', '.join(own[:-1])} in zip({', '.join(chunks)}):"
+    )
+    weight = f" * (len({own[0]}) / len({batches[0]}))"
+    return (
+        *insert_before(cell, inside[0], f"{found.loss} = 0.0"),
+        *insert_before(cell, inside[0], header),
+        *_indented(cell, inside),
+        *_renamed(cell, inside, {*batches, found.loss}),
+        *enclose(cell, loss.value, "", weight),
+        *insert_after(cell, found.backward, f"{INDENT}{found.loss} += {own[-1]}.detach()"),
+    )
+
+
+def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign:
+    made = [s for s in cell.assigned(found.loss) if s in found.forward]
+    if len(made) != 1 or not isinstance(made[0], ast.Assign) or len(made[0].targets) != 1:
+        raise UnsafeError("the loss is put together in several steps")
+    if not is_mean_loss(cell, names, made[0].value):
+        raise UnsafeError("it is not certain that the loss is a mean over the batch")
+    return made[0]
+
+
+def _require_unused(cell: Code, found: TrainingPass) -> None:
+    """What the forward pass names, other than the loss, must not be read outside of it."""
+    inside = {id(node) for s in (*found.forward, found.backward) for node in ast.walk(s)}
+    for statement in found.forward:
+        if not isinstance(statement, (ast.Assign, ast.Expr)):
+            raise UnsafeError("the forward pass is more than assignments")
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+                continue
+            if node.id != found.loss and any(id(r) not in inside for r in cell.reads(node.id)):
+                raise UnsafeError(f"{node.id} of the whole batch is used later")
+
+
+def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
+    """The tensors of the batch that the forward pass reads: those with its first dimension."""
+    read = list(dict.fromkeys(_read_outside(found)))
+    tensors = [
+        (name, facts)
+        for name in read
+        if (facts := names.tensors.get(name)) and facts.on_device and facts.shape
+    ]
+    if not tensors or cell.function(found.backward) is not None:
+        raise UnsafeError("the tensors of the batch have no names that are known")
+    length = tensors[0][1].shape[0]
+    if length < PIECES:
+        raise UnsafeError(f"the batch has {length} element{'s' if length != 1 else ''}")
+    if any(
+        facts.requires_grad
+        or facts.has_graph
+        or facts.shape[0] != length
+        or facts.shape[1:2] == (length,)
+        for _, facts in tensors
+    ):
+        raise UnsafeError("it is not certain which tensors are the batch")
+    unknown = set(read) - {name for name, _ in tensors} - set(names.modules) - set(names.known)
+    if unknown & (set(names.containers) | set(names.others)):
+        raise UnsafeError(f"{', '.join(sorted(unknown))} may depend on the batch")
+    _require_alone(cell, names, found)
+    return [name for name, _ in tensors]
+
+
+def _require_alone(cell: Code, names: Names, found: TrainingPass) -> None:
+    """Raises UnsafeError where samples may meet: contrastive losses, random numbers."""
+    for node in (inside for statement in found.forward for inside in ast.walk(statement)):
+        if isinstance(node, ast.Call):
+            alone = isinstance(node.func, ast.Name) and node.func.id in names.modules
+            if not alone and not is_mean_loss(cell, names, node):
+                alone = cell.is_one_of(node.func, _BY_SAMPLE)
+                if not alone:
+                    raise UnsafeError(f"{cell.text(node.func)} may need the whole batch")
+        meets = isinstance(node, ast.MatMult) or (
+            isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H", "shape")
+        )
+        if meets:
+            raise UnsafeError("samples of the batch meet in the loss")
+        if isinstance(node, ast.Subscript) and not _keeps_samples(node.slice):
+            raise UnsafeError(f"{cell.text(node)} may pick from the whole batch")
+
+
+def _keeps_samples(index: ast.expr) -> bool:
+    """Whether an index takes all there is of the first axis, or a key of a dictionary."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    if isinstance(first, ast.Slice):
+        return first.lower is None and first.upper is None and first.step is None
+    return isinstance(first, ast.Constant) and (first.value is ... or isinstance(first.value, str))
+
+
+def _read_outside(found: TrainingPass) -> Iterator[str]:
+    """Names that the forward pass reads before it gives them a value."""
+    made: set[str] = set()
+    for statement in found.forward:
+        nodes = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        reads = [n for n in nodes if isinstance(n.ctx, ast.Load) and n.id not in made]
+        yield from (node.id for node in sorted(reads, key=lambda n: (n.lineno, n.col_offset)))
+        made |= {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+
+
+def _indented(cell: Code, statements: Sequence[ast.stmt]) -> Iterator[Edit]:
+    inside = cell.lines_inside_strings()
+    for number in range(statements[0].lineno, (statements[-1].end_lineno or 0) + 1):
+        if number not in inside and cell.lines[number - 1].strip():
+            at = cell.offset(number, 0)
+            yield Edit(at, at, INDENT)
+
+
+def _renamed(cell: Code, statements: Sequence[ast.stmt], names: set[str]) -> Iterator[Edit]:
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and node.id in names:
+                at = cell.end(node)
+                yield Edit(at, at, "_")

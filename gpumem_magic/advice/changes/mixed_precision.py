@@ -1,0 +1,91 @@
+"""Writes a training step in mixed precision."""
+
+from __future__ import annotations
+
+import ast
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_pass import TrainingPass, before_loops, under
+from gpumem_magic.advice.rewrite import UnsafeError, enclose, insert_after, insert_before, replace
+from gpumem_magic.values.advice import Edit
+from gpumem_magic.values.names import Names
+
+AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
+_BFLOAT16_FROM = (8, 0)
+"""Compute capability from which on bfloat16 is done in hardware."""
+
+_CLIP = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
+_UNSTABLE = ("torch.nn.functional.binary_cross_entropy", "torch.nn.BCELoss")
+_SCALER = "scaler"
+
+
+def has_bfloat16(capability: tuple[int, int] | None) -> bool:
+    """Whether a device of this compute capability computes in bfloat16."""
+    return capability is not None and capability >= _BFLOAT16_FROM
+
+
+def in_mixed_precision(
+    cell: Code, names: Names, found: TrainingPass, bfloat16: bool
+) -> tuple[Edit, ...]:
+    """The forward pass and the loss under autocast; with a `GradScaler` where it is float16."""
+    if next(cell.calls(*_UNSTABLE), None) or any(
+        facts.type.endswith(".BCELoss") for facts in names.modules.values()
+    ):
+        raise UnsafeError("autocast refuses BCELoss; BCEWithLogitsLoss works")
+    if bfloat16:
+        torch = cell.spelling("torch", "torch")
+        return under(cell, found, f'autocast("cuda", dtype={torch}.bfloat16)')
+    return (*_scaled(cell, names, found), *under(cell, found, 'autocast("cuda")'))
+
+
+def _scaled(cell: Code, names: Names, found: TrainingPass) -> tuple[Edit, ...]:
+    """`scaler` around `backward()` and every step of the optimizer."""
+    if any(isinstance(n, ast.Name) and n.id == _SCALER for n in ast.walk(cell.tree)):
+        raise UnsafeError(f"{_SCALER} is a name of the cell already")
+    if cell.function(found.backward) is not None and cell.loop(found.backward) is None:
+        raise UnsafeError("a GradScaler has to outlive the function that makes one step")
+    torch = cell.spelling("torch", "torch")
+    step, optimizer = _one_step(cell, names, found)
+    assert isinstance(found.backward.value, ast.Call)
+    assert isinstance(found.backward.value.func, ast.Attribute)
+    edits = [
+        *before_loops(cell, found.forward[0], f'{_SCALER} = {torch}.amp.GradScaler("cuda")'),
+        *enclose(cell, found.backward.value.func.value, f"{_SCALER}.scale(", ")"),
+    ]
+    if clip := next(cell.calls(*_CLIP), None):
+        if cell.block(cell.statement(clip)) is not cell.block(step):
+            raise UnsafeError("gradients are clipped elsewhere")
+        edits += insert_before(cell, cell.statement(clip), f"{_SCALER}.unscale_({optimizer})")
+    edits += replace(cell, step, f"{_SCALER}.step({optimizer})")
+    edits += insert_after(cell, step, f"{_SCALER}.update()")
+    return tuple(edits)
+
+
+def _one_step(cell: Code, names: Names, found: TrainingPass) -> tuple[ast.Expr, str]:
+    """The statement `optimizer.step()` and the optimizer's name."""
+    steps = [
+        (statement, call.func.value.id)
+        for call in cell.calls(".step")
+        if isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and _is_optimizer(cell, names, call.func.value.id)
+        and isinstance(statement := cell.statement(call), ast.Expr)
+        and not call.args
+    ]
+    if len(steps) != 1:
+        raise UnsafeError("the one place where the optimizer steps was not found")
+    if cell.function(steps[0][0]) is not cell.function(found.backward):
+        raise UnsafeError("the optimizer steps in another function")
+    if cell.block(steps[0][0]) is not cell.block(found.backward):
+        raise UnsafeError("the optimizer does not step after every backward()")
+    return steps[0]
+
+
+def _is_optimizer(cell: Code, names: Names, name: str) -> bool:
+    if name in names.optimizers:
+        return True
+    makers = [s.value for s in cell.assigned(name) if isinstance(s, ast.Assign)]
+    return name in ("optimizer", "opt", "optim") or any(
+        isinstance(maker, ast.Call) and cell.dotted(maker.func).startswith("torch.optim.")
+        for maker in makers
+    )

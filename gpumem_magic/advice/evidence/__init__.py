@@ -1,0 +1,1 @@
+"""What rules look at: facts about a cell's code, its graph and its memory."""

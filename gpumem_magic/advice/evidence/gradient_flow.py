@@ -1,0 +1,180 @@
+"""Which statements of a cell a value comes from, so far as gradients could flow back along it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.definitions import Definitions, header, parameters
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
+
+NO_GRAPH = ("torch.no_grad", "torch.inference_mode")
+_ENDS_GRAPH = frozenset(
+    {"detach", "item", "tolist", "numpy", "argmax", "argmin", "data", "shape", "size", "dtype"}
+    | {"device", "grad", "numel", "dim", "ndim"}
+)
+_GRADIENTS = (
+    "torch.autograd.grad",
+    "torch.autograd.backward",
+    "torch.func.grad",
+    "torch.func.vjp",
+    "torch.autograd.functional.jacobian",
+    "torch.autograd.functional.hessian",
+    "torch.nn.utils.parametrize",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from. statements: all that took part. carried: those of an earlier pass
+    of a loop."""
+
+    statements: set[ast.stmt] = field(default_factory=set)
+    carried: set[ast.stmt] = field(default_factory=set)
+
+
+class GradientFlow:
+    """Follows values backwards through assignments, containers, attributes and the functions of
+    the cell. What a value may come from counts as if it did.
+
+    everywhere: also through statements under `torch.no_grad()`.
+    """
+
+    def __init__(self, code: Code, names: Names, *, everywhere: bool = False) -> None:
+        self._code = code
+        self._everywhere = everywhere
+        self._definitions = Definitions(code)
+        self._opaque = {*names.modules, *names.optimizers, *names.known}
+
+    def origin(self, values: Iterable[ast.expr]) -> Origin:
+        """What these expressions come from; the statements that they are in are not part of it."""
+        found = Origin()
+        waiting = list(values)
+        followed: set[ast.expr] = set()
+        while waiting:
+            value = waiting.pop()
+            if value in followed:
+                continue
+            followed.add(value)
+            at = self._code.statement(value)
+            for node in with_graph(value):
+                waiting += self._behind(node, at, found)
+        return found
+
+    def _behind(self, node: ast.expr, at: ast.stmt, found: Origin) -> Iterator[ast.expr]:
+        """The expressions that a name, an attribute or a call got its value from."""
+        if isinstance(node, ast.Name) and node.id not in self._opaque:
+            reaching = self._definitions.reaching(node.id, at)
+            found.carried.update(reaching.carried)
+            if reaching.is_parameter:
+                yield from self._arguments(node.id, at)
+            for statement in reaching.statements:
+                yield from self._add(statement, found)
+        elif isinstance(node, ast.Attribute):
+            for statement in self._definitions.of_attribute(node.attr):
+                yield from self._add(statement, found)
+        elif isinstance(node, ast.Call):
+            name = _called(node)
+            for function in self._definitions.functions.get(name, ()):
+                for inner in ast.walk(function):
+                    if not isinstance(inner, ast.Return | ast.Yield | ast.YieldFrom):
+                        continue
+                    if inner.value is not None and self._code.function(inner) is function:
+                        found.statements.add(self._code.statement(inner))
+                        yield inner.value
+
+    def _add(self, statement: ast.stmt, found: Origin) -> Iterator[ast.expr]:
+        if statement in found.statements:
+            return
+        if not self._everywhere and self._code.is_under(statement, *NO_GRAPH):
+            return
+        found.statements.add(statement)
+        yield from header(statement)
+        if isinstance(statement, ast.AugAssign):
+            yield statement.target
+
+    def _arguments(self, name: str, at: ast.stmt) -> Iterator[ast.expr]:
+        """What the cell passes to the function around `at` for this parameter: any argument."""
+        function = self._code.function(at)
+        while function is not None and name not in parameters(function):
+            function = self._code.function(function)
+        if function is None:
+            return
+        for call in self._code.walk():
+            if isinstance(call, ast.Call) and _called(call) == function.name:
+                yield from self._matching(call, name, parameters(function))
+
+    def _matching(self, call: ast.Call, name: str, expected: list[str]) -> Iterator[ast.expr]:
+        offset = 1 if expected[:1] in (["self"], ["cls"]) else 0
+        for number, argument in enumerate(call.args):
+            at = number + offset
+            if isinstance(argument, ast.Starred) or at >= len(expected) or expected[at] == name:
+                yield argument
+        for keyword in call.keywords:
+            if keyword.arg in (None, name):
+                yield keyword.value
+
+
+def with_graph(value: ast.expr) -> Iterator[ast.expr]:
+    """The expression and all inside it that a graph may come through: not what is detached."""
+    if isinstance(value, ast.Attribute) and value.attr in _ENDS_GRAPH:
+        return
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _ENDS_GRAPH:
+            return
+        if isinstance(value.func, ast.Name) and value.func.id in ("float", "int", "len", "str"):
+            return
+    if isinstance(value, (ast.Lambda, ast.Compare, ast.JoinedStr)):
+        return
+    yield value
+    for child in ast.iter_child_nodes(value):
+        if isinstance(child, ast.expr):
+            yield from with_graph(child)
+        elif isinstance(child, (ast.keyword, ast.comprehension)):
+            yield from with_graph(child.value if isinstance(child, ast.keyword) else child.iter)
+
+
+def backward_calls(code: Code) -> Iterator[ast.Call]:
+    """Calls that go backwards through a graph, as the text shows them."""
+    for call in code.calls(".backward", *_GRADIENTS):
+        if code.dotted(call.func) != "super.backward":
+            yield call
+
+
+def goes_backward(call: ast.Call) -> list[ast.expr]:
+    """What such a call goes backwards from."""
+    values = [*call.args, *(k.value for k in call.keywords if k.arg not in ("retain_graph",))]
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+        values.append(call.func.value)
+    return values
+
+
+def backward_lines(lives: Lifetimes) -> set[int]:
+    """Lines where a backward pass ran, or that made what one gave back."""
+    freed, born = lives.freed == Phase.BACKWARD, lives.born == Phase.BACKWARD
+    lines = [lives.freed_line[freed], lives.line[freed], lives.line[born]]
+    return {n for n in np.unique(np.concatenate(lines)).tolist() if n > 0}
+
+
+def used_statements(code: Code, lives: Lifetimes, names: Names) -> set[ast.stmt]:
+    """Statements whose graph a backward pass of the cell used, or may have used."""
+    flow = GradientFlow(code, names)
+    lines = backward_lines(lives) | set(
+        np.unique(code.calling_lines(lives)[lives.freed == Phase.BACKWARD]).tolist()
+    )
+    here = {s for n in lines if n > 0 and (s := code.statement_at(n)) is not None}
+    values = [value for call in backward_calls(code) for value in goes_backward(call)]
+    values += [value for statement in here for value in header(statement)]
+    return here | flow.origin(values).statements
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Name):
+        return call.func.id
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -1,0 +1,257 @@
+"""Finds loops that add up losses of independent batches for one backward pass after the loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.loss_sums import divisor_of, length_of
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Phase
+
+_GROWS = ("append", "extend", "insert", "update", "add", "appendleft")
+_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGraphs:
+    """A loop whose rounds each leave a graph, and the one `backward()` behind it.
+
+    gather: the statement of the loop that keeps the loss, `value`, under the name `total`; listed:
+    by appending. divisor: text of what the sum is divided by, or "". rounds: graphs alive at once.
+    size: bytes of them at the peak; saving: how much lower the peak were with one at a time.
+    """
+
+    loop: ast.For
+    gather: ast.stmt
+    value: ast.expr
+    total: str
+    listed: bool
+    divisor: str
+    backward: ast.Expr
+    rounds: int
+    size: int
+    saving: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Gather:
+    statement: ast.stmt
+    value: ast.expr
+    total: str
+    listed: bool
+
+
+def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
+    """Loops over batches that share nothing but the model."""
+    lives = trace.lifetimes
+    if lives is None:
+        return
+    for call in cell.calls(".backward"):
+        statement = cell.statement(call)
+        if not isinstance(statement, ast.Expr) or statement.value is not call or call.args:
+            continue
+        if call.keywords:
+            continue  # retain_graph, create_graph: the graph is wanted again
+        for loop in _loops_before(cell, statement):
+            for gather in _gathers(loop):
+                divisor = _divisor(cell, loop, gather, statement, call)
+                if divisor is None or _is_linked(cell, loop, gather):
+                    continue
+                divisor = _known_inside(cell, loop, gather, statement, divisor)
+                if divisor is None:
+                    continue
+                weight = _weigh(trace, lives, cell, loop, statement)
+                if weight is not None:
+                    yield HeldGraphs(
+                        loop, gather.statement, gather.value, gather.total, gather.listed,
+                        divisor, statement, *weight,
+                    )  # fmt: skip
+
+
+def _loops_before(cell: Code, backward: ast.stmt) -> Iterator[ast.For]:
+    block = cell.block(backward)
+    for statement in reversed(block[: block.index(backward)]):
+        if isinstance(statement, ast.For) and not statement.orelse:
+            yield statement
+            return
+
+
+def _gathers(loop: ast.For) -> Iterator[_Gather]:
+    """`total += value`, `total = total + value`, `losses.append(value)` of the loop's own block."""
+    for statement in loop.body:
+        match statement:
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
+                yield _Gather(statement, value, name, False)
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.BinOp(left=ast.Name(id=same), op=ast.Add(), right=value),
+            ) if name == same:
+                yield _Gather(statement, value, name, False)
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=name), attr="append"),
+                    args=[value],
+                    keywords=[],
+                )
+            ):
+                yield _Gather(statement, value, name, True)
+
+
+def _divisor(
+    cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt, call: ast.Call
+) -> str | None:
+    """What the sum is divided by before its backward pass: text, "" for nothing; None where the
+    loss is another function of the losses than their sum or mean."""
+    assert isinstance(call.func, ast.Attribute)
+    block = cell.block(backward)
+    between = block[block.index(loop) + 1 : block.index(backward)]
+    name, listed, divisor = gather.total, gather.listed, ""
+    for statement in between:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if _reads(value, name):
+                found = divisor_of(cell, loop, value, name, listed)
+                if found is None or divisor:
+                    return None
+                name, listed, divisor = target, False, found
+            case ast.AugAssign(target=ast.Name(id=target), op=ast.Div(), value=value) if (
+                target == name and not listed and not divisor
+            ):
+                divisor = cell.text(value)
+            case _ if _changes(statement, name):
+                return None
+    found = divisor_of(cell, loop, call.func.value, name, listed)
+    if found is None or (found and divisor):
+        return None
+    return divisor or found
+
+
+def _known_inside(
+    cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt, divisor: str
+) -> str | None:
+    """The divisor as the loop can say it while it runs; None where it cannot."""
+    if not divisor:
+        return ""
+    if gather.listed and divisor == f"len({gather.total})":
+        return length_of(cell, loop.iter)
+    block = cell.block(backward)
+    there = block[block.index(loop) : block.index(backward)]
+    changed = {n.id for statement in there for n in _names(statement, ast.Store)}
+    changed.add(gather.total)
+    read = {n.id for n in _names(ast.parse(divisor, mode="eval"), ast.Load)}
+    return None if read & changed else divisor
+
+
+def _is_linked(cell: Code, loop: ast.For, gather: _Gather) -> bool:
+    """Whether a round reads what an earlier round left, other than the sum itself."""
+    written: set[str] = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    later: set[str] = set()
+    for statement in loop.body:
+        own = statement is gather.statement
+        reads = {n.id for n in _names(statement, ast.Load)}
+        later |= reads - written - {gather.total}
+        if not own:
+            if _changes(statement, gather.total):
+                return True
+            if gather.total in reads and not _is_report(statement):
+                return True
+        written |= {n.id for n in _names(statement, ast.Store)}
+    kept = {n.id for statement in loop.body for n in _names(statement, ast.Store)}
+    carried = (later & kept) - {gather.total}
+    return (
+        bool(carried)
+        or _is_remembered(cell, loop, gather.total)
+        or any(
+            isinstance(node, (ast.Break, ast.Return, ast.Yield, ast.YieldFrom))
+            for statement in loop.body
+            for node in ast.walk(statement)
+        )
+    )
+
+
+def _is_remembered(cell: Code, loop: ast.For, total: str) -> bool:
+    """Whether the loop reads a container or attribute that it puts something into."""
+    changed: list[str] = []
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=value, ctx=ast.Store()):
+                changed.append(cell.text(value))
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _GROWS:
+                changed.append(cell.text(value))
+    stored = [cell.text(n) for n in nodes if isinstance(n, ast.Attribute) and _is(n, ast.Store)]
+    read = [
+        cell.text(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and _is(n, ast.Load)
+    ]
+    return any(
+        read.count(text) > changed.count(text) for text in {*changed, *stored} if text != total
+    )
+
+
+def _is(node: ast.Name | ast.Attribute, context: type[ast.expr_context]) -> bool:
+    return isinstance(node.ctx, context)
+
+
+def _is_report(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
+            return True
+    return False
+
+
+def _weigh(
+    trace: Trace, lives: Lifetimes, cell: Code, loop: ast.For, backward: ast.stmt
+) -> tuple[int, int, int] | None:
+    """Rounds, bytes and saving of the graphs that the loop left for the backward pass; None where
+    there are not several, or the pass also went through what was made before the loop."""
+    lines = cell.calling_lines(lives)
+    first, last = loop.lineno, loop.end_lineno or loop.lineno
+    inside = (lines >= first) & (lines <= last) & (lives.birth >= 0)
+    end = backward.end_lineno or backward.lineno
+    used = (lives.freed == Phase.BACKWARD) & (lives.freed_line >= backward.lineno)
+    used &= (lives.freed_line <= end) & (lives.born == Phase.FORWARD)
+    outside = used & ~inside & (lines < first)
+    if lives.bytes(outside) > lives.bytes(used & inside) // 100:
+        return None
+    held = used & inside
+    if not held.any():
+        return None
+    order = np.flatnonzero(held)[np.argsort(lives.freed_step[held], kind="stable")]
+    passes = np.split(order, np.flatnonzero(np.diff(lives.freed_step[order])) + 1)
+    found, counts = np.unique(lines[held], return_counts=True)
+    busiest = int(found[np.argmax(counts)])
+    ran = next((line.count for line in trace.lines if line.number == busiest), 0)
+    rounds = ran // len(passes)
+    if rounds < _ROUNDS:
+        return None
+    later = np.zeros(len(lives), bool)
+    for graph in passes:  # all but its last round
+        later[graph[: len(graph) * (rounds - 1) // rounds]] = True
+    return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Name]:
+    return (n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(n.id == name for n in _names(node, ast.Load))
+
+
+def _changes(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement gives the name another value, or puts something into what it means."""
+    if any(n.id == name for n in _names(statement, ast.Store)):
+        return True
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in _GROWS
+        and isinstance(n.func.value, ast.Name)
+        and n.func.value.id == name
+        for n in ast.walk(statement)
+    )

@@ -1,0 +1,241 @@
+"""Finds names that are not read any more while what they mean is still alive."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code, Loop
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Category, Phase
+
+_KEPT = (
+    *(Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE),
+    *(Category.WORKSPACE,),
+)
+_ALIASING = frozenset(
+    "view reshape t transpose permute squeeze unsqueeze flatten expand narrow chunk split unbind "
+    "detach T mT data view_as movedim append extend add insert put requires_grad_ contiguous "
+    "swapaxes".split()
+)
+"""Methods that give, or keep, another holder of the same memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Names that could be let go of below a statement, and the storages that would go with them."""
+
+    names: tuple[str, ...]
+    below: ast.stmt
+    storages: NDArray[np.bool_]
+    loop: Loop | None = None
+
+
+def unread_at_peak(cell: Code, lives: Lifetimes) -> Iterator[Unread]:
+    """Results that nothing reads from the peak on: of statements that run once, and of the
+    iteration before the one that holds the peak."""
+    peak = _lines_at_peak(cell, lives)
+    if not peak:
+        return
+    graphs = bool((lives.at_peak & lives.graph).any())
+    for statement in ast.walk(cell.tree):
+        if isinstance(statement, ast.Assign) and cell.loop(statement) is None and not graphs:
+            found = _after_last_read(cell, lives, statement, peak)
+            if found is not None:
+                yield found
+        elif isinstance(statement, (ast.For, ast.While)):
+            found = _carried_over(cell, lives, statement, peak)
+            if found is not None:
+                yield found
+
+
+def _lines_at_peak(cell: Code, lives: Lifetimes) -> frozenset[int]:
+    """Lines of the cell that were running when the peak was reached."""
+    born = np.flatnonzero((lives.birth == lives.peak_event) & (lives.birth >= 0))
+    frames = lives.frames(int(born[0])) if len(born) else ()
+    return frozenset(frame.line for frame in frames if frame.filename == cell.cell.filename)
+
+
+def _after_last_read(
+    cell: Code, lives: Lifetimes, statement: ast.Assign, peak: frozenset[int]
+) -> Unread | None:
+    name = _only_name(statement)
+    block = cell.block(statement)
+    scope = cell.function(statement)
+    if name is None or any(cell.function(read) is not scope for read in cell.reads(name)):
+        return None
+    ahead = block[block.index(statement) + 1 :]
+    again = next((i for i, s in enumerate(ahead) if _gives(s, name)), len(ahead) - 1)
+    reads = [i for i, s in enumerate(ahead) if i <= again and any(cell.reads(name, s))]
+    inside = {node for s in block for node in ast.walk(s)}
+    if not reads or any(read not in inside for read in cell.reads(name, scope)):
+        return None
+    last = ahead[reads[-1]]
+    at = next((i for i, s in enumerate(ahead) if peak & set(_span(s))), None)
+    if at is None or not reads[-1] < at <= again or _aliased(cell, name, scope):
+        return None
+    held = cell.born_in(statement, lives) & lives.at_peak & ~lives.of(*_KEPT)
+    held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(lives, name)
+    return Unread((name,), last, _alike(lives, held))
+
+
+def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]) -> Unread | None:
+    """What the iteration before has left in names that this one gives new values."""
+    inside = set(_span(loop)) - {loop.lineno}
+    if not peak & inside or _inner_loop(cell, loop, peak):
+        return None
+    begun = _iteration_start(cell, lives, loop)
+    if begun is None:
+        return None
+    names = [name for name in _given(loop) if _is_of_one_iteration(cell, loop, name)]
+    lines = {n for name in names for s in cell.assigned(name) for n in _rebinding(s, loop)}
+    held = (
+        lives.born_under(cell.cell.filename, inside | {loop.lineno})
+        & lives.at_peak
+        & ~lives.of(*_KEPT)
+    )
+    held &= (lives.birth < begun) & np.isin(lives.freed_line, list(lines))
+    held &= lives.freed == Phase.FORWARD
+    freeing = set(lives.freed_line[held].tolist())
+    dropped = [
+        name
+        for name in names
+        if any(freeing & set(_rebinding(s, loop)) for s in cell.assigned(name))
+        and not _aliased(cell, name, cell.function(loop))
+    ]
+    kept = {n for name in dropped for s in cell.assigned(name) for n in _rebinding(s, loop)}
+    held &= np.isin(lives.freed_line, list(kept))
+    storages = _alike(lives, held)
+    return Unread(tuple(dropped), loop.body[-1], storages, loop) if dropped else None
+
+
+def _alike(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """These and their like of other iterations and calls, which make peaks as high as theirs."""
+    columns = (lives.line.astype(np.int64), lives.size, lives.freed_line.astype(np.int64))
+    kinds = {tuple(row) for row in np.stack([c[held] for c in columns], 1).tolist()}
+    rows = np.stack(columns, 1).tolist()
+    return np.array([tuple(row) in kinds for row in rows], bool)
+
+
+def _inner_loop(cell: Code, loop: Loop, peak: frozenset[int]) -> bool:
+    return any(
+        isinstance(node, (ast.For, ast.While)) and node is not loop and peak & set(_span(node))
+        for node in ast.walk(loop)
+    )
+
+
+def _iteration_start(cell: Code, lives: Lifetimes, loop: Loop) -> int | None:
+    """The event from which on the iteration that holds the peak runs; None in the first one."""
+    place = {n: i for i, s in enumerate(_straight(loop.body)) for n in _span(s)}
+    place[loop.lineno] = -1
+    by_stack = [
+        next(
+            (place[f.line] for f in stack if f.filename == cell.cell.filename and f.line in place),
+            -2,
+        )
+        for stack in lives.stacks
+    ]
+    where = np.array([*by_stack, -2], np.int64)[lives.stack]
+    here = np.flatnonzero((where > -2) & (lives.birth >= 0) & (lives.birth <= lives.peak_event))
+    order = here[np.argsort(lives.birth[here], kind="stable")]
+    wraps = np.flatnonzero(np.diff(where[order]) < 0)
+    return int(lives.birth[order[wraps[-1] + 1]]) if len(wraps) else None
+
+
+def _given(loop: Loop) -> Iterator[str]:
+    """Names that every iteration gives a value."""
+    seen = set()
+    targets: list[ast.expr] = [] if isinstance(loop, ast.While) else [loop.target]
+    for statement in _straight(loop.body):
+        if isinstance(statement, ast.Assign):
+            targets += statement.targets
+    for target in targets:
+        for node in ast.walk(target):
+            stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            if isinstance(node, ast.Name) and stored and node.id not in seen:
+                seen.add(node.id)
+                yield node.id
+
+
+def _straight(block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in block:
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            yield from _straight(statement.body)
+        else:
+            yield statement
+
+
+def _is_of_one_iteration(cell: Code, loop: Loop, name: str) -> bool:
+    """Whether the name means nothing outside the loop, and is given before it is read."""
+    scope = cell.function(loop)
+    inside = set(ast.walk(loop))
+    first = min(
+        (s.end_lineno or s.lineno) if not isinstance(s, (ast.For, ast.While)) else s.lineno
+        for s in cell.assigned(name)
+        if s in inside
+    )
+    for read in cell.reads(name, scope):
+        if read not in inside or cell.function(read) is not scope or read.lineno < first:
+            return False
+        if read.lineno == first and isinstance(cell.statement(read), ast.Assign):
+            if not isinstance(loop, ast.While) and _names_in(loop.target, name):
+                continue  # x = x.cuda() of the loop's own x
+            return False
+    return not any(cell.function(read) is not scope for read in cell.reads(name))
+
+
+def _names_in(target: ast.expr, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
+
+
+def _rebinding(statement: ast.stmt, loop: Loop) -> Iterator[int]:
+    if statement is loop:
+        yield loop.lineno
+    elif isinstance(statement, ast.Assign):
+        yield from _span(statement)
+
+
+def _aliased(cell: Code, name: str, scope: ast.AST | None) -> bool:
+    """Whether something else may hold the same memory: a view, a list, an object."""
+    return any(_may_keep(cell, read) for read in cell.reads(name, scope))
+
+
+def _may_keep(cell: Code, read: ast.Name) -> bool:
+    above = cell.parent(read)
+    if isinstance(above, ast.keyword):
+        above = cell.parent(above)
+    if isinstance(above, ast.Subscript):
+        return not isinstance(cell.parent(above), (ast.BinOp, ast.Compare))
+    if isinstance(above, ast.Attribute):
+        return above.attr in _ALIASING
+    if isinstance(above, ast.Call):
+        called = cell.dotted(above.func).rsplit(".", 1)[-1]
+        return (
+            called in _ALIASING
+            or called[:1].isupper()
+            or (isinstance(above.func, ast.Attribute) and above.func.attr in _ALIASING)
+        )
+    return not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.FormattedValue))
+
+
+def _only_name(statement: ast.Assign) -> str | None:
+    target = statement.targets[0]
+    return target.id if len(statement.targets) == 1 and isinstance(target, ast.Name) else None
+
+
+def _gives(statement: ast.stmt | None, name: str) -> bool:
+    return isinstance(statement, ast.Assign) and _only_name(statement) == name
+
+
+def _span(statement: ast.stmt) -> range:
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _is_own(lives: Lifetimes, name: str) -> NDArray[np.bool_]:
+    """Storages that nothing but this name, or nothing at all, is known to hold."""
+    found = (lives.name(i) for i in range(len(lives)))
+    return np.array([known is None or known.split(".")[0] == name for known in found], bool)

@@ -1,0 +1,55 @@
+"""Tells the passes of a loop apart by what they allocated, and what earlier ones left alive."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+
+_ALWAYS_ALIVE = 2
+"""Passes whose results a loop that keeps nothing holds at a time: of the pass before, until their
+names get new values, and of the pass that runs."""
+
+
+def passes_of(trace: Trace, cell: Code, line: int, own: NDArray[np.bool_]) -> int:
+    """How often a line ran that made the storages `own`, on it or in a model called from it.
+
+    Counted as the trace does, or by the rarest stack of its loop that came again and again: what a
+    model does once in each pass, its head or a loss.
+    """
+    lives = trace.lifetimes
+    statement = cell.statement_at(line)
+    if lives is None or statement is None:
+        return 0
+    counts = {each.number: each.count for each in trace.lines}
+    inner = np.unique(lives.line[own]).tolist()
+    told = counts.get(line, 0) if line in inner else min(counts.get(n, 0) for n in inner)
+    around = cell.loop(statement) or cell.function(statement) or statement
+    lines = cell.calling_lines(lives)
+    here = (lines >= around.lineno) & (lines <= (around.end_lineno or around.lineno))
+    stacks = lives.stack[here & lives.recorded]
+    times = np.unique(stacks[stacks >= 0], return_counts=True)[1]
+    often = times[times > _ALWAYS_ALIVE]
+    return max(told, int(often.min()) if len(often) else 0)
+
+
+def piled_up(lives: Lifetimes, own: NDArray[np.bool_], passes: int) -> NDArray[np.bool_]:
+    """What passes before the last two made that was still alive at the peak.
+
+    own: storages of one line, of which each pass made as many.
+    """
+    found = np.zeros(len(lives), bool)
+    rows = np.flatnonzero(own)
+    if passes <= _ALWAYS_ALIVE or len(rows) < passes:
+        return found
+    number = np.arange(len(rows)) * passes // len(rows)
+    alive = lives.at_peak[rows]
+    begun = lives.birth[rows] <= lives.peak_event
+    if not begun.any():
+        return found
+    running = int(number[begun].max())
+    found[rows[alive & (number <= running - _ALWAYS_ALIVE)]] = True
+    return found

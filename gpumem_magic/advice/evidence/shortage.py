@@ -1,0 +1,24 @@
+"""When memory is short, and how little is not worth a word."""
+
+from __future__ import annotations
+
+from gpumem_magic.units import MIB
+from gpumem_magic.values.findings import Trace
+
+_SHORT = 0.8
+"""Share of the device in use from which on memory is short, so that its price is worth asking."""
+
+_WORTH = 0.01
+"""Share of the peak below which a saving is not worth a word."""
+
+
+def is_short(trace: Trace) -> bool:
+    """Whether the cell ran out of memory, or came near it."""
+    total = trace.device.total if trace.device else 0
+    used = trace.peak.device_used or trace.peak.reserved or trace.peak.allocated or 0
+    return trace.oom is not None or used >= _SHORT * total > 0
+
+
+def least_saving(trace: Trace) -> int:
+    """Bytes below which a saving is not worth a word."""
+    return max(MIB, int(_WORTH * (trace.peak.allocated or 0)))

@@ -1,0 +1,126 @@
+"""Finds the parts of a training step in a cell: optimizers, their steps, what clears gradients."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.units import MIB
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.names import Names
+
+_OPTIMIZER = re.compile(r"torch\.optim\.(?:(?!lr_scheduler|swa_utils)\w+\.)?([A-Z]\w*)")
+_HARMLESS = re.compile(r"zero_grad|no_grad|enable_grad|set_grad_enabled|requires_grad|clip_grad")
+_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A statement `target = torch.optim.Kind(...)`; target and kind as text."""
+
+    statement: ast.stmt
+    call: ast.Call
+    target: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement that makes an optimizer's step. optimizer: its text ("self.optimizer"). scaled:
+    a loss scaler makes it (`scaler.step(optimizer)`)."""
+
+    statement: ast.stmt
+    call: ast.Call
+    optimizer: str
+    scaled: bool
+
+    @property
+    def line(self) -> int:
+        """Where it stands."""
+        return self.call.lineno
+
+
+def least(trace: Trace) -> int:
+    """Bytes below which a saving is not worth a word: 1 MiB, or 1 % of the peak."""
+    return max(MIB, int(_SHARE * (trace.peak.allocated or 0)))
+
+
+def optimizer_class(dotted: str) -> str:
+    """ "AdamW" for "torch.optim.AdamW" and "torch.optim.adamw.AdamW"; "" for what is no optimizer
+    of torch."""
+    match = _OPTIMIZER.fullmatch(dotted)
+    return match[1] if match else ""
+
+
+def find_built(cell: Code) -> Iterator[Built]:
+    """Optimizers of torch that the cell builds and gives a name or an attribute."""
+    for node in ast.walk(cell.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        kind = optimizer_class(cell.dotted(node.value.func))
+        if kind and len(node.targets) == 1:
+            yield Built(node, node.value, cell.text(node.targets[0]), kind)
+
+
+def find_steps(cell: Code, names: Names) -> Iterator[Step]:
+    """Statements that make a step of an optimizer; those with a closure are none of them."""
+    for call in cell.calls(".step"):
+        statement = cell.statement(call)
+        if not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
+            continue
+        first = call.args[0] if call.args else None
+        if first is None and is_optimizer(call.func.value, cell, names):
+            yield Step(statement, call, cell.text(call.func.value), scaled=False)
+        elif first is not None and is_optimizer(first, cell, names):
+            yield Step(statement, call, cell.text(first), scaled=True)
+
+
+def is_optimizer(expression: ast.expr, cell: Code, names: Names) -> bool:
+    """Whether an expression is an optimizer: by its value, else by what the cell does with it."""
+    if not isinstance(expression, (ast.Name, ast.Attribute)):
+        return False
+    text = cell.text(expression)
+    if any(built.target == text for built in find_built(cell)):
+        return True
+    if isinstance(expression, ast.Name) and cell.function(expression) is None:
+        return expression.id in names.optimizers
+    if text in names.modules or text in names.others:
+        return False
+    return text in names.optimizers or any(
+        isinstance(call.func, ast.Attribute) and cell.text(call.func.value) == text
+        for call in cell.calls(".zero_grad")
+    )
+
+
+def receiver(call: ast.Call, cell: Code) -> str:
+    """The text of what a method is called on."""
+    return cell.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def is_always_run_after(later: ast.stmt, earlier: ast.stmt, cell: Code) -> bool:
+    """Whether both stand in one block, in this order, with no way out between them."""
+    block = cell.block(earlier)
+    if later not in block or block.index(later) <= block.index(earlier):
+        return False
+    between = block[block.index(earlier) + 1 : block.index(later)]
+    leaves = (ast.Continue, ast.Break, ast.Return)
+    return not any(isinstance(n, leaves) for statement in between for n in ast.walk(statement))
+
+
+def reads_gradients(cell: Code, within: ast.AST | None = None) -> bool:
+    """Whether code reads or sets gradients itself: `.grad`, or a function called after them."""
+    for node in ast.walk(within or cell.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            name = "grad"
+        elif isinstance(node, ast.Call):
+            name = cell.text(node.func).rsplit(".", 1)[-1]
+        else:
+            continue
+        wanted = node.func if isinstance(node, ast.Call) else node
+        own = cell.dotted(wanted).startswith("torch.autograd.") or "autograd" in name
+        if "grad" in name and not own and not _HARMLESS.search(name):
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""Finds the forward statements of a cell whose activations wait for its one `backward()`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.rewrite import UnsafeError, import_line, insert_before, wrap
+from gpumem_magic.values.advice import Edit
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import ModuleFacts, Names
+
+_SHARE = 0.01
+"""Of the activations: statements with less are passed over at the ends of the forward pass."""
+
+_LOSS_MODULES = "torch.nn.modules.loss."
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPass:
+    """Neighbouring statements of one block, the forward pass and the loss, and the statement
+    `loss.backward()` that follows in the same block."""
+
+    forward: tuple[ast.stmt, ...]
+    backward: ast.Expr
+    loss: str
+
+
+def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> TrainingPass:
+    """The statements that made these activations. Raises UnsafeError where there is no one place
+    in the cell, or where it is written otherwise."""
+    backward = _one_backward(cell)
+    loss = _loss_of(backward)
+    block = cell.block(backward)
+    before = block[: block.index(backward)]
+    sizes = [bytes_of(cell, lives, activations, statement) for statement in before]
+    total = lives.bytes(activations)
+    weighty = [i for i, size in enumerate(sizes) if size > _SHARE * total]
+    if not weighty or 2 * sum(sizes) < total:
+        raise UnsafeError("the forward pass is not in the same block as backward()")
+    assigned = [i for i, statement in enumerate(before) if statement in [*cell.assigned(loss)]]
+    forward = tuple(before[weighty[0] : max([*weighty, *assigned]) + 1])
+    for statement in forward:
+        if next(cell.calls(".step", ".backward", within=statement), None):
+            raise UnsafeError("an optimizer steps between the forward pass and backward()")
+    return TrainingPass(forward, backward, loss)
+
+
+def bytes_of(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_], statement: ast.stmt) -> int:
+    """Bytes of those storages that were born while a statement of the cell ran."""
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    under = [
+        any(f.filename == cell.cell.filename and first <= f.line <= last for f in stack)
+        for stack in lives.stacks
+    ]
+    return lives.bytes(storages & np.array([*under, False], bool)[lives.stack])
+
+
+def heaviest_line(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_]) -> int | None:
+    """The line of the cell that most bytes of these storages were born on."""
+    lines = cell.calling_lines(lives)
+    sizes = np.bincount(np.maximum(lines, 0), np.where(storages, lives.size, 0))
+    sizes[0] = 0
+    return int(sizes.argmax()) or None
+
+
+def model_of(cell: Code, names: Names) -> tuple[str, ModuleFacts] | None:
+    """The largest model that the cell speaks of, by its name."""
+    spoken = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    models = [(name, facts) for name, facts in names.modules.items() if name in spoken]
+    return max(models, key=lambda model: model[1].parameters, default=None)
+
+
+def under(cell: Code, found: TrainingPass, context: str) -> tuple[Edit, ...]:
+    """The forward pass under a context of torch, such as `autocast("cuda")`."""
+    torch = cell.spelling("torch")
+    if torch:
+        return wrap(cell, found.forward, f"with {torch}.{context}:")
+    return (
+        *import_line(cell, "import torch"),
+        *wrap(cell, found.forward, f"with torch.{context}:"),
+    )
+
+
+def outermost(cell: Code, statement: ast.stmt) -> ast.stmt:
+    """The outermost loop around a statement within its function, or the statement itself."""
+    found = statement
+    loop = cell.loop(statement)
+    while loop is not None:
+        found, loop = loop, cell.loop(loop)
+    return found
+
+
+def before_loops(cell: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]:
+    """A line above the outermost loop around a statement."""
+    return insert_before(cell, outermost(cell, statement), text)
+
+
+def is_mean_loss(cell: Code, names: Names, call: ast.expr) -> bool:
+    """Whether an expression is a loss that is the mean over the first dimension of its inputs."""
+    if not isinstance(call, ast.Call) or _weighs(call):
+        return False
+    function = cell.dotted(call.func)
+    if function.startswith("torch.nn.functional."):
+        return function.endswith(("_loss", "cross_entropy", "_with_logits"))
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "mean" and not call.args:
+        return True
+    if not isinstance(call.func, ast.Name):
+        return False
+    makers = [s for s in cell.assigned(call.func.id) if isinstance(s, ast.Assign)]
+    if any(isinstance(maker.value, ast.Call) and _weighs(maker.value) for maker in makers):
+        return False
+    facts = names.modules.get(call.func.id)
+    return facts is not None and facts.type.startswith(_LOSS_MODULES) and not facts.buffers
+
+
+def _weighs(call: ast.Call) -> bool:
+    """Whether not every element counts the same, or their sum is taken."""
+    return any(k.arg in ("reduction", "weight", "ignore_index", None) for k in call.keywords)
+
+
+def _one_backward(cell: Code) -> ast.Expr:
+    calls = list(cell.calls(".backward"))
+    if len(calls) != 1:
+        raise UnsafeError(f"the cell has {len(calls) or 'no'} calls of backward()")
+    statement = cell.statement(calls[0])
+    if not isinstance(statement, ast.Expr) or statement.value is not calls[0]:
+        raise UnsafeError("backward() is part of a longer statement")
+    if calls[0].args or calls[0].keywords:
+        raise UnsafeError("backward() has arguments")
+    return statement
+
+
+def _loss_of(backward: ast.Expr) -> str:
+    call = backward.value
+    function = call.func if isinstance(call, ast.Call) else None
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id
+    raise UnsafeError("the loss of backward() has no name of its own")

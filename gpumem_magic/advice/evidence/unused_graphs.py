@@ -1,0 +1,292 @@
+"""Finds forward passes that saved activations for a backward pass that never came."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.accumulations import is_read_as_number
+from gpumem_magic.advice.evidence.definitions import FUNCTIONS, LOOPS, defined
+from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
+from gpumem_magic.advice.rewrite import UnsafeError, import_line, wrap
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Edit, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
+
+WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
+
+_LEAST = MIB
+
+_PART_OF_PEAK = 0.01
+
+_SHARE = 0.02
+"""Of the line that saves most: lines with less are not worth a wrapper."""
+
+_NEEDED_ANYWAY = 2
+"""Outputs that exist at a time without a graph, too: what a layer reads and what it writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedGraph:
+    """Statements of one block whose forward passes saved `size` bytes at the peak for nothing.
+
+    saving: how much lower the peak would be without them. in_evaluation: the model was set to
+    evaluation, by `eval()`, on line `eval_line` of the cell if it was there.
+    """
+
+    statements: tuple[ast.stmt, ...]
+    size: int
+    saving: int
+    in_evaluation: bool
+    eval_line: int | None = None
+
+    @property
+    def line(self) -> int:
+        """The first line."""
+        return self.statements[0].lineno
+
+    @property
+    def last_line(self) -> int:
+        """The last line."""
+        return self.statements[-1].end_lineno or self.line
+
+    @property
+    def place(self) -> str:
+        """The lines, in words: "line 3", "lines 3-5"."""
+        if self.last_line == self.line:
+            return f"line {self.line}"
+        return f"lines {self.line}-{self.last_line}"
+
+    def advice(self, rule: str) -> Advice:
+        """What is wrong, with its numbers."""
+        return Advice(
+            rule,
+            problem=f"The forward pass on {self.place} saved {format_bytes(self.size)} of "
+            "activations, and no backward pass used them.",
+            change="",
+            line=self.line,
+            size=self.size,
+            saving=self.saving,
+            known=Known.ESTIMATED,
+        )
+
+
+def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
+    """Each block of neighbouring statements that saved activations for nothing.
+
+    A statement whose value a `backward()` of the cell reads, or may read, did not; nor did one
+    whose value is left for one that may yet come, in the next cell.
+    """
+    lives = trace.lifetimes
+    if lives is None or not _records(lives, names):
+        return
+    lines = cell.calling_lines(lives)
+    saved = lives.recorded & (lines > 0)
+    needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
+    statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
+    unused = [n for n, s in statements.items() if s is not None and not _holds(s, needed)]
+    saved &= np.isin(lines, unused)
+    if trace.error is not None:
+        saved &= _surely_inference(lives, cell, names)[lives.stack]
+    for group in _blocks(cell, _weighty(lines, lives, saved)):
+        first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
+        here = saved & (lines >= first) & (lines <= last)
+        size = lives.bytes(here & lives.at_peak)
+        saving = lives.saved_at_peak(_not_needed(here, lives))
+        if size >= _LEAST and saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+            evaluated, at = _in_evaluation(cell, names, group[0])
+            yield UnusedGraph(tuple(group), size, saving, evaluated, at)
+
+
+def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
+    """The statements under `torch.no_grad()`. Raises UnsafeError where others would come under
+    it, too."""
+    for statement in graph.statements:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                raise UnsafeError("whoever takes what it yields would run without gradients, too")
+    torch = cell.spelling("torch")
+    if not torch:
+        wrapped = wrap(cell, graph.statements, "with torch.no_grad():")
+        return (*import_line(cell, "import torch"), *wrapped)
+    return wrap(cell, graph.statements, f"with {torch}.no_grad():")
+
+
+def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:
+    """The change in words: the statements, or the function that does nothing else."""
+    function = cell.function(graph.statements[0])
+    text = f"Wrap {graph.place} in torch.no_grad()"
+    if function is not None and next(cell.calls(".backward", within=function), None) is None:
+        text += f", or decorate {function.name}() with @torch.no_grad()"
+    return f"{text}; torch.inference_mode() does as well where nothing trains on its outputs."
+
+
+def _records(lives: Lifetimes, names: Names) -> bool:
+    """Whether a graph can be recorded at all: where nothing tells of it, some model must train."""
+    if lives.sees_graphs:
+        return bool(lives.graph.any())
+    known = [m for m in names.modules.values() if m.parameters]
+    return not known or any(module.trainable for module in known)
+
+
+def left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
+    """Statements that made what a later cell may call `backward()` on.
+
+    A cell that calls it itself leaves none for later, nor does a loop that makes its value anew in
+    each pass. A model that was set to evaluation, or that no optimizer trains, makes no such value,
+    unless it is a loss; nor is a sum or a list one that the cell itself reads as numbers.
+    """
+    lives = trace.lifetimes
+    if lives is None or backward_lines(lives) or next(cell.calls(".backward"), None):
+        return set()
+    flow = GradientFlow(cell, names)
+    found: set[ast.stmt] = set()
+    for name, statement in _assigned_at_top(cell):
+        if _is_left(cell, names, name, statement):
+            found |= {statement} | flow.origin([_read(cell, statement)]).statements
+    return found
+
+
+def _is_left(cell: Code, names: Names, name: str, statement: ast.stmt) -> bool:
+    """Whether the name's value is left for a `backward()` that may yet come."""
+    tensor, container = names.tensors.get(name), names.containers.get(name)
+    has_graph = tensor.has_graph if tensor else bool(container and container.graphs)
+    if not has_graph or _made_anew(cell, statement, name):
+        return False
+    if _in_evaluation(cell, names, statement)[1] is not None:
+        return False
+    if cell.loop(statement) is None and tensor is not None and not tensor.shape:
+        return True  # a loss
+    training = bool(names.optimizers) and not _all_in_evaluation(names)
+    return training and not is_read_as_number(cell, name)
+
+
+def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:
+    for node in ast.walk(cell.tree):
+        if isinstance(node, ast.stmt) and cell.function(node) is None:
+            for name in defined(node):
+                yield name, node
+
+
+def _read(cell: Code, statement: ast.stmt) -> ast.expr:
+    value = getattr(statement, "value", None) or getattr(statement, "iter", None)
+    return value if isinstance(value, ast.expr) else ast.copy_location(ast.Constant(0), statement)
+
+
+def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a loop gives the name a new value in each pass, whatever it was before."""
+    if cell.loop(statement) is None or not isinstance(statement, ast.Assign):
+        return False
+    assigns = any(isinstance(t, ast.Name) and t.id == name for t in statement.targets)
+    return assigns and next(cell.reads(name, within=statement.value), None) is None
+
+
+def _surely_inference(lives: Lifetimes, cell: Code, names: Names) -> NDArray[np.bool_]:
+    """For each stack (and -1) whether the cell itself called the model there: a function of
+    another cell or a library that failed may have been about to go backward."""
+    own = cell.cell.filename
+    found = [_calls_model(tuple(frame.filename for frame in s), own) for s in lives.stacks]
+    evaluated = _all_in_evaluation(names)
+    return np.array([*(here or evaluated for here in found), False], bool)
+
+
+def _calls_model(files: tuple[str, ...], own: str) -> bool:
+    if own not in files:
+        return False
+    inside = files[files.index(own) - 1] if files.index(own) else own
+    return inside == own or "/torch/" in inside.replace("\\", "/")
+
+
+def _holds(statement: ast.stmt, needed: set[ast.stmt]) -> bool:
+    """Whether a statement is one of these, or wrapping it would wrap one of them."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return True
+    return any(node in needed for node in ast.walk(statement) if isinstance(node, ast.stmt))
+
+
+def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool_]) -> list[int]:
+    """The lines that most of the bytes were saved on."""
+    by_line = {n: lives.bytes(unused & (lines == n)) for n in np.unique(lines[unused]).tolist()}
+    return [n for n, size in by_line.items() if size >= _SHARE * max(by_line.values())]
+
+
+def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
+    """Without the largest outputs of the peak, and what has a name at the end: they stay."""
+    named = [lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))]
+    alive = np.flatnonzero(here & lives.at_peak)
+    mask: NDArray[np.bool_] = here & ~np.array(named, bool)
+    by_size = alive[np.argsort(lives.size[alive], kind="stable")]
+    mask[by_size[-_NEEDED_ANYWAY:]] = False
+    return mask
+
+
+def _all_in_evaluation(names: Names) -> bool:
+    evaluated = [m for m in names.modules.values() if m.parameters]
+    return bool(evaluated) and not any(module.training for module in evaluated)
+
+
+def _in_evaluation(cell: Code, names: Names, statement: ast.stmt) -> tuple[bool, int | None]:
+    """Whether the model was in evaluation mode there, and the line of the `eval()` that did it."""
+    function = cell.function(statement)
+    before = [
+        call
+        for call in cell.calls(".eval", ".train")
+        if cell.function(call) is function and call.lineno <= statement.lineno
+    ]
+    if not before:
+        return _all_in_evaluation(names), None
+    last = before[-1]
+    assert isinstance(last.func, ast.Attribute)
+    off = bool(last.args) and isinstance(last.args[0], ast.Constant) and not last.args[0].value
+    evaluated = last.func.attr == "eval" or off
+    return evaluated, last.lineno if evaluated else None
+
+
+def _blocks(cell: Code, lines: list[int]) -> Iterator[list[ast.stmt]]:
+    """Statements on these lines, neighbours of one block together."""
+    group: list[ast.stmt] = []
+    for line in lines:
+        statement = cell.statement_at(line)
+        if statement is None or cell.is_under(statement, *WITHOUT_GRAPH) or statement in group:
+            continue
+        if group and _next_to(cell, group[-1], statement):
+            group.append(statement)
+            continue
+        if group:
+            yield group
+        group = [statement]
+    if group:
+        yield group
+
+
+def _next_to(cell: Code, one: ast.stmt, other: ast.stmt) -> bool:
+    block = cell.block(one)
+    if isinstance(one, LOOPS) or isinstance(other, LOOPS):
+        return False
+    return other in block and block.index(other) == block.index(one) + 1
+
+
+def freed_by_backward(lives: Lifetimes, also: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """When each storage would die if the first backward pass after its birth freed what a forward
+    pass recorded (and `also` these storages); others die when they do: int64 events."""
+    held = lives.recorded if also is None else lives.recorded | also
+    born, freed = lives.born == Phase.BACKWARD, lives.freed == Phase.BACKWARD
+    moments = np.concatenate([lives.birth[born], lives.death[freed]])
+    steps = np.concatenate([lives.step[born], lives.freed_step[freed]])
+    order = np.argsort(moments, kind="stable")
+    moments, steps = moments[order], steps[order]
+    ends = np.full(int(steps.max(initial=0)) + 1, -1, np.int64)
+    np.maximum.at(ends, steps, moments)
+    death = lives.death.copy()
+    place = np.searchsorted(moments, lives.birth)
+    rows = np.flatnonzero(held & ~freed & (place < len(moments)))
+    death[rows] = np.minimum(death[rows], ends[steps[place[rows]]] + 1)
+    return death

@@ -1,0 +1,251 @@
+"""Activations that wait for the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.changes.checkpointing import CHECKPOINT, checkpointed, repeated_path
+from gpumem_magic.advice.changes.in_place import in_place, overwritable
+from gpumem_magic.advice.changes.micro_batches import PIECES, in_pieces
+from gpumem_magic.advice.changes.mixed_precision import AUTOCAST, has_bfloat16, in_mixed_precision
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.casts import casts_of_parameters
+from gpumem_magic.advice.evidence.training_pass import (
+    TrainingPass,
+    find_pass,
+    heaviest_line,
+    model_of,
+    under,
+)
+from gpumem_magic.advice.rewrite import UnsafeError
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rules.activation_examples import EXAMPLES
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import ModuleFacts, Names
+from gpumem_magic.values.recording import Category, Phase
+
+_SHARE = 0.25
+"""Of the peak: from there on the largest category is what to begin with."""
+
+_FOLLOWING = (Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
+"""What goes with the activations: their gradients are temporary."""
+
+_LEAST = 0.01
+_SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What all the changes ask of: the activations at the peak and where they come from."""
+
+    trace: Trace
+    lives: Lifetimes
+    cell: Code
+    names: Names
+    held: NDArray[np.bool_]
+    found: TrainingPass | None
+    reason: str
+    model: tuple[str, ModuleFacts] | None
+
+    @property
+    def size(self) -> int:
+        return self.lives.bytes(self.held)
+
+    @property
+    def share(self) -> float:
+        return self.size / max(1, int(self.lives.levels().max()))
+
+    def place(self) -> TrainingPass:
+        """Where the training step is. Raises UnsafeError where it was not found."""
+        if self.found is None:
+            raise UnsafeError(self.reason)
+        return self.found
+
+
+class Activations(Rule):
+    """In training, every layer keeps what its backward pass will read: the activations. They grow
+    with the batch and the length of the input, and often set the peak.
+
+    Five changes make them smaller, and each has its price. Mixed precision computes and keeps most
+    of them in 16 bits. Checkpointing keeps the input of each block alone and computes the rest once
+    more in the backward pass. Gradient accumulation takes the batch in pieces, which gives the same
+    gradients unless layers look across the batch, as BatchNorm does. Activation functions in place
+    spare a copy; of ReLU after a linear layer they spare none, because that copy is freed anyway.
+    `save_on_cpu` moves what is kept to the host and back. They can be combined.
+    """
+
+    name: ClassVar[str] = "activations"
+    problem: ClassVar[str] = "activations set the peak in training"
+    kind: ClassVar[Kind] = Kind.TRADE
+    examples: ClassVar[tuple[Example, ...]] = EXAMPLES
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None:
+            return
+        held = _waiting(trace, lives, cell)
+        others = [category for category in Category if category not in _FOLLOWING]
+        at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]
+        size, peak = lives.bytes(held), int(lives.levels().max())
+        if size < max(MIB, _SHARE * peak, *at_peak):
+            return
+        situation = _situation(trace, lives, cell, names, held)
+        for change in (_precision, _checkpoint, _pieces, _in_place, _offload):
+            for advice, edits in change(situation):
+                proposed = self.propose(cell, _evident(situation, advice), edits)
+                if proposed.source is None:  # nobody can say what a person makes of it
+                    proposed = replace(proposed, saving=None, known=None)
+                if proposed.saving is None or proposed.saving >= max(MIB, _LEAST * peak):
+                    yield proposed
+
+
+_Changes = Iterator[tuple[Advice, Callable[[], Iterable[Edit]]]]
+
+
+def _waiting(trace: Trace, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
+    """Activations at the peak that a backward pass read, or would have read."""
+    kept = lives.of(Category.ACTIVATION) & lives.at_peak & (lives.birth >= 0)
+    if trace.error is None:
+        read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
+        return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
+    begun = bool(np.any(lives.born == Phase.BACKWARD))
+    return kept & (begun or next(cell.calls(".backward"), None) is not None)
+
+
+def _situation(
+    trace: Trace, lives: Lifetimes, cell: Code, names: Names, held: NDArray[np.bool_]
+) -> _Situation:
+    found, reason = None, ""
+    try:
+        found = find_pass(cell, lives, held)
+    except UnsafeError as error:
+        reason = str(error)
+    return _Situation(trace, lives, cell, names, held, found, reason, model_of(cell, names))
+
+
+def _evident(situation: _Situation, advice: Advice) -> Advice:
+    """The advice with its evidence."""
+    line = heaviest_line(situation.cell, situation.lives, situation.held)
+    name = situation.model[0] if situation.model else None
+    where = f" of line {line}" if line else ""
+    return replace(
+        advice,
+        problem=f"Activations{where} that wait for the backward pass are "
+        f"{format_bytes(situation.size)} of the peak ({situation.share:.0%}).",
+        line=line,
+        name=name,
+        size=situation.size,
+        known=None if advice.saving is None else Known.ESTIMATED,
+    )
+
+
+def _advice(change: str, saving: int | None, price: str) -> Advice:
+    return Advice(Activations.name, problem="", change=change, saving=saving, price=price)
+
+
+def _precision(situation: _Situation) -> _Changes:
+    cell, names, lives = situation.cell, situation.names, situation.lives
+    half = any(set(facts.dtypes) & {"float16", "bfloat16"} for facts in names.modules.values())
+    casts = casts_of_parameters(lives)
+    if half or casts.any() or next(cell.calls(*AUTOCAST), None):
+        return
+    device = situation.trace.device
+    bfloat16 = has_bfloat16(device.capability if device else None)
+    kind = "bfloat16" if bfloat16 else "float16, with a GradScaler"
+    copies = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak) // 2
+    yield (
+        _advice(
+            f"Compute the forward pass and the loss under torch.autocast in {kind}.",
+            situation.size // 2 - copies,
+            "Results differ in the third digit; matrix products are faster."
+            if bfloat16
+            else "Results differ in the third digit; steps whose gradients overflow are skipped.",
+        ),
+        lambda: in_mixed_precision(cell, names, situation.place(), bfloat16),
+    )
+
+
+def _checkpoint(situation: _Situation) -> _Changes:
+    cell, model = situation.cell, situation.model
+    frames = (frame for stack in situation.lives.stacks for frame in stack)
+    if model is None or any(frame.filename.endswith(CHECKPOINT) for frame in frames):
+        return
+    name, facts = model
+    path = repeated_path(name, facts)
+    if path is None:
+        return
+    yield (
+        _advice(
+            f"Checkpoint the repeated blocks of {path}: keep the input of each, and compute the "
+            "rest again in the backward pass.",
+            situation.size // 2,
+            "One more forward pass of these blocks in every step.",
+        ),
+        lambda: checkpointed(cell, situation.found, name, facts),
+    )
+
+
+def _pieces(situation: _Situation) -> _Changes:
+    cell, names, model = situation.cell, situation.names, situation.model
+    if model is None or any("BatchNorm" in kind for kind in model[1].kinds):
+        return
+    if situation.found is not None and _is_micro_batch(cell, situation.found):
+        return
+    facts = model[1]
+    yield (
+        _advice(
+            f"Take the batch in {PIECES} pieces and add up their gradients.",
+            situation.size * (PIECES - 1) // PIECES,
+            f"{PIECES} smaller passes in place of one, which use the device less well.",
+        ),
+        lambda: in_pieces(cell, names, situation.place(), facts),
+    )
+
+
+def _is_micro_batch(cell: Code, found: TrainingPass) -> bool:
+    """Whether the step is not in the innermost loop: gradients are added up already."""
+    steps = [cell.statement(call) for call in cell.calls(".step")]
+    loop = cell.loop(found.backward)
+    return bool(steps) and all(
+        cell.block(step) is not cell.block(found.backward) and loop is not None for step in steps
+    )
+
+
+def _in_place(situation: _Situation) -> _Changes:
+    cell, lives = situation.cell, situation.lives
+    spared = lives.bytes(overwritable(lives) & situation.held)
+    if spared >= max(MIB, _LEAST * situation.size):
+        yield (
+            _advice(
+                "Let the activation functions overwrite their input (inplace=True).",
+                spared,
+                "The input of the activation function is gone: hooks cannot read it.",
+            ),
+            lambda: in_place(cell),
+        )
+
+
+def _offload(situation: _Situation) -> _Changes:
+    cell = situation.cell
+    frames = (frame for stack in situation.lives.stacks for frame in stack)
+    if any(frame.function == "unpack_from_cpu" for frame in frames) or next(
+        cell.calls(_SAVE_ON_CPU), None
+    ):
+        return
+    yield (
+        _advice(
+            "Keep the activations in the memory of the host (save_on_cpu).",
+            situation.size // 2,
+            f"{format_bytes(situation.size)} or more of host memory, copied there and back in "
+            "every step: slow.",
+        ),
+        lambda: under(cell, situation.place(), "autograd.graph.save_on_cpu(pin_memory=True)"),
+    )

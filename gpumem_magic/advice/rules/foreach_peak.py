@@ -1,0 +1,194 @@
+"""Temporaries of an optimizer's step that set the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import ClassVar
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_code import Built, find_built, least, optimizer_class
+from gpumem_magic.advice.rewrite import set_keyword
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
+
+_FUSED = ("Adam", "AdamW", "SGD")
+"""Optimizers whose fused kernel CUDA has (torch/optim/adam.py, adamw.py, sgd.py)."""
+_FOREACH = (*_FUSED, "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "ASGD", "RMSprop", "Rprop")
+"""Optimizers that on CUDA take all parameters at once unless told otherwise (foreach=None)."""
+
+_SETUP = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(12)]).cuda()
+x = torch.randn(64, 768, device="cuda")
+"""
+
+_SCRIPT = """\
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4{})
+for _ in range(2):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+final = loss.item()"""
+
+_FUNCTION = """\
+from torch.optim import RMSprop
+
+def fit(model, batches, lr=1e-4):
+    opt = RMSprop(
+        model.parameters(),
+        lr=lr,
+        centered=True{},  # steadier
+    )
+    losses = []
+    for batch in batches:
+        loss = model(batch).square().mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+losses = fit(model, [x, x.flip(0)])"""
+
+
+class ForeachPeak(Rule):
+    """The temporaries of the optimizer's step set the peak.
+
+    On a GPU torch's optimizers take all parameters at once (`foreach`), which is fast and needs
+    temporaries as large as all parameters together, or more. If memory peaks in the step,
+    `fused=True` computes the update in one kernel without them (Adam, AdamW, SGD); its results
+    differ in the last digits only. `foreach=False` goes from parameter to parameter: temporaries of
+    one parameter at a time, the same numbers, and several small kernels for each parameter, which
+    is slower for models of many small ones.
+    """
+
+    name: ClassVar[str] = "foreach-peak"
+    problem: ClassVar[str] = "the temporaries of the optimizer's step set the peak"
+    kind: ClassVar[Kind] = Kind.TRADE
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            before=_SCRIPT.format(""),
+            after=_SCRIPT.format(", fused=True"),
+            results=("final",),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_SCRIPT.format(""),
+            after=_SCRIPT.format(", foreach=False"),
+            results=("final",),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_FUNCTION.format(""),
+            after=_FUNCTION.format(", foreach=False"),
+            results=("losses",),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None:
+            return
+        temporaries = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY)
+        here = temporaries & lives.at_peak
+        saving = lives.saved_at_peak(temporaries)
+        if saving < least(trace) or lives.bytes(here) < saving:
+            return
+        everything = list(find_built(cell))
+        builts = [built for built in everything if _is_foreach(cell, built)]
+        line = int(lives.line[here][-1])
+        if len(builts) == 1:
+            for option, price in _options(builts[0].kind):
+                yield self._advice(cell, lives, builts[0], line, saving, option, price)
+        elif not everything and (kind := _kind_of(names)):
+            yield self._told(lives, line, saving, kind)
+
+    def _advice(
+        self,
+        cell: Code,
+        lives: Lifetimes,
+        built: Built,
+        line: int,
+        saving: int,
+        option: str,
+        price: str,
+    ) -> Advice:
+        name, _, value = option.partition("=")
+        advice = Advice(
+            self.name,
+            self._problem(lives, line),
+            f"Build {built.target} with {option}.",
+            line=built.call.lineno,
+            name=built.target,
+            size=saving,
+            saving=saving if option == "fused=True" else _all_but_largest(lives, saving),
+            known=Known.ESTIMATED,
+            price=price,
+        )
+        return self.propose(cell, advice, partial(set_keyword, cell, built.call, name, value))
+
+    def _told(self, lives: Lifetimes, line: int, saving: int, kind: str) -> Advice:
+        options = " or ".join(option for option, _ in _options(kind))
+        return Advice(
+            self.name,
+            self._problem(lives, line),
+            f"Build the optimizer ({kind}) with {options}.",
+            line=max(line, 0) or None,
+            size=saving,
+            saving=saving if kind in _FUSED else _all_but_largest(lives, saving),
+            known=Known.ESTIMATED,
+            price=_options(kind)[0][1],
+        )
+
+    def _problem(self, lives: Lifetimes, line: int) -> str:
+        here = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY) & lives.at_peak
+        where = f" on line {line}" if line > 0 else ""
+        return (
+            f"At the peak, in the optimizer's step{where}, {format_bytes(lives.bytes(here))} were "
+            "temporaries of the step itself."
+        )
+
+
+def _options(kind: str) -> tuple[tuple[str, str], ...]:
+    one_by_one = ("foreach=False", "A step takes longer: several kernels for each parameter.")
+    if kind not in _FUSED:
+        return (one_by_one,)
+    return ("fused=True", "Results differ in the last digits."), one_by_one
+
+
+def _is_foreach(cell: Code, built: Built) -> bool:
+    """Whether the optimizer takes all parameters at once; not known for what ** passes."""
+    given = {keyword.arg: keyword.value for keyword in built.call.keywords}
+    if None in given or built.kind not in _FOREACH:
+        return False
+    return all(cell.text(given[k]) == "None" for k in ("fused",) if k in given) and all(
+        cell.text(given[k]) in ("None", "True") for k in ("foreach",) if k in given
+    )
+
+
+def _kind_of(names: Names) -> str:
+    """The class of the notebook's only optimizer, if it takes all parameters at once."""
+    found: Iterator[str] = (
+        optimizer_class(facts.type)
+        for facts in names.optimizers.values()
+        if facts.options.get("foreach") is not False and not facts.options.get("fused")
+    )
+    kinds = list(found)
+    return kinds[0] if len(kinds) == len(names.optimizers) == 1 and kinds[0] in _FOREACH else ""
+
+
+def _all_but_largest(lives: Lifetimes, saving: int) -> int:
+    """What is left of the saving when one parameter at a time has its temporaries."""
+    here = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY) & lives.at_peak
+    largest = int(lives.size[here].max(initial=0))
+    return max(saving - 2 * largest, 0)

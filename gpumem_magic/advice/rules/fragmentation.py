@@ -1,0 +1,118 @@
+"""Memory that is free, but in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import metadata
+from typing import ClassVar
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind
+from gpumem_magic.values.findings import OutOfMemory, Trace, Way
+from gpumem_magic.values.names import Names
+
+_OLD, _NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+_RENAMED = (2, 9)  # https://github.com/pytorch/pytorch/releases/tag/v2.9.0
+_PART_OF_HELD = 0.03
+"""Of what tensors held: less lies free in the last pieces of any card that is full."""
+_EXPANDABLE = f"%env {_OLD}=expandable_segments:True\n%gpumem --device off\n%gpumem --device 240MiB"
+_GROWING = """\
+kept = []
+for size in (24, 32, 40, 48, 56):
+    work = torch.zeros(size << 20, dtype=torch.uint8, device="cuda")
+    del work
+    kept.append(torch.zeros(size * 5 << 17, dtype=torch.uint8, device="cuda"))
+whole = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+"""
+_ENCODER = """\
+def encode(lengths):
+    found = []
+    for length in lengths:
+        hidden = torch.ones(length, 512, device="cuda")
+        scale = hidden[:, 0].mean()
+        del hidden
+        found.append(torch.ones(length, 320, device="cuda").mul_(scale))
+    return found
+
+encoded = encode([12_000, 16_000, 20_000, 24_000, 28_000])
+scores = torch.ones(32_000, 512, device="cuda")
+"""
+
+
+class Fragmentation(Rule):
+    """An allocation failed although PyTorch held enough free memory: in pieces, none large enough.
+
+    PyTorch's allocator takes memory from the driver in segments and cuts blocks out of them. Where
+    long-lived tensors lie between short-lived ones, and sizes change from batch to batch, the gaps
+    that are left fit nothing that is asked for later. With expandable segments the allocator grows
+    one segment instead of taking many, so that gaps join. It is a setting of the environment, read
+    when CUDA is first used: set it before torch is imported, in a notebook in its first cell, and
+    restart the kernel. `torch.cuda.empty_cache()` does not help: it can give back only segments in
+    which nothing lies, and the allocator has done that before it failed.
+    """
+
+    name: ClassVar[str] = "fragmentation"
+    problem: ClassVar[str] = "memory ran out while enough of it lay free in pieces"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup="import torch",
+            before=_GROWING,
+            after=_GROWING,
+            card="240MiB",
+            first=_EXPANDABLE,
+            results=("whole",),
+            rewritten=False,
+        ),
+        Example(
+            setup="import torch",
+            before=_ENCODER,
+            after=_ENCODER,
+            card="240MiB",
+            first=_EXPANDABLE,
+            results=("scores",),
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        oom = trace.oom
+        if oom is None or not oom.fragmented or not oom.requested:
+            return
+        if (oom.reserved_free or 0) < _PART_OF_HELD * sum(oom.held.values()):
+            return  # the ordinary rest of full segments: the cell needs more than the card has
+        if not any(remedy.way is Way.EXPANDABLE for remedy in oom.remedies):
+            return  # they are in use
+        variable = _variable()
+        yield Advice(
+            self.name,
+            problem=_problem(oom),
+            change=(
+                f"Set {variable}=expandable_segments:True before CUDA is first used: as the first "
+                f"line of the notebook, %env {variable}=expandable_segments:True, and restart the "
+                "kernel."
+            ),
+            line=oom.line,
+            size=oom.reserved_free,
+            price="a restart of the kernel",
+        )
+
+
+def _problem(oom: OutOfMemory) -> str:
+    where = f"line {oom.line}" if oom.line else "the cell"
+    largest = "" if oom.largest_free is None else f" of at most {format_bytes(oom.largest_free)}"
+    return (
+        f"{where} asked for {format_bytes(oom.requested or 0)} and failed, while "
+        f"{format_bytes(oom.reserved_free or 0)} of what PyTorch held lay free, in pieces{largest}."
+    )
+
+
+def _variable() -> str:
+    """What the setting is called by the torch that is installed."""
+    try:
+        version = metadata.version("torch").split(".")
+        return _OLD if (int(version[0]), int(version[1])) < _RENAMED else _NEW
+    except (metadata.PackageNotFoundError, ValueError, IndexError):
+        return _OLD  # which newer ones still read

@@ -1,0 +1,215 @@
+"""Layers that no optimizer changes, and that autograd works for all the same."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.definitions import root
+from gpumem_magic.advice.evidence.gradient_flow import backward_calls
+from gpumem_magic.advice.rewrite import UnsafeError, insert_before
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Edit, Example, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category
+
+_LEAST = MIB
+_PART_OF_PEAK = 0.01
+_READS_GRADIENTS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
+_CLASS = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Sequential(nn.Linear(768, 768), nn.GELU()) for _ in range(6)]
+        self.backbone = nn.Sequential(*layers)
+        self.head = nn.Linear(768, 10)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+model = Classifier().cuda()
+x = torch.randn(2048, 768, device="cuda")
+labels = torch.randint(0, 10, (2048,), device="cuda")
+"""
+_TWO = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+encoder = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(8)]).cuda()
+probe = nn.Linear(512, 10).cuda()
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(probe.parameters(), lr=1e-3)
+batches = [(torch.randn(1024, 512).cuda(), torch.randint(0, 10, (1024,)).cuda()) for _ in range(2)]
+"""
+_TUNING = """\
+optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
+{freeze}for step in range(2):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), labels)
+    loss.backward()
+    optimizer.step()
+last = loss.item()"""
+_PROBING = """\
+def train_epoch(batches):
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        loss = criterion(probe(encoder(inputs)), labels)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+{freeze}last = train_epoch(batches)"""
+
+
+class FrozenLayersRecord(Rule):
+    """Layers that are not trained still record a graph and get gradients.
+
+    To leave a part of a model out of the optimizer does not freeze it: its parameters require
+    gradients, so its activations are saved, `backward()` goes through it, and each parameter gets a
+    gradient as large as itself, which nothing ever reads (`optimizer.zero_grad()` does not even
+    clear it). `part.requires_grad_(False)` before training ends all three, where the part comes
+    before what is trained; elsewhere it ends the gradients. The results are the same. Give the
+    optimizer only what is to change.
+    """
+
+    name: ClassVar[str] = "frozen-layers-record"
+    problem: ClassVar[str] = "layers that no optimizer changes get gradients"
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_CLASS,
+            before=_TUNING.format(freeze=""),
+            after=_TUNING.format(freeze="model.backbone.requires_grad_(False)\n"),
+            results=("last",),
+        ),
+        Example(
+            setup=_TWO,
+            before=_PROBING.format(freeze=""),
+            after=_PROBING.format(freeze="encoder.requires_grad_(False)\n"),
+            results=("last",),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        calls = list(backward_calls(cell))
+        if lives is None or not calls or not names.optimizers or _reads_gradients(cell):
+            return
+        if not any(_is_stepped(cell, name) for name in names.optimizers):
+            return
+        frozen = _outermost(_frozen(names))
+        for name in dict.fromkeys(root(ast.parse(f.text, mode="eval").body) for f in frozen):
+            own = [
+                f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
+            ]
+            size = sum(f.gradients for f in own)
+            made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
+            if size >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()) and made >= size:
+                yield self._advice(cell, lives, name, own, size)
+
+    def _advice(
+        self, cell: Code, lives: Lifetimes, name: str, own: list[_Frozen], size: int
+    ) -> Advice:
+        texts = [f.text for f in own]
+        listed = ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+        saving = min(size, lives.saved_at_peak(lives.of(Category.GRADIENT)))
+        advice = Advice(
+            self.name,
+            problem=f"No optimizer changes {listed}, but backward() makes {format_bytes(size)} of "
+            "gradients for it, which nothing reads, and goes through all of its activations, which "
+            "are saved for that as well.",
+            change=f"Call requires_grad_(False) on {listed} before training: saves the gradients "
+            "at least, and the activations where nothing before it is trained.",
+            name=texts[0] if len(texts) == 1 else name,
+            line=next((call.lineno for call in backward_calls(cell)), None),
+            size=size,
+            saving=saving or None,
+            known=Known.ESTIMATED,
+        )
+        return self.propose(cell, advice, lambda: _freezing(cell, name, texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """A model or a part of one that gets gradients and is in no optimizer."""
+
+    text: str
+    gradients: int
+
+
+def _frozen(names: Names) -> Iterator[_Frozen]:
+    for name, module in names.modules.items():
+        if module.gradients and module.trainable and not module.optimized:
+            if any(o.parameters for o in names.optimizers.values()):
+                yield _Frozen(name, module.gradients)
+            continue
+        for part in module.parts:
+            if part.gradients and part.trainable and not part.optimized and module.optimized:
+                index = part.path.isdigit()
+                text = f"{name}[{part.path}]" if index else f"{name}.{part.path}"
+                yield _Frozen(text, part.gradients)
+
+
+def _outermost(found: Iterable[_Frozen]) -> list[_Frozen]:
+    """Parts of models, and models that are not a part of another under a name of their own."""
+    each = list(found)
+    parts = [one for one in each if not one.text.isidentifier()]
+    sizes = {one.gradients for one in parts}
+    return parts + [o for o in each if o.text.isidentifier() and o.gradients not in sizes]
+
+
+def _reads_gradients(cell: Code) -> bool:
+    """Whether the cell reads or changes gradients itself: then they may be wanted."""
+    if next(cell.calls(*_READS_GRADIENTS, "torch.autograd.grad", ".unscale_"), None) is not None:
+        return True
+    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(cell.tree))
+
+
+def _is_stepped(cell: Code, optimizer: str) -> bool:
+    """Whether the cell steps the optimizer, itself or by way of a scaler."""
+    return next(cell.reads(optimizer), None) is not None
+
+
+def _freezing(cell: Code, name: str, texts: list[str]) -> Iterator[Edit]:
+    """Lines before the first statement that uses the model for training."""
+    places = [_at_top(cell, call) for call in backward_calls(cell)]
+    users = [s for s in places if s is not None]
+    if not users:
+        raise UnsafeError("it is not seen where training begins")
+    first = min(users, key=lambda s: s.lineno)
+    made = [s for s in cell.assigned(name) if cell.function(s) is None and s.lineno >= first.lineno]
+    if made:
+        raise UnsafeError(f"{name} is made anew later in the cell")
+    for text in texts:
+        yield from insert_before(cell, first, f"{text}.requires_grad_(False)")
+
+
+def _at_top(cell: Code, call: ast.Call) -> ast.stmt | None:
+    """The statement of the cell's own level from which a call is reached."""
+    function = cell.function(call)
+    if function is None:
+        return next((s for s in cell.tree.body if _inside(call, s)), None)
+    calls = [c for c in ast.walk(cell.tree) if isinstance(c, ast.Call) and _calls(c, function.name)]
+    outside = [c for c in calls if cell.function(c) is not function]
+    return _at_top(cell, min(outside, key=lambda c: c.lineno)) if outside else None
+
+
+def _inside(call: ast.Call, statement: ast.stmt) -> bool:
+    return statement.lineno <= call.lineno <= (statement.end_lineno or statement.lineno)
+
+
+def _calls(call: ast.Call, name: str) -> bool:
+    called = call.func
+    return (isinstance(called, ast.Name) and called.id == name) or (
+        isinstance(called, ast.Attribute) and called.attr == name
+    )

@@ -1,0 +1,297 @@
+"""Sums and lists that keep the graph of every pass."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.accumulations import (
+    Accumulation,
+    find_accumulations,
+    is_only_a_number,
+)
+from gpumem_magic.advice.evidence.definitions import FUNCTIONS, root
+from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
+from gpumem_magic.advice.evidence.passes import passes_of, piled_up
+from gpumem_magic.advice.evidence.unused_graphs import left_for_later
+from gpumem_magic.advice.rewrite import UnsafeError, enclose
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Edit, Example, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+
+_LEAST = MIB
+_PART_OF_PEAK = 0.01
+_LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "_loss")
+_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+_SETUP = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(8)]).cuda()
+data = torch.randn(8, 1024, 256, device="cuda")
+"""
+_TRAINING = """\
+class Trainer:
+    def __init__(self, model):
+        self.model, self.history = model, []
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def train_step(self, batch):
+        penalty = self.model(batch + 0.1).pow(2).mean()  # watched, not trained on
+        loss = F.mse_loss(self.model(batch), batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item(), penalty
+
+    def fit(self, batches):
+        for batch in batches:
+            loss, penalty = self.train_step(batch)
+            self.history.append({kept})
+
+trainer = Trainer(model)
+trainer.fit(data)
+last = float(trainer.history[-1])"""
+
+
+class KeptGraph(Rule):
+    """A sum or a list of results keeps the graph of every pass of the loop.
+
+    A loss or an output is not just its number: it holds the graph that it was computed by, and with
+    it the activations of that forward pass, until `backward()` has used them. Added to a running
+    total, or appended to a list, the graphs of all passes stay alive together, and memory grows
+    with every pass. Keep `loss.item()` where only the number is wanted, `output.detach()` where the
+    tensor is. `.item()` waits for the GPU once in each pass. Where nothing is trained at all,
+    `torch.no_grad()` around the forward pass saves more.
+    """
+
+    name: ClassVar[str] = "kept-graph"
+    problem: ClassVar[str] = "a sum or a list keeps the graphs of all passes of a loop"
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            before="""\
+total = 0.0
+for batch in data:
+    loss = F.mse_loss(model(batch), batch)
+    total += loss  # of all batches
+print(f"mean loss {total / len(data):.4f}")""",
+            after="""\
+total = 0.0
+for batch in data:
+    loss = F.mse_loss(model(batch), batch)
+    total += loss.item()  # of all batches
+print(f"mean loss {total / len(data):.4f}")""",
+            results=("total",),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_TRAINING.format(kept="penalty"),
+            after=_TRAINING.format(kept="penalty.detach()"),
+            results=("last",),
+        ),
+        Example(
+            setup=_SETUP,
+            before="outputs = [model(batch) for batch in data]",
+            after="outputs = [model(batch).detach() for batch in data]",
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        found = list(find_accumulations(cell))
+        if lives is None or not found or not lives.recorded.any():
+            return
+        piles = _piles(trace, cell, lives)
+        if not piles:
+            return
+        needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
+        flow = GradientFlow(cell, names)
+        behind = {
+            one: lines
+            for one in found
+            if one.statement not in needed and next(with_graph(one.value), None) is not None
+            if (lines := _lines_behind(one, flow) & piles.keys())
+        }
+        for group in _of_same_graphs(behind):
+            kept = np.zeros(len(lives), bool)
+            for line in set().union(*(behind[one] for one in group)):
+                kept |= piles[line]
+            saving = lives.saved_at_peak(kept)
+            if saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+                yield self._advice(cell, names, group, lives.bytes(kept), saving)
+
+    def _advice(
+        self, cell: Code, names: Names, group: list[Accumulation], size: int, saving: int
+    ) -> Advice:
+        methods = {one: _method(cell, names, one) for one in group}
+        values = " and ".join(cell.text(one.value) for one in group)
+        kept = " and ".join(_changed(cell, one.value, methods[one]) for one in group)
+        holders = " and ".join(f"{one.target} (line {one.value.lineno})" for one in group)
+        several = len(group) > 1
+        advice = Advice(
+            self.name,
+            problem=f"{holders} keep{'' if several else 's'} the graphs of all passes of the "
+            f"loop, {format_bytes(size)} at the peak: {values} hold{'' if several else 's'} the "
+            f"activations that {'they were' if several else 'it was'} computed from.",
+            change=f"Keep {kept} instead.",
+            line=group[0].value.lineno,
+            name=group[0].target,
+            size=size,
+            saving=saving,
+            known=Known.ESTIMATED,
+            price="it waits for the GPU once in each pass" if "item" in methods.values() else "",
+        )
+        return self.propose(
+            cell,
+            advice,
+            lambda: tuple(e for one in group for e in _edits(cell, names, one, methods[one])),
+        )
+
+
+def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
+    """Those that hold the same graphs together: to mend one of them alone would free nothing."""
+    groups: list[list[Accumulation]] = []
+    for one, lines in behind.items():
+        same = [g for g in groups if any(lines & behind[other] for other in g)]
+        groups = [g for g in groups if g not in same]
+        groups.append([*(other for g in same for other in g), one])
+    return groups
+
+
+def _piles(trace: Trace, cell: Code, lives: Lifetimes) -> dict[int, NDArray[np.bool_]]:
+    """By line, what its earlier passes made and the peak still held."""
+    lines = cell.calling_lines(lives)
+    recorded = lives.recorded & (lines > 0)
+    found = {}
+    for line in np.unique(lines[recorded]).tolist():
+        own = recorded & (lines == line)
+        passes = passes_of(trace, cell, line, own)
+        piled = piled_up(lives, own, passes)
+        if lives.bytes(piled) >= _LEAST:
+            found[line] = piled
+    return found
+
+
+def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
+    """Lines that the value may come from, its own among them."""
+    statements = flow.origin([one.value]).statements
+    spans = [(s.lineno, s.end_lineno or s.lineno) for s in statements if not hasattr(s, "body")]
+    spans.append((one.value.lineno, one.value.end_lineno or one.value.lineno))
+    return {line for first, last in spans for line in range(first, last + 1)}
+
+
+def _method(cell: Code, names: Names, one: Accumulation) -> str:
+    """ "item" for a scalar of which only the number is wanted, else "detach"."""
+    scope = cell.function(one.statement)
+    plain = one.target == one.name and is_only_a_number(cell, one.name, scope)
+    inside = scope is not None and any(
+        isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(scope)
+    )
+    return "item" if plain and not inside and _is_scalar(cell, names, one.value) else "detach"
+
+
+def _is_scalar(cell: Code, names: Names, value: ast.expr) -> bool:
+    """Whether a value is a loss, or a mean or sum of everything."""
+    if isinstance(value, ast.BinOp):
+        return _is_scalar(cell, names, value.left) or _is_scalar(cell, names, value.right)
+    if isinstance(value, ast.Attribute):
+        return value.attr == "loss"
+    if isinstance(value, ast.Name):
+        facts = names.tensors.get(value.id)
+        if facts is not None and cell.function(value) is None:
+            return facts.shape == ()
+        return any(_is_scalar(cell, names, v) for v in _assigned(cell, value))
+    if isinstance(value, ast.Call):
+        returned = [v for v in _returned(cell, value) if v is not value]
+        if returned:
+            return all(_is_scalar(cell, names, v) for v in returned)
+        called = cell.dotted(value.func)
+        kind = names.modules[called].type if called in names.modules else called
+        if ".loss." in kind or kind.endswith(_LOSSES):
+            return True
+        method = isinstance(value.func, ast.Attribute) and value.func.attr in ("mean", "sum")
+        return method and not value.args and not value.keywords
+    return False
+
+
+def _assigned(cell: Code, name: ast.Name) -> Iterator[ast.expr]:
+    """The values that a name gets in its function; what functions of the cell return for it."""
+    for statement in cell.assigned(name.id):
+        if isinstance(statement, ast.Assign) and cell.function(statement) is cell.function(name):
+            for value in _returned(cell, statement.value):
+                yield from _matching(statement.targets[0], value, name.id)
+
+
+def _returned(cell: Code, value: ast.expr) -> Iterator[ast.expr]:
+    """The value, or what the function of the cell returns that it calls."""
+    called = root(value) if isinstance(value, ast.Call) else ""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        called = value.func.attr
+    own = [f for f in ast.walk(cell.tree) if isinstance(f, FUNCTIONS) and f.name == called]
+    if not own:
+        yield value
+    for function in own:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                yield node.value
+
+
+def _matching(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
+    """The part of a value that an assignment gives to this name."""
+    if isinstance(target, ast.Name) and target.id == name:
+        yield value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one, part in zip(target.elts, value.elts, strict=False):
+            yield from _matching(one, part, name)
+
+
+def _is_tensor(cell: Code, names: Names, one: Accumulation) -> bool:
+    """Whether the value surely has a method `detach`."""
+    value = one.value
+    if _is_scalar(cell, names, value) or isinstance(value, ast.BinOp) or one.sums:
+        return True
+    if isinstance(value, ast.Attribute) and value.attr in ("logits", "last_hidden_state"):
+        return True
+    if isinstance(value, ast.Name) and value.id in names.tensors:
+        return True
+    held = names.containers.get(one.name)
+    if held is not None and held.graphs and one.target == one.name:
+        return True
+    if any(_joins(cell, read) for read in cell.reads(one.name)):
+        return True
+    return isinstance(value, ast.Call) and _is_sequence(names, cell.dotted(value.func))
+
+
+def _is_sequence(names: Names, called: str) -> bool:
+    found = names.modules.get(called)
+    return found is not None and found.type.startswith("torch.nn.modules.")
+
+
+def _joins(cell: Code, read: ast.expr) -> bool:
+    call = cell.parent(read)
+    joins = ("torch.cat", "torch.stack", "torch.concat", "torch.vstack")
+    return isinstance(call, ast.Call) and cell.dotted(call.func) in joins
+
+
+def _changed(cell: Code, value: ast.expr, method: str) -> str:
+    text = cell.text(value)
+    return f"{text}.{method}()" if isinstance(value, _ATOMS) else f"({text}).{method}()"
+
+
+def _edits(cell: Code, names: Names, one: Accumulation, method: str) -> tuple[Edit, ...]:
+    if method == "detach" and not _is_tensor(cell, names, one):
+        raise UnsafeError("what the model returns may be no tensor")
+    if isinstance(one.value, _ATOMS):
+        end = cell.end(one.value)
+        return (Edit(end, end, f".{method}()"),)
+    return enclose(cell, one.value, "(", f").{method}()")

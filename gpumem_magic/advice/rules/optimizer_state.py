@@ -1,0 +1,249 @@
+"""Optimizer state that is the largest part of the memory at the peak."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_code import (
+    Built,
+    find_built,
+    find_steps,
+    least,
+    optimizer_class,
+)
+from gpumem_magic.advice.rewrite import UnsafeError, applied, remove_keyword, set_keyword
+from gpumem_magic.advice.rewrite import replace as put
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
+
+_ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+_RIVALS = tuple(set(Category) - {Category.OPTIMIZER_STATE, Category.TEMPORARY})
+
+_SETUP = """\
+import torch
+from torch import nn, optim
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+x = torch.randn(64, 1024, device="cuda")
+"""
+
+_SCRIPT = """\
+optimizer = {}
+for _ in range(2):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+print(loss.item())"""
+
+_CLASS = """\
+class Learner:
+    def __init__(self, model, lr):
+        groups = [{{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1}},
+                  {{"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}}]
+        self.model = model
+        self.opt = {}
+
+    def step(self, batch):
+        loss = self.model(batch).square().mean()
+        loss.backward()
+        self.opt.step()
+        self.opt.zero_grad(set_to_none=True)
+        return loss
+
+learner = Learner(model, 1e-3)
+for part in x.chunk(2):
+    learner.step(part)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alternative:
+    """Another optimizer: what of its constructor changes, and what it costs. takes: keywords that
+    it understands. without: names of states that it does not keep."""
+
+    kind: str
+    options: tuple[tuple[str, str], ...]
+    takes: frozenset[str]
+    without: tuple[str, ...]
+    price: str
+
+
+_COMMON = frozenset({"params", "lr", "weight_decay", "maximize", "foreach"})
+_SGD = _Alternative(
+    "SGD",
+    (("momentum", "0.9"),),
+    _COMMON | {"fused", "differentiable"},
+    ("exp_avg_sq", "max_exp_avg_sq", "exp_inf"),
+    "Another algorithm: it needs a learning rate of its own, and trains some models, transformers "
+    "above all, less well. It keeps one number for each parameter.",
+)
+_ADAFACTOR = _Alternative(
+    "Adafactor",
+    (),
+    _COMMON,
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf"),
+    "Another algorithm, without momentum: it needs a learning rate of its own. It keeps a row and "
+    "a column of numbers for each matrix. From torch 2.5 on.",
+)
+
+
+class OptimizerState(Rule):
+    """The optimizer's state is the largest part of the memory at the peak.
+
+    Adam and its kin keep two numbers for every trained parameter, in float32 8 bytes beside the 4
+    of the parameter. What keeps less: SGD with momentum (one number), Adafactor (`torch.optim`, a
+    row and a column of each matrix; Shazeer and Stern 2018), Adam in 8 bits (`AdamW8bit` of the
+    package bitsandbytes: about a quarter of the bytes; Dettmers et al. 2022), or the same state
+    spread over several GPUs (ZeRO: `torch.distributed.optim.ZeroRedundancyOptimizer`, FSDP).
+    `foreach` and `fused` change the temporaries of the step, not the state. All but the last two
+    are other algorithms: the learning rate has to be found anew.
+    """
+
+    name: ClassVar[str] = "optimizer-state"
+    problem: ClassVar[str] = "the optimizer's state is the largest part of the memory at the peak"
+    kind: ClassVar[Kind] = Kind.TRADE
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            before=_SCRIPT.format("optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95))"),
+            after=_SCRIPT.format("optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)"),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_CLASS.format("torch.optim.Adam(groups, lr=lr, eps=1e-6)"),
+            after=_CLASS.format("torch.optim.Adafactor(groups, lr=lr)"),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None or not _is_largest(trace, lives):
+            return
+        built = [b for b in find_built(cell) if b.kind in _ADAMS]
+        if len(built) == 1:
+            yield from self._other_constructors(cell, lives, built[0], trace)
+            yield self._others(lives, built[0].kind, built[0].call.lineno)
+            return
+        kinds = {optimizer_class(facts.type) for facts in names.optimizers.values()}
+        steps = list(find_steps(cell, names))
+        if not built and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
+            yield self._others(lives, kind, steps[0].line)
+
+    def _other_constructors(
+        self, cell: Code, lives: Lifetimes, built: Built, trace: Trace
+    ) -> Iterator[Advice]:
+        advice = Advice(
+            self.name, _problem(lives, built.kind), "", line=built.call.lineno, name=built.target,
+            size=lives.bytes(_state(lives) & lives.at_peak), known=Known.ESTIMATED,
+        )  # fmt: skip
+        if any(k.arg == "amsgrad" and cell.text(k.value) == "True" for k in built.call.keywords):
+            yield self.propose(
+                cell,
+                replace(
+                    advice,
+                    change="Leave out amsgrad=True, which keeps a third number.",
+                    saving=lives.saved_at_peak(_state(lives, ("max_exp_avg_sq",))),
+                    price="The variant's guarantee of convergence; results are others.",
+                ),
+                partial(remove_keyword, cell, built.call, "amsgrad"),
+            )
+        for other in (_SGD, _ADAFACTOR):
+            saving = lives.saved_at_peak(_state(lives, other.without))
+            if saving < least(trace):
+                continue
+            options = ", ".join(f"{name}={value}" for name, value in other.options)
+            wanted = f"torch.optim.{other.kind}({options})"
+            proposal = replace(
+                advice, change=f"Train with {wanted}.", saving=saving, price=other.price
+            )
+            yield self.propose(cell, proposal, partial(_exchanged, cell, built, other))
+
+    def _others(self, lives: Lifetimes, kind: str, line: int) -> Advice:
+        size = lives.bytes(_state(lives) & lives.at_peak)
+        return Advice(
+            self.name,
+            _problem(lives, kind),
+            f"Without another algorithm: bitsandbytes' {kind if kind == 'AdamW' else 'Adam'}8bit "
+            f"would keep about {format_bytes(size // 4)} of it; ZeRO or FSDP over N GPUs keeps an "
+            f"N-th on each ({format_bytes(size // 2)} on each of two). foreach and fused change "
+            "nothing about it.",
+            line=line,
+            size=size,
+            price="A further package, or more GPUs.",
+        )
+
+
+def _problem(lives: Lifetimes, kind: str) -> str:
+    peak, state = lives.at_peak, _state(lives)
+    size, parameters = lives.bytes(state & peak), lives.bytes(lives.of(Category.PARAMETER) & peak)
+    return (
+        f"The state of {kind} is the largest part of the peak: {format_bytes(size)} beside "
+        f"{format_bytes(parameters)} of parameters."
+    )
+
+
+def _is_largest(trace: Trace, lives: Lifetimes) -> bool:
+    """By a tenth, so that it is no matter of a few small buffers. The step's own temporaries grow
+    with the state, so they do not compete with it; those of other code do."""
+    size = trace.at_peak.get(Category.OPTIMIZER_STATE, 0)
+    passing = lives.of(Category.TEMPORARY) & lives.at_peak & (lives.born != Phase.OPTIMIZER)
+    most = max(lives.bytes(passing), *(trace.at_peak.get(category, 0) for category in _RIVALS))
+    return size > 1.1 * most and size >= least(trace)
+
+
+def _state(lives: Lifetimes, names: tuple[str, ...] = ()) -> NDArray[np.bool_]:
+    """The states of these names ("exp_avg"); all without any. Those that nobody named count as
+    evenly spread over Adam's two."""
+    state = lives.of(Category.OPTIMIZER_STATE)
+    if not names:
+        return state
+    found = np.zeros(len(lives), bool)
+    for i in np.flatnonzero(state):
+        found[i] = (lives.name(int(i)) or "").endswith(tuple(f"[{name!r}]" for name in names))
+    return found
+
+
+def _exchanged(cell: Code, built: Built, other: _Alternative) -> Iterator[Edit]:
+    """The constructor of another optimizer, with what it understands of the arguments: one edit,
+    since no other change of the old constructor makes sense for it.
+
+    Raises UnsafeError where arguments have no names.
+    """
+    call = built.call
+    start, end = cell.span(call)
+    changed = applied(cell.source, _pieces(cell, built, other))
+    yield Edit(start, end, changed[start : len(changed) - (len(cell.source) - end)])
+
+
+def _pieces(cell: Code, built: Built, other: _Alternative) -> Iterator[Edit]:
+    call = built.call
+    if len(call.args) > 2 or any(k.arg is None for k in call.keywords):
+        raise UnsafeError(f"the arguments of {built.kind} have no names")
+    yield from put(cell, call.func, _class_of(cell, call.func, other.kind))
+    for keyword in call.keywords:
+        if keyword.arg not in other.takes:
+            yield from remove_keyword(cell, call, str(keyword.arg))
+    for option, value in other.options:
+        yield from set_keyword(cell, call, option, value)
+
+
+def _class_of(cell: Code, function: ast.expr, kind: str) -> str:
+    """How the notebook writes another class of torch.optim."""
+    if isinstance(function, ast.Attribute) and cell.dotted(function.value) == "torch.optim":
+        return f"{cell.text(function.value)}.{kind}"
+    if torch := cell.spelling("torch"):
+        return f"{torch}.optim.{kind}"
+    raise UnsafeError("torch has no name here")

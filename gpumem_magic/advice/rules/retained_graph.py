@@ -1,0 +1,218 @@
+"""`retain_graph=True` where nothing goes through the graph a second time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_calls, goes_backward
+from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
+from gpumem_magic.advice.rewrite import remove_keyword
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Example, Known, Saves
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+
+_LEAST = MIB
+_PART_OF_PEAK = 0.01
+_SETUP = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(10)]).cuda()
+data = torch.randn(3, 4096, 256, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+"""
+_LOOP = """\
+for batch in data:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(batch), batch)
+    loss.backward({argument})  # else it raised an error
+    optimizer.step()
+last = loss.item()"""
+_TWO_LOSSES = """\
+class Learner:
+    def __init__(self, model):
+        self.model, self.head = model, nn.Linear(256, 8).cuda()
+        torch.nn.init.constant_(self.head.weight, 0.01)
+        torch.nn.init.zeros_(self.head.bias)
+
+    def learn(self, batch):
+        features = self.model(batch)
+        reconstruction = F.mse_loss(features, batch)
+        small = self.head(features).pow(2).mean()
+        reconstruction.backward(retain_graph=True)
+        small.backward({argument})
+        return (reconstruction + small).detach(), features
+
+learner = Learner(model)
+for batch in data:
+    optimizer.zero_grad()
+    last, features = learner.learn(batch)
+    optimizer.step()"""
+
+
+class RetainedGraph(Rule):
+    """`backward(retain_graph=True)` keeps all activations after the backward pass.
+
+    Without it `backward()` gives each activation back as soon as it has used it. With it they stay
+    until the loss gets a new value or goes, so that the next forward pass is made beside them, and
+    its peak holds two graphs. It is needed only where another `backward()` goes through the same
+    graph: two losses of one forward pass (all but the last), a loss over several passes of a
+    recurrent network that does not detach its state. Often it was added to silence the error
+    "Trying to backward through the graph a second time"; there, `detach()` what is carried over.
+    """
+
+    name: ClassVar[str] = "retained-graph"
+    problem: ClassVar[str] = "retain_graph=True keeps activations that no second backward reads"
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            before=_LOOP.format(argument="retain_graph=True"),
+            after=_LOOP.format(argument=""),
+            results=("last",),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_TWO_LOSSES.format(argument="retain_graph=True"),
+            after=_TWO_LOSSES.format(argument=""),
+            results=("last",),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        calls = list(backward_calls(cell))
+        retaining = [call for call in calls if _retains(call)]
+        if lives is None or not retaining or _goes_twice(cell, calls):
+            return
+        graphs = {call: _graph(cell, lives, names, call) for call in calls}
+        sooner = freed_by_backward(lives)
+        lines = cell.calling_lines(lives)
+        for call in retaining:
+            if _is_needed(cell, call, graphs):
+                continue
+            own = np.isin(lines, [*_lines(graphs[call].made), call.lineno])
+            found = self._advice(cell, lives, call, np.where(own, sooner, lives.death))
+            if found is not None:
+                yield found
+
+    def _advice(
+        self, cell: Code, lives: Lifetimes, call: ast.Call, death: NDArray[np.int64]
+    ) -> Advice | None:
+        levels, without = lives.levels(), replace(lives, death=death).levels()
+        least = max(_LEAST, _PART_OF_PEAK * levels.max())
+        saving, saves = int(levels.max() - without.max()), Saves.PEAK
+        if saving < least:
+            saving, saves = int(levels[-1] - without[-1]), Saves.AFTER
+        if saving < least:
+            return None
+        advice = Advice(
+            self.name,
+            problem=f"retain_graph=True on line {call.lineno} keeps at least "
+            f"{format_bytes(saving)} of activations {saves.value}, and no second backward pass "
+            "reads them.",
+            change="Leave out retain_graph=True.",
+            line=call.lineno,
+            size=saving,
+            saving=saving,
+            known=Known.ESTIMATED,
+            saves=saves,
+        )
+        return self.propose(cell, advice, lambda: remove_keyword(cell, call, "retain_graph"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The statements that recorded what a call goes through. carried: some come from earlier passes
+    of a loop."""
+
+    made: frozenset[ast.stmt]
+    carried: frozenset[ast.stmt]
+
+
+def _graph(cell: Code, lives: Lifetimes, names: Names, call: ast.Call) -> _Graph:
+    origin = GradientFlow(cell, names).origin(goes_backward(call))
+    lines = np.unique(np.concatenate([cell.calling_lines(lives), lives.line])[_twice(lives)])
+    recording = {s for n in lines.tolist() if n > 0 and (s := cell.statement_at(n)) is not None}
+    own = {cell.statement(call)}
+    return _Graph(
+        frozenset((origin.statements | own) & recording), frozenset(origin.carried & recording)
+    )
+
+
+def _twice(lives: Lifetimes) -> NDArray[np.bool_]:
+    return np.concatenate([lives.recorded, lives.recorded])
+
+
+def _lines(statements: Iterable[ast.stmt]) -> set[int]:
+    return {n for s in statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+
+
+def _retains(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and any(
+        keyword.arg == "retain_graph"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is True
+        for keyword in call.keywords
+    )
+
+
+def _goes_twice(cell: Code, calls: list[ast.Call]) -> bool:
+    """Whether the cell differentiates gradients, or goes backward in ways that this cannot see."""
+    keywords = {k.arg for call in calls for k in call.keywords}
+    hooks = next(cell.calls(".register_hook", ".register_full_backward_hook"), None)
+    return bool(keywords & {"create_graph", None, "inputs"}) or hooks is not None
+
+
+def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bool:
+    """Whether another pass goes, or may go, through a part of the graph after this call."""
+    own, function = graphs[call], cell.function(call)
+    if not own.made or own.carried:
+        return True
+    around = cell.loop(call)
+    for statement in own.made:
+        if (
+            around is not None
+            and cell.function(statement) is function
+            and not _inside(statement, around)
+        ):
+            return True  # the same graph in each pass of the loop
+    if around is None and function is None and not _steps_after(cell, call):
+        return True  # the next cell may go through it again
+    return any(
+        _is_after(cell, other, call) and (own.made & graph.made)
+        for other, graph in graphs.items()
+        if other is not call
+    )
+
+
+def _is_after(cell: Code, other: ast.Call, call: ast.Call) -> bool:
+    """Whether one call may run after another before the graph is made anew."""
+    if cell.function(other) is not cell.function(call):
+        return True
+    return (other.lineno, other.col_offset) > (call.lineno, call.col_offset) or (
+        cell.loop(other) is not cell.loop(call)
+    )
+
+
+def _inside(statement: ast.stmt, outer: ast.stmt) -> bool:
+    return outer.lineno <= statement.lineno <= (outer.end_lineno or outer.lineno)
+
+
+def _steps_after(cell: Code, call: ast.Call) -> bool:
+    """Whether the weights change after the call: then the graph is of no more use."""
+    block = cell.block(cell.statement(call))
+    return any(
+        step.lineno > call.lineno and cell.block(cell.statement(step)) is block
+        for step in cell.calls(".step")
+    )

@@ -1,0 +1,126 @@
+"""Memory that the traceback of an earlier error keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.sources.objects.last_error import ERROR
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category
+
+_FREE = "%gpucheck --free"
+_SETUP = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(6)]).cuda()
+x = torch.randn(8192, 512, device="cuda")
+
+def embed(model, x):
+    with torch.no_grad():
+        hidden = model(x)
+        doubled = hidden * 2
+        return doubled @ torch.ones(3, 3, device="cuda")  # of another size
+
+def train_step(model, x, target):
+    y = model(x)
+    return nn.functional.mse_loss(y.view(-1, 512), target.view(7))
+"""
+_STEP = """\
+y = torch.cat([part * 2 for part in x.split(1024)])
+z = y.tanh()
+total = z.sum()"""
+
+
+class StaleException(Rule):
+    """An error that is over still holds memory: its traceback keeps the variables of every
+    function that it went through.
+
+    Python and the notebook keep the last error for `%debug`. After an error in a training step, or
+    after running out of memory, these are the inputs, outputs and the graph of the step: the cell
+    that is run next begins on a device that is nearly full, and fails for that reason alone.
+    `%gpucheck --free` lets go of them; so does an error that comes later. `empty_cache()` does
+    not, for they are not free.
+    """
+
+    name: ClassVar[str] = "stale-exception"
+    problem: ClassVar[str] = "the traceback of an earlier error keeps tensors alive"
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            earlier=("embed(model, x)",),
+            before=_STEP,
+            after=_STEP,
+            first=_FREE,
+            results=("total",),
+            rewritten=False,
+        ),
+        Example(
+            setup=_SETUP,
+            earlier=("loss = train_step(model, x, x)",),
+            before="loss = model(x).square().mean()\nloss.backward()",
+            after="loss = model(x).square().mean()\nloss.backward()",
+            first=_FREE,
+            results=("loss",),
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None:
+            return
+        named = _kept_by_error(lives)
+        graph = _its_graph(lives, named)
+        kept = (named | graph) & lives.at_peak
+        saving = lives.saved_at_peak(kept)
+        if not named.any() or saving < least_saving(trace):
+            return
+        largest = int(np.argmax(np.where(named & lives.at_peak, lives.size, 0)))
+        function, variable = (lives.name(largest) or "").removeprefix(ERROR).split(".", 1)
+        size = lives.bytes(kept)
+        with_graph = " and their graph" if graph.any() else ""
+        yield Advice(
+            self.name,
+            problem=(
+                f"{format_bytes(size)} were held by the traceback of an earlier error: the "
+                f"variables of functions that had not ended ({variable} of {function}, "
+                f"{format_bytes(int(lives.size[largest]))}){with_graph}."
+            ),
+            change=f"Run {_FREE} before this cell.",
+            name=variable,
+            size=size,
+            saving=saving,
+            known=Known.ESTIMATED if graph.any() else Known.EXACT,
+            price="%debug has nothing to show of that error then",
+        )
+
+
+def _kept_by_error(lives: Lifetimes) -> NDArray[np.bool_]:
+    named = (lives.name(i) for i in range(len(lives)))
+    found = np.array([name is not None and name.startswith(ERROR) for name in named], bool)
+    kept: NDArray[np.bool_] = found & (lives.line == BEFORE)
+    return kept
+
+
+def _its_graph(lives: Lifetimes, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What nothing names, where of all that was there only the error's variables have a graph."""
+    nothing = np.zeros(len(lives), bool)
+    old = lives.line == BEFORE
+    nameless = np.array([lives.name(i) is None for i in range(len(lives))], bool)
+    with_graph = old & ~nameless & (lives.graph | lives.of(Category.ACTIVATION))
+    if not (kept & with_graph).any() or (with_graph & ~kept).any():
+        return nothing
+    graph: NDArray[np.bool_] = old & nameless & ~lives.of(Category.WORKSPACE, Category.PARAMETER)
+    return graph

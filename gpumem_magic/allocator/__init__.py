@@ -1,0 +1,1 @@
+"""PyTorch's caching allocator, as arithmetic: no tensors, no torch."""

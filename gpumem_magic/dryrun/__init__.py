@@ -1,0 +1,114 @@
+"""A cell run without kernels, in a process of its own: what it would do to the memory."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpumem_magic.dryrun.runs import (
+    DryRun,
+    Flow,
+    Runner,
+    carry_out,
+    outcome_of,
+    together,
+)
+from gpumem_magic.dryrun.scenario import Scenario
+from gpumem_magic.isolation.child import Child, DryRunError, can_fork
+
+if TYPE_CHECKING:  # magics load this file also where there is no torch
+    from gpumem_magic.dryrun.fresh import FreshProcess
+    from gpumem_magic.dryrun.in_use import CardInUse
+    from gpumem_magic.dryrun.inside import Plan
+    from gpumem_magic.sources import Source
+    from gpumem_magic.values.recording import Recording
+    from gpumem_magic.virtual.catalog import GPUModel
+
+__all__ = [
+    "DryRun",
+    "DryRunError",
+    "Flow",
+    "Runner",
+    "Scenario",
+    "carry_out",
+    "dry_run",
+    "plan_dry_run",
+    "together",
+]
+
+UNLIMITED = 2**46
+"""Bytes of a card that never runs out: 64 TiB."""
+
+
+def plan_dry_run(
+    scenario: Scenario, card: GPUModel, origin: Source | None = None, *, writes: bool = False
+) -> DryRun:
+    """The dry run that tells what the scenario's cell would do to the memory of `card`.
+
+    origin: the source in use, whose memory it starts from, as of when the run is started. writes:
+    see Plan. The namespace, and everything else of this process, stays as it is.
+    """
+    from gpumem_magic.allocator.cloning import clone
+    from gpumem_magic.dryrun.in_use import card_in_use
+    from gpumem_magic.dryrun.inside import Plan
+
+    _do_for_all_children(scenario.code)
+    total = card.total
+    if not scenario.limited:
+        card = replace(card, total=UNLIMITED)
+    plan = Plan(scenario, card, total, writes)
+    in_use = card_in_use(origin)
+    return DryRun(
+        plan, lambda plan: _start(plan, in_use), lambda: clone(in_use.state(card).allocator)
+    )
+
+
+def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) -> Recording:
+    """The recording of one dry run, marked as predicted. Errors of the cell are in it.
+
+    Raises DryRunError where the run did not end, ValueError for values that cannot be set.
+    """
+
+    def flow() -> Flow[Recording]:
+        (result,) = yield (plan_dry_run(scenario, card, origin),)
+        return replace(outcome_of(result).recording, cells=scenario.cells)
+
+    return carry_out(flow())
+
+
+def _do_for_all_children(code: str) -> None:
+    """What each of them would do again: import what torch's optimizers need at their first step,
+    list the user's modules, find out how torch counts references."""
+    import torch
+
+    from gpumem_magic.isolation.effects.telling import users_modules
+    from gpumem_magic.virtual.accumulation import Accumulation
+
+    if re.search("step|optim|train|fit", code):
+        importlib.import_module("torch._dynamo")
+    users_modules(len(sys.modules))
+    if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
+        Accumulation()
+
+
+def _start(plan: Plan, in_use: CardInUse) -> Child | FreshProcess:
+    from gpumem_magic.dryrun.fresh import FreshProcess
+    from gpumem_magic.dryrun.inside import run_inside
+
+    _check_capture()
+    if can_fork():
+        return Child(lambda inside: run_inside(plan, in_use, inside))
+    return FreshProcess(plan, in_use)
+
+
+def _check_capture() -> None:
+    """Raises DryRunError while a CUDA graph is being captured: nothing may be done beside it."""
+    import torch
+
+    from gpumem_magic.sources.cuda.device import is_in_use
+
+    if is_in_use() and torch.cuda.is_current_stream_capturing():
+        raise DryRunError("a CUDA graph is being captured; predict before or after it")

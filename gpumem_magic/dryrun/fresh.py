@@ -1,0 +1,216 @@
+"""Where a process cannot be forked: a fresh one, to which the namespace is sent. What cannot be
+sent is told, and undefined there."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+import numpy as np
+import torch
+
+from gpumem_magic.dryrun.in_use import CardInUse
+from gpumem_magic.dryrun.inside import Outcome, Plan, run_inside
+from gpumem_magic.dryrun.shapes.valueless import tensor_over, untouched
+from gpumem_magic.isolation.child import Child, Inside, Work, answer_of
+from gpumem_magic.isolation.progress import Progress
+
+_NOT_SENT: Final = frozenset(
+    ("In", "Out", "get_ipython", "exit", "quit", "open", "display", "__builtins__", "__spec__")
+)
+"""The notebook's own, which no message speaks of."""
+
+_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator)
+_KEPT_VALUES = 2**20
+"""Bytes up to which a storage is sent with its values."""
+
+_base: Any = torch._C.TensorBase
+_START = "from gpumem_magic.dryrun.fresh import main; main()"
+
+
+class FreshProcess(Child):
+    """A process that did not know the notebook before; seen from its parent it is as a Child."""
+
+    def __init__(self, plan: Plan, in_use: CardInUse) -> None:
+        self._plan, self._in_use = plan, in_use
+        super().__init__(lambda inside: None)
+
+    def _begin(self, work: Work) -> tuple[int, int]:
+        order = self.scratch / "order"
+        order.write_bytes(_order(self._plan, self._in_use))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, str(self.scratch), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,  # for its end alone: that of the process
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        return self._process.pid, self._process.stdout.fileno()
+
+    def poll(self) -> bool:
+        """Whether the process has ended."""
+        if self._process.poll() is None:
+            return False
+        self._ended = True
+        answer = self.scratch / "answer"
+        self._parts = [answer.read_bytes()] if answer.exists() else []
+        return True
+
+    def _reap(self) -> int | None:
+        if not self._ended:
+            self._process.kill()
+        status = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return -status if status < 0 else status << 8
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a process has beside its names."""
+
+    path: list[str]
+    randoms: tuple[Any, ...]
+    dtype: torch.dtype
+
+
+def main() -> None:
+    """What the fresh process does; its arguments: the folder of the run, the parent's process."""
+    scratch = Path(sys.argv[1])
+    inside = Inside(scratch, Progress(scratch / "progress"), -1)
+    data = answer_of(lambda: _carry_out(scratch, inside))
+    (scratch / "answer").write_bytes(data)
+    os._exit(0)
+
+
+def _carry_out(scratch: Path, inside: Inside) -> Outcome:
+    with (scratch / "order").open("rb") as file:
+        state = pickle.load(file)
+        sys.path[:] = state.path
+        unpickler = _Unpickler(file)
+        plan, anchor, names, sent, missing = unpickler.load()
+    random.setstate(state.randoms[0])
+    np.random.set_state(state.randoms[1])
+    torch.set_rng_state(state.randoms[2])
+    torch.set_default_dtype(state.dtype)
+    namespace = anchor.__globals__  # of all functions that came from the notebook
+    namespace.update(names)
+    plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
+    outcome = run_inside(plan, sent.card(unpickler.storages.values()), inside)
+    notes = (*outcome.recording.notes, *_notes(missing))
+    return replace(outcome, recording=replace(outcome.recording, notes=notes))
+
+
+def _notes(missing: Sequence[str]) -> tuple[str, ...]:
+    if not missing:
+        return ()
+    names = ", ".join(missing)
+    return (f"Not defined in the dry run, as it cannot be sent to its process: {names}.",)
+
+
+def _order(plan: Plan, in_use: CardInUse) -> bytes:
+    scenario = plan.scenario
+    names = {n: v for n, v in scenario.namespace.items() if n not in _NOT_SENT and n[0] != "_"}
+    randoms = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    state = _State(list(sys.path), randoms, torch.get_default_dtype())
+    bare = replace(plan, scenario=replace(scenario, namespace={}, cells=dict(scenario.cells)))
+    anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
+    anchor.__module__ = "__main__"
+    missing = _cannot_be_sent(names, in_use)
+    for name in missing:
+        del names[name]
+    file = io.BytesIO()
+    pickle.dump(state, file)
+    sent = in_use.sent(scenario.cell)
+    _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
+    return file.getvalue()
+
+
+def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:
+    def fails(value: Any) -> bool:
+        try:
+            _Pickler(io.BytesIO(), in_use).dump(value)
+        except Exception:  # whatever the user's own ways to be pickled raise
+            return True
+        return False
+
+    return [name for name, value in names.items() if fails(value)] if fails(names) else []
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotations
+    """Sends storages once each, large ones and those of a device without values."""
+
+    def __init__(self, file: io.BytesIO, in_use: CardInUse) -> None:
+        super().__init__(file)
+        self._in_use = in_use
+
+    def persistent_id(self, thing: Any) -> Any:
+        """What stands for a storage: see `_Unpickler.persistent_load`."""
+        if not isinstance(thing, torch.UntypedStorage):
+            return None
+        size = thing.nbytes()
+        on_host = torch._C.StorageBase.device.__get__(thing).type == "cpu"  # type: ignore[attr-defined]
+        content = ctypes.string_at(thing.data_ptr(), size) if on_host else None
+        content = content if size <= _KEPT_VALUES else None
+        return thing._cdata, size, content, self._in_use.address(thing)
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Tensors are taken apart here: on a virtual card they would tell of a device. What can be
+        written but not read elsewhere is refused."""
+        if isinstance(thing, _NOT_READ) or type(thing).__module__ == "_ctypes":
+            raise pickle.PicklingError(f"{type(thing).__name__} is of this process alone")
+        if type(thing) not in (torch.Tensor, torch.nn.Parameter):
+            return super().reducer_override(thing)
+        if _base.grad_fn.__get__(thing) is not None:
+            raise pickle.PicklingError("the graph of a tensor cannot be sent")
+        geometry = _base.dtype.__get__(thing), _base.size(thing), _base.stride(thing)
+        place = _base.untyped_storage(thing), _base.storage_offset(thing)
+        grad = _base.grad.__get__(thing)
+        return _tensor, (type(thing), place, geometry, _base.requires_grad.__get__(thing), grad)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes storages anew. storages: each with its address on the card in use, None for one of the
+    host, and whether its values came along."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self.storages: dict[int, tuple[torch.UntypedStorage, int | None, bool]] = {}
+
+    def persistent_load(self, sent: Any) -> torch.UntypedStorage:
+        """The storage of a `_cdata`: its size, bytes or None, address or None."""
+        identity, size, content, address = sent
+        if identity not in self.storages:
+            storage = untouched(size)
+            if content:
+                ctypes.memmove(storage.data_ptr(), content, size)
+            self.storages[identity] = storage, address, content is not None
+        return self.storages[identity][0]
+
+
+def _tensor(
+    kind: type,
+    place: tuple[torch.UntypedStorage, int],
+    geometry: tuple[torch.dtype, Any, Any],
+    requires_grad: bool,
+    grad: torch.Tensor | None,
+) -> torch.Tensor:
+    made = tensor_over(place[0], *geometry, place[1])
+    if kind is torch.nn.Parameter:
+        made = torch.nn.Parameter(made, requires_grad)
+    elif requires_grad:
+        made.requires_grad_(True)
+    if grad is not None:
+        made.grad = grad
+    return made

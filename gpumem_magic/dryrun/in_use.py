@@ -1,0 +1,281 @@
+"""The card that the user's tensors are on when a dry run begins, a virtual one or a real one: what
+a second card in its place begins with, and how the child gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from gpumem_magic.allocator.caching import (
+    AllocationFailed,
+    CachingAllocator,
+    SimulatedDriver,
+)
+from gpumem_magic.allocator.driver import TOP
+from gpumem_magic.allocator.settings import Settings
+from gpumem_magic.allocator.snapshot import Segment
+from gpumem_magic.dryrun.on_host import StandIns, device_of
+from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
+from gpumem_magic.dryrun.shapes.valueless import tensor_over
+from gpumem_magic.sources import Source
+from gpumem_magic.sources.cuda.segments import cuda_segments
+from gpumem_magic.values.recording import Cell
+from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.gpu import VirtualGPU, new_allocator
+from gpumem_magic.virtual.source import VirtualSource
+from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
+
+_IN_USE = "active_allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class StartingState:
+    """What a dry run begins with: an allocator (of a virtual card its own), and the address in it
+    of each block of the card in use, by the address there. lacking: bytes of a block that found no
+    room; 0 where all did."""
+
+    allocator: CachingAllocator
+    moved: dict[int, int]
+    lacking: int = 0
+
+
+class Beginning(Protocol):
+    """A card with something on it, as a dry run begins with it."""
+
+    def state(self, card: GPUModel) -> StartingState:
+        """What `card` holds if it takes this one's place: the same, block for block, if it is the
+        same, else what is alive, packed anew."""
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks that `cell` left, as far as that is known."""
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """In the child: the source that goes on with `card`, all tensors on it; and sentences, to
+        which later ones are added."""
+
+
+class CardInUse(Beginning, Protocol):
+    """The same where the notebook is."""
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """Where the storage is on the card; 0 for an empty one, None for one that is elsewhere."""
+
+    def sent(self, cell: Cell) -> Sent:
+        """This for another process, with the blocks that `cell` left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A card in use as it is sent to another process. name: None for no card."""
+
+    name: str | None
+    settings: Settings
+    segments: tuple[Segment, ...] = ()
+    born: frozenset[int] = frozenset()
+
+    def card(self, storages: Iterable[Arrived]) -> Beginning:
+        """The card there, with what arrived of its storages."""
+        return NoCard() if self.name is None else SentCard(self, tuple(storages))
+
+
+Arrived = tuple[torch.UntypedStorage, int | None, bool]
+"""A storage made anew, its address on the card (None: one of the host), whether it has values."""
+
+
+def card_in_use(source: Source | None) -> CardInUse:
+    """The card of a source; without one, none has anything on it."""
+    if source is None:
+        return NoCard()
+    return VirtualCard(source) if isinstance(source, VirtualSource) else RealCard(source)
+
+
+class NoCard:
+    """Nothing is in use yet."""
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        return StartingState(new_allocator(card), {})
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return frozenset()
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """As in CardInUse."""
+        return None
+
+    def sent(self, cell: Cell) -> Sent:
+        """As in CardInUse."""
+        return Sent(None, Settings())
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        return VirtualSource(card, gpu), []
+
+
+class VirtualCard:
+    """A virtual card: its tensors are host memory, and stay where they are, values and all."""
+
+    def __init__(self, source: VirtualSource) -> None:
+        self._source = source
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        allocator = self._source.gpu.allocator
+        if card.name != self._source.gpu.model.name:
+            return _packed(allocator.snapshot(), card, allocator.settings)
+        return StartingState(allocator, {b.address: b.address for b in allocator.blocks()})
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return self._source.born_in(cell)
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """As in CardInUse."""
+        return self._source.gpu.storages.addresses.get(storage._cdata)
+
+    def sent(self, cell: Cell) -> Sent:
+        """As in CardInUse."""
+        gpu = self._source.gpu
+        segments = tuple(gpu.allocator.snapshot())
+        return Sent(gpu.model.name, gpu.allocator.settings, segments, self.born_in(cell))
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        state.allocator.driver.total = card.total  # type: ignore[misc] # a SimulatedDriver's can
+        self._source.become(card, state.allocator, state.moved, kernels)
+        return self._source, []
+
+
+class RealCard:
+    """A CUDA device, with what PyTorch tells its allocator holds as of now. In the child no call
+    may reach the driver: tensors get valueless stand-ins on the host, in place."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._device = source.device
+        self._settings = Settings.from_environment()
+        self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
+        self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        return _restored(self._segments, self._device.name, card, self._settings)
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return self._source.born_in(cell)
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """As in CardInUse."""
+        device = device_of(storage)
+        here = device.type == "cuda" and device.index == self._device.index
+        return storage.data_ptr() if here else None
+
+    def sent(self, cell: Cell) -> Sent:
+        """As in CardInUse."""
+        segments = tuple(self._segments)
+        return Sent(self._device.name, self._settings, segments, self.born_in(cell))
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        notes: list[str] = []
+        self._kept = StandIns(gpu, kernels.valueless, state.moved, notes).put_in_place()
+        source = VirtualSource(card, gpu)
+        _find_workspaces(self._segments, gpu, state.moved)
+        return source, notes
+
+
+class SentCard:
+    """A card of another process, with what was sent of it."""
+
+    def __init__(self, sent: Sent, storages: tuple[Arrived, ...]) -> None:
+        self._sent = sent
+        self._storages = list(storages)
+
+    def state(self, card: GPUModel) -> StartingState:
+        """As in CardInUse."""
+        return _restored(self._sent.segments, self._sent.name, card, self._sent.settings)
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """As in CardInUse."""
+        return self._sent.born
+
+    def hand_over(
+        self, card: GPUModel, state: StartingState, kernels: DryKernels
+    ) -> tuple[VirtualSource, list[str]]:
+        """As in CardInUse."""
+        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        source = VirtualSource(card, gpu)
+        while self._storages:
+            storage, address, valued = self._storages.pop()
+            if not valued:
+                kernels.valueless.mark(storage)
+            if address is not None:
+                whole = tensor_over(storage, torch.uint8, (storage.nbytes(),), (1,))
+                gpu.storages.place(whole, state.moved.get(address, ON_DEVICE_WITHOUT_BLOCK))
+        _find_workspaces(self._sent.segments, gpu, state.moved)
+        return source, []
+
+
+def _find_workspaces(
+    segments: Iterable[Segment], gpu: VirtualGPU, moved: Mapping[int, int]
+) -> None:
+    """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
+    is that of the forward pass, the next that of the backward one."""
+    owned = set(gpu.storages.addresses.values())
+    blocks = [b for s in segments for b in s.blocks if b.state == _IN_USE]
+    free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
+    for library, size in gpu.scratch.workspaces():
+        found = [moved[block.address] for block in free if block.requested == size]
+        for in_backward, address in zip((False, True), found, strict=False):
+            gpu.scratch.held[library, in_backward, 0] = address
+
+
+def _restored(
+    segments: Sequence[Segment], name: str | None, card: GPUModel, settings: Settings
+) -> StartingState:
+    """The segments on a card of their own name; expandable ones are packed anew."""
+    if card.name != name or any(segment.expandable for segment in segments):
+        return _packed(segments, card, settings)
+    lowest = min((segment.address for segment in segments), default=TOP)
+    driver = SimulatedDriver(card.total, context=card.context, top=lowest)
+    driver.used = sum(segment.size for segment in segments)
+    same = CachingAllocator.from_snapshot(driver, segments, settings)
+    return StartingState(same, {block.address: block.address for block in same.blocks()})
+
+
+def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> StartingState:
+    """Everything that is alive, allocated in the order of its addresses on an empty card."""
+    packed = new_allocator(card, settings)
+    moved: dict[int, int] = {}
+    for segment in segments:
+        for block in segment.blocks:
+            if block.state == _IN_USE:
+                try:
+                    moved[block.address] = packed.malloc(block.requested, segment.stream)
+                except AllocationFailed:
+                    return StartingState(packed, moved, lacking=block.requested)
+    return StartingState(packed, moved)
+
+
+def _settled(segment: Segment) -> Segment:
+    """`segment` when other streams are done with what waits for them."""
+    blocks = tuple(
+        block if block.state == _IN_USE else replace(block, state="inactive", requested=0)
+        for block in segment.blocks
+    )
+    return replace(segment, blocks=blocks)

@@ -1,0 +1,201 @@
+"""What happens in the child: the notebook's card becomes one that computes nothing, what would
+reach outside is stopped, the cell runs, and its Recording is handed back."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpumem_magic.allocator.cloning import clone
+from gpumem_magic.dryrun.in_use import Beginning, StartingState
+from gpumem_magic.dryrun.refusals import refuse
+from gpumem_magic.dryrun.running.assignments import with_values
+from gpumem_magic.dryrun.running.loops import Loops
+from gpumem_magic.dryrun.running.program import execute
+from gpumem_magic.dryrun.running.rounds import SETTLED
+from gpumem_magic.dryrun.scenario import Scenario
+from gpumem_magic.dryrun.script import Scribe, Script
+from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
+from gpumem_magic.dryrun.shapes.stand_ins import Guesses
+from gpumem_magic.dryrun.taken_out import take_out
+from gpumem_magic.isolation.child import Inside
+from gpumem_magic.isolation.effects import stop_effects
+from gpumem_magic.sources import ACTIVE, Active
+from gpumem_magic.sources.objects.namespaces import names_of
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.recording import Action, Recording
+from gpumem_magic.virtual.catalog import GPUModel
+
+_ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
+_RESERVED = {
+    Action.SEGMENT_ALLOC: 1,
+    Action.SEGMENT_MAP: 1,
+    Action.SEGMENT_FREE: -1,
+    Action.SEGMENT_UNMAP: -1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of a scenario. total: bytes of the card as it is, where the run has no limit. writes:
+    whether to write down what the allocator is asked for. may_skip: see Loops."""
+
+    scenario: Scenario
+    card: GPUModel
+    total: int
+    writes: bool = False
+    may_skip: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a dry run came to. skipped: whether iterations were left out that would have repeated
+    others. fits: of a run without limit, whether the card as it is would have been enough. script:
+    what the allocator was asked for, without the allocator that it was asked of. again: whether
+    what the cell had left was taken out."""
+
+    recording: Recording
+    skipped: bool
+    fits: bool | None = None
+    script: Script | None = None
+    again: bool = False
+
+
+def run_inside(plan: Plan, in_use: Beginning, inside: Inside) -> Outcome:
+    """Run the plan's cell; `in_use` is the card that the notebook was on when it was forked."""
+    return _Run(plan, in_use, inside).outcome()
+
+
+class _Run:
+    """One dry run."""
+
+    def __init__(self, plan: Plan, in_use: Beginning, inside: Inside) -> None:
+        self._plan = plan
+        self._scenario = plan.scenario
+        self._inside = inside
+        self._guesses = Guesses(plan.scenario.cell.filename)
+        self._marks: list[str] = []
+        self._stopped = stop_effects(inside, plan.scenario.cell.filename)
+        self._state = in_use.state(plan.card)
+        born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
+        # A CUDA build counts the fork against this process; the card is a virtual one in it.
+        torch.cuda._is_in_bad_fork = lambda: False
+        kernels = DryKernels(self._guesses)
+        self._source, self._handed_over = in_use.hand_over(plan.card, self._state, kernels)
+        self._again = bool(born)
+        if born:
+            moved = self._state.moved
+            take_out(self._source.gpu, {moved[at] for at in born if at in moved})
+        self._loops = Loops(
+            self._source.events_so_far,
+            plan.scenario.optimizer_steps,
+            may_skip=plan.may_skip,
+            least_rounds=SETTLED if plan.writes else 0,
+        )
+
+    def outcome(self) -> Outcome:
+        """Run the cell."""
+        scribe = Scribe() if self._plan.writes or not self._scenario.limited else None
+        recording = self._record(scribe)
+        script = scribe.script if scribe else None
+        fits = None
+        if script is not None and not self._scenario.limited and recording.error is None:
+            fits = self._fits(script, recording)
+        wanted = _without_start(script) if script is not None and self._plan.writes else None
+        return Outcome(recording, self._loops.skipped, fits, wanted, self._again)
+
+    def _record(self, scribe: Scribe | None) -> Recording:
+        namespace = self._scenario.namespace
+        tree = self._prepare(namespace)
+        here = sys._getframe()
+        self._source.start(names_of(namespace, here), here)
+        ACTIVE.set(Active(self._source, recording=True))
+        self._source.enter()
+        error = None
+        try:
+            with scribe.writing(self._state.allocator) if scribe else nullcontext():
+                if self._state.lacking:
+                    self._source.gpu.storages.malloc(self._state.lacking)
+                execute(tree, self._scenario.cell.filename, namespace, self._shows_last())
+        except BaseException as raised:
+            error = raised
+        recording = self._source.stop(self._scenario.cell, self._scenario.cells, error)[0]
+        return self._told(recording)
+
+    def _prepare(self, namespace: dict[str, Any]) -> ast.Module:
+        """The code to run; from here on nothing gets out of this process."""
+        values, filename = self._scenario.values, self._scenario.cell.filename
+        tree, elsewhere = with_values(ast.parse(self._scenario.code, filename), values)
+        self._inside.progress.follow(filename, self._source.news)
+        self._stopped.close_doors(namespace)
+        refuse(self._marks.append, namespace)
+        self._loops.install()
+        namespace.update({name: value for name, value in values.items() if name in elsewhere})
+        namespace.update(self._loops.names())
+        return self._loops.bind(tree)
+
+    def _shows_last(self) -> bool:
+        return not self._scenario.code.rstrip().endswith(";")
+
+    def _told(self, recording: Recording) -> Recording:
+        """With what the user has to know of it."""
+        notes = (
+            *_notes_on_start(self._state, self._plan.card),
+            *self._handed_over,
+            *self._loops.notes,
+            *self._guesses.notes(),
+            *self._marks,
+            *self._stopped.notes(),
+        )
+        return replace(
+            recording,
+            predicted=True,
+            output=self._stopped.output(),
+            flow_guessed=self._guesses.flow_depends,
+            notes=(*recording.notes, *notes),
+            cells={},  # the parent has them
+        )
+
+    def _fits(self, script: Script, recording: Recording) -> bool:
+        """Whether the cell, which ran without limit, fits the card.
+
+        Where the cache alone is too large, what was asked of the allocator is asked again of one
+        that has no more than the card, and so gives its cache back.
+        """
+        limit = self._plan.total - self._plan.card.context
+        if _highest(recording, recording.before.reserved, _RESERVED) <= limit:
+            return True
+        if _highest(recording, recording.before.allocated, _ALLOCATED) > limit:
+            return False
+        start = clone(script.start)
+        start.driver.total = self._plan.total  # type: ignore[misc] # a SimulatedDriver's can be set
+        return replace(script, start=start).fits(script.sizes())
+
+
+def _highest(recording: Recording, start: int | None, signs: Mapping[Action, int]) -> int:
+    """The highest level that events raise from `start`."""
+    sign = np.zeros(max(Action) + 1, np.int64)
+    sign[list(signs)] = list(signs.values())
+    changes = sign[recording.events.action] * recording.events.size
+    return (start or 0) + max(0, int(np.cumsum(changes).max(initial=0)))
+
+
+def _without_start(script: Script) -> Script:
+    """For the way to the parent, which knows what the run began with."""
+    return replace(script, start=None)  # type: ignore[arg-type] # until it is put back there
+
+
+def _notes_on_start(state: StartingState, card: GPUModel) -> tuple[str, ...]:
+    if not state.lacking:
+        return ()
+    return (
+        f"What the notebook holds already does not fit on a {card.name}: a block of "
+        f"{format_bytes(state.lacking)} found no room. The cell was not begun.",
+    )

@@ -1,0 +1,96 @@
+"""Tensors of a real device in the child, where no call may reach the driver: each goes on, the same
+object, as a tensor on the host without values."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from gpumem_magic.dryrun.graphs import Graphs
+from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.virtual.gpu import VirtualGPU
+from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
+
+_base: Any = torch._C.TensorBase
+
+
+class StandIns:
+    """Puts every tensor of a CUDA device on the host, the same object, without its values."""
+
+    def __init__(
+        self, gpu: VirtualGPU, valueless: Valueless, moved: dict[int, int], notes: list[str]
+    ) -> None:
+        self._gpu = gpu
+        self._valueless = valueless
+        self._moved = moved
+        self._notes = notes
+        self._graphs = Graphs(self._stand_in, self._say)
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def put_in_place(self) -> list[torch.UntypedStorage]:
+        """Do so for all; gives what they were on, which must not be freed here."""
+        tensors = list(_all_tensors())
+        here = [t for t in tensors if _is_on_cuda(t)]
+        recorded = [
+            t for t in tensors if _node(t) is not None and self._graphs.is_on_device(_node(t))
+        ]
+        leaves = [t for t in here if _node(t) is None]
+        for leaf in leaves:
+            over = self._graphs.over_stand_in(leaf)
+            with torch.inference_mode(leaf.is_inference()):
+                _base.data.__set__(leaf, over)
+        for tensor in recorded:
+            self._graphs.move(tensor)
+        originals = [original for original, _ in self._storages.values()]
+        self._storages.clear()
+        self._graphs.forget()
+        return originals
+
+    def _say(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def _stand_in(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """What stands for a storage; one of the host stands for itself."""
+        if device_of(storage).type != "cuda":
+            return storage
+        known = self._storages.get(storage._cdata)
+        if known is None:
+            standing = untouched(storage.nbytes())
+            self._valueless.mark(standing)
+            whole = tensor_over(standing, torch.uint8, (standing.nbytes(),), (1,))
+            at = self._moved.get(storage.data_ptr(), ON_DEVICE_WITHOUT_BLOCK)
+            self._gpu.storages.place(whole, at)
+            known = self._storages[storage._cdata] = storage, standing
+        return known[1]
+
+
+def _all_tensors() -> Iterator[torch.Tensor]:
+    """Every tensor that Python knows of, gradients that nobody has read among them."""
+    for thing in gc.get_objects():
+        if isinstance(thing, torch.Tensor) and _is_strided(thing):
+            yield thing
+            gradient = _base.grad.__get__(thing) if thing.is_leaf else None
+            if gradient is not None and _is_strided(gradient):
+                yield gradient
+
+
+def _is_strided(tensor: torch.Tensor) -> bool:
+    return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
+
+
+def _is_on_cuda(tensor: torch.Tensor) -> bool:
+    return bool(_base.is_cuda.__get__(tensor))
+
+
+def _node(tensor: torch.Tensor) -> Any:
+    return _base.grad_fn.__get__(tensor)
+
+
+def device_of(storage: torch.UntypedStorage) -> torch.device:
+    """Where C++ has the storage, whatever a virtual card answers."""
+    device: torch.device = torch._C.StorageBase.device.__get__(storage)  # type: ignore[attr-defined]
+    return device

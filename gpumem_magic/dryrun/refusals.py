@@ -1,0 +1,205 @@
+"""What a dry run cannot tell the memory of is refused by its name, or marked where it runs in
+another way; never quietly something else."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.telling import renamed
+
+_ONE_PROCESS = "predict the code of one process without it"
+_OWN_KERNELS = (
+    "its kernels cannot be dry-run; predict the cell with PyTorch's own operators instead"
+)
+_OTHER_LAYOUT = "use padded tensors, or layout=torch.jagged"
+_OWN_MEMORY = "its memory does not come from PyTorch's allocator; leave that part out to predict"
+
+_FUNCTIONS = (
+    ("torch.distributed", "init_process_group", _ONE_PROCESS),
+    ("torch.distributed", "init_device_mesh", _ONE_PROCESS),
+    ("torch.distributed.distributed_c10d", "init_process_group", _ONE_PROCESS),
+    ("torch.distributed.device_mesh", "init_device_mesh", _ONE_PROCESS),
+    ("torch.distributed.fsdp", "fully_shard", _ONE_PROCESS),
+    ("torch.multiprocessing.spawn", "spawn", _ONE_PROCESS),
+    ("torch.multiprocessing", "spawn", _ONE_PROCESS),
+    ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
+    ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
+)
+_COLLECTIVES = (
+    "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_reduce "
+    "all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast "
+    "broadcast_object_list gather gather_object irecv isend monitored_barrier new_group recv "
+    "recv_object_list reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list send "
+    "send_object_list"
+).split()
+"""What waits for the other processes where a group of them exists already."""
+
+_CLASSES = (
+    ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", _ONE_PROCESS),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", _ONE_PROCESS),
+    ("triton.runtime.jit", "JITFunction", "run", _OWN_KERNELS),
+    ("numba.cuda.dispatcher", "CUDADispatcher", "__getitem__", _OWN_MEMORY),
+    ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
+)
+_LIBRARIES = {
+    "flash_attn": _OWN_KERNELS,
+    "flash_attn.flash_attn_interface": _OWN_KERNELS,
+    "flash_attn_interface": _OWN_KERNELS,
+    "xformers.ops": _OWN_KERNELS,
+    "xformers.ops.fmha": _OWN_KERNELS,
+    "bitsandbytes.functional": _OWN_KERNELS,
+    "bitsandbytes.nn.modules": _OWN_KERNELS,
+    "bitsandbytes.optim.optimizer": _OWN_KERNELS,
+    "apex.optimizers": _OWN_KERNELS,
+    "apex.normalization": _OWN_KERNELS,
+    "deepspeed": _ONE_PROCESS,
+    "cupy": _OWN_MEMORY,
+    "numba.cuda": _OWN_MEMORY,
+    "jax": _OWN_MEMORY,
+    "jax.numpy": _OWN_MEMORY,
+}
+"""Libraries of which every public function, and every new object, is refused."""
+
+_HARMLESS = {
+    "cupy": ("cuda", "is_available", "show_config", "get_array_module"),
+    "numba.cuda": ("is_available", "detect", "jit", "declare_device"),
+    "jax": ("jit", "grad", "vmap", "default_backend", "devices", "local_devices", "device_count"),
+}
+
+_KNOWN_AS = {"triton.runtime.jit": "a Triton kernel"}
+_EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
+
+
+def refuse(tell: Callable[[str], None], namespace: dict[str, Any]) -> None:
+    """From here on NotImplementedError names what is not supported, and says what to do.
+
+    tell: called with a sentence for what runs in another way than it would, once for each kind.
+    namespace: names in it that are bound to such a thing mean the refusal as well.
+    """
+    refusals = _Refusals(tell)
+    refusals.install()
+    namespace.update(renamed(namespace, refusals.replacements))
+
+
+class _Refusals:
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told: set[str] = set()
+        self.replacements: dict[int, tuple[Any, Any]] = {}
+
+    def install(self) -> None:
+        """Refuse what is loaded, and what will be."""
+        arrivals = Arrivals()
+        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+            arrivals.expect(module, self._refuse_collectives, "all_reduce")
+        self._refuse_nested_on_device()
+        for module, name, advice in _FUNCTIONS:
+            arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
+        for module, owner, name, advice in _CLASSES:
+            arrivals.expect(module, functools.partial(self._refuse, owner, name, advice), owner)
+        for module, advice in _LIBRARIES.items():
+            if not (module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu"):
+                arrivals.expect(module, functools.partial(self._refuse_library, advice))
+        self._run_eagerly(torch, "compile", self._compiled)
+        self._run_eagerly(torch.nn.Module, "compile", lambda module, **options: None)
+        arrivals.expect("torch._dynamo.eval_frame", self._leave_compiled, "OptimizedModule")
+
+    def _put(self, owner: Any, name: str, known_as: str, advice: str) -> None:
+        @functools.wraps(getattr(owner, name))
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"{known_as} is not supported in a dry run: {advice}")
+
+        self._set(owner, name, refuse)
+
+    def _set(self, owner: Any, name: str, replacement: Any) -> None:
+        if isinstance(owner, types.ModuleType):
+            original = getattr(owner, name)
+            self.replacements[id(original)] = original, replacement
+        setattr(owner, name, replacement)
+
+    def _refuse_collectives(self, module: Any) -> None:
+        for name in _COLLECTIVES:
+            if hasattr(module, name):
+                self._put(module, name, f"torch.distributed.{name}", _ONE_PROCESS)
+
+    def _refuse_nested_on_device(self) -> None:
+        """Those of the old layout, which hold no storage that could be followed."""
+        for name in ("nested_tensor", "as_nested_tensor"):
+            original = getattr(torch.nested, name)
+            known_as = f"torch.nested.{name} of layout torch.strided"
+
+            def make(
+                data: Any,
+                *args: Any,
+                original: Any = original,
+                known_as: str = known_as,
+                **options: Any,
+            ) -> Any:
+                if options.get("layout") is not torch.jagged:
+                    raise NotImplementedError(
+                        f"{known_as} is not supported in a dry run: {_OTHER_LAYOUT}"
+                    )
+                return original(data, *args, **options)
+
+            self._set(torch.nested, name, functools.wraps(original)(make))
+
+    def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
+        """`module.owner.name`, or `module.name`."""
+        known_as = _KNOWN_AS.get(module.__name__, f"{module.__name__}.{owner or name}")
+        self._put(getattr(module, owner) if owner else module, name, known_as, advice)
+
+    def _refuse_library(self, advice: str, module: Any) -> None:
+        """Every public function of the module, and the making of every object."""
+        package, harmless = module.__name__.partition(".")[0], _HARMLESS.get(module.__name__, ())
+        for name, value in list(vars(module).items()):
+            own = str(getattr(value, "__module__", "")).startswith(package)
+            if name.startswith("_") or name in harmless or not own or not callable(value):
+                continue
+            known_as = f"{module.__name__}.{name}"
+            if not isinstance(value, type):
+                self._put(module, name, known_as, advice)
+            elif "__init__" in vars(value) and not issubclass(value, BaseException):
+                with contextlib.suppress(TypeError):  # a class of C
+                    self._put(value, "__init__", known_as, advice)
+
+    def _mark(self) -> None:
+        if _EAGER not in self._told:
+            self._told.add(_EAGER)
+            self._tell(_EAGER)
+
+    def _run_eagerly(self, owner: Any, name: str, run: Callable[..., Any]) -> None:
+        """Mark and `run` what `owner.name` would have compiled."""
+
+        @functools.wraps(getattr(owner, name))
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            self._mark()
+            return run(*args, **kwargs)
+
+        self._set(owner, name, chosen)
+
+    def _compiled(self, model: Any = None, **options: Any) -> Any:
+        return model if model is not None else lambda function: function
+
+    def _leave_compiled(self, module: Any) -> None:
+        """What was compiled in earlier cells runs as it was written."""
+
+        def call(optimized: Any, *args: Any, **kwargs: Any) -> Any:
+            return optimized._orig_mod(*args, **kwargs)
+
+        self._run_eagerly(module.OptimizedModule, "__call__", call)
+        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+            if hasattr(module, name):
+                setattr(module, name, self._not_entered)
+
+    def _not_entered(self, callback: Any) -> None:
+        """Stands for what switches the compiler on, in code that was compiled in earlier cells."""
+        if callback not in (None, False):
+            self._mark()

@@ -1,0 +1,225 @@
+"""Carries dry runs out, several at a time where there are processors for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar, Union
+
+from gpumem_magic.isolation.child import Child, DryRunError
+from gpumem_magic.isolation.watch import StandsStillError, Watch, room_for_another
+
+if TYPE_CHECKING:
+    from gpumem_magic.allocator.caching import CachingAllocator
+    from gpumem_magic.dryrun.inside import Outcome, Plan
+
+_POLL = 0.05  # seconds; a limit is noticed, and an interrupt acted upon, that late at most
+
+Result = Union["Outcome", DryRunError]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """A plan, and what starts a process that carries it out. allocator: makes a second one of what
+    the run begins with."""
+
+    plan: Plan
+    start: Callable[[Plan], Child]
+    allocator: Callable[[], CachingAllocator]
+
+
+Flow = Generator[tuple[DryRun, ...], tuple["Result", ...], T]
+"""A computation that asks for dry runs by yielding them, all that can be made side by side at once,
+and is sent what they came to, in the same order."""
+
+
+@dataclass(slots=True)
+class _Running:
+    place: int
+    run: DryRun
+    child: Child
+    watch: Watch
+    stood_still: bool = False
+
+
+class Runner(Generic[T]):
+    """Goes on with a flow step by step. tell(done, asked): called after each dry run, with how many
+    of those that were asked for so far are done."""
+
+    def __init__(
+        self, flow: Flow[T], tell: Callable[[int, int], object] = lambda done, asked: None
+    ) -> None:
+        self._flow = flow
+        self._tell = tell
+        self._waiting: deque[tuple[int, DryRun]] = deque()
+        self._running: list[_Running] = []
+        self._ended: list[Child] = []
+        self._results: list[Result | None] = []
+        self._done = self._asked = 0
+        self._most = _processors()
+        self._result: T | None = None
+        self._advance(None)
+
+    @property
+    def result(self) -> T:
+        """What the flow came to, once `step` has returned True."""
+        assert self._result is not None
+        return self._result
+
+    def step(self, seconds: float = _POLL) -> bool:
+        """Do what can be done now, waiting so long at most; whether the flow has ended. Raises what
+        the flow raises."""
+        if self._result is not None:
+            return True
+        self._start_some()
+        _wait(self._running, seconds)
+        for each in tuple(self._running):
+            self._look_at(each)
+        if self._asked_for_all():
+            self._advance(tuple(r for r in self._results if r is not None))
+        elif self._ended:
+            self._ended.pop().close()
+        return self._result is not None
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        self._flow.close()
+        self._waiting.clear()
+        while self._running:
+            self._running.pop().child.close()
+        while self._ended:
+            self._ended.pop().close()
+
+    def _asked_for_all(self) -> bool:
+        return self._result is None and not self._waiting and not self._running
+
+    def _advance(self, results: tuple[Result, ...] | None) -> None:
+        try:
+            wanted = self._flow.send(results)  # type: ignore[arg-type] # None starts a generator
+        except StopIteration as ended:
+            self._result = ended.value
+            return
+        self._results = [None] * len(wanted)
+        self._waiting.extend(enumerate(wanted))
+        self._asked += len(wanted)
+
+    def _start_some(self) -> None:
+        while self._waiting and len(self._running) < self._most:
+            if self._running and not room_for_another():
+                break
+            self._start(*self._waiting.popleft())
+
+    def _start(self, place: int, run: DryRun, stood_still: bool = False) -> None:
+        child = run.start(run.plan)
+        watch = Watch(child, run.plan.scenario.timeout)
+        self._running.append(_Running(place, run, child, watch, stood_still))
+
+    def _look_at(self, each: _Running) -> None:
+        try:
+            if not each.child.poll():
+                each.watch.check()
+                return
+            self._running.remove(each)
+            self._ended.append(each.child)
+            self._finish(each, each.child.answer())
+        except StandsStillError as error:
+            self._end(each)
+            if each.stood_still:
+                self._keep(each, error)
+            else:  # a thread of the notebook may have held a lock when the child was made
+                self._start(each.place, each.run, stood_still=True)
+        except DryRunError as error:
+            self._end(each)
+            self._keep(each, error)
+
+    def _end(self, each: _Running) -> None:
+        each.child.close()
+        with contextlib.suppress(ValueError):
+            self._running.remove(each)
+
+    def _finish(self, each: _Running, outcome: Outcome) -> None:
+        recording = outcome.recording
+        failed = recording.error is not None and recording.failure is None
+        if outcome.skipped and failed:  # perhaps for want of the iterations that were left out
+            plan = replace(each.run.plan, may_skip=False)
+            self._start(each.place, replace(each.run, plan=plan))
+        else:
+            self._keep(each, outcome)
+
+    def _keep(self, each: _Running, result: Result) -> None:
+        self._results[each.place] = result
+        self._done += 1
+        self._tell(self._done, self._asked)
+
+
+def carry_out(flow: Flow[T], tell: Callable[[int, int], object] = lambda done, asked: None) -> T:
+    """What the flow comes to. Raises what it raises; an interrupt ends all that runs."""
+    runner = Runner(flow, tell)
+    try:
+        while not runner.step():
+            pass
+        return runner.result
+    finally:
+        runner.close()
+
+
+def together(flows: Sequence[Flow[T]]) -> Flow[tuple[T, ...]]:
+    """One flow of several: their dry runs are made side by side."""
+    ended: dict[int, T] = {}
+    wanted: dict[int, tuple[DryRun, ...]] = {}
+    results: dict[int, tuple[Result, ...] | None] = dict.fromkeys(range(len(flows)))
+    try:
+        while True:
+            for place, sent in results.items():
+                _go_on(flows[place], sent, place, wanted, ended)
+            if not wanted:
+                return tuple(ended[place] for place in range(len(flows)))
+            got = iter((yield tuple(run for runs in wanted.values() for run in runs)))
+            results = {place: tuple(next(got) for _ in runs) for place, runs in wanted.items()}
+            wanted = {}
+    finally:
+        for flow in flows:
+            flow.close()
+
+
+def _go_on(
+    flow: Flow[T],
+    sent: tuple[Result, ...] | None,
+    place: int,
+    wanted: dict[int, tuple[DryRun, ...]],
+    ended: dict[int, T],
+) -> None:
+    try:
+        wanted[place] = flow.send(sent)  # type: ignore[arg-type] # None starts a generator
+    except StopIteration as stop:
+        ended[place] = stop.value
+
+
+def outcome_of(result: Result) -> Outcome:
+    """The outcome; raises the error that there is in its place."""
+    if isinstance(result, DryRunError):
+        raise result
+    return result
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _wait(running: Sequence[_Running], seconds: float) -> None:
+    """Until one of them has something to say, or so long."""
+    if not running or seconds <= 0:
+        return
+    if sys.platform == "win32":  # pipes cannot be waited for
+        time.sleep(min(seconds, 0.02))
+    else:
+        select.select([each.child.descriptor for each in running], [], [], seconds)

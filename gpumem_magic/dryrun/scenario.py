@@ -1,0 +1,46 @@
+"""What is to be predicted: a cell, and everything that its dry run goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpumem_magic.values.recording import Cell
+
+TIMEOUT = 120.0
+"""Seconds after which a dry run that comes to nothing new is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cell and what it is predicted with.
+
+    cell: as typed. code: the same as plain Python with the same lines. namespace: its globals.
+    gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; None: the card in use, a
+    T4 where there is none. cells: others of the notebook by the file name of their frames.
+    optimizer_steps: end every loop after so many steps of its optimizers. values: variables to set,
+    in place of what the cell, or else the namespace, gives them. limited: the card has no more
+    memory than it has; without limit the cell never runs out of it. again: the cell ran already;
+    what it left on the device is not there. timeout: seconds after which a dry run that comes to
+    nothing new is ended.
+    """
+
+    cell: Cell
+    code: str
+    namespace: dict[str, Any]
+    gpu: str | None = None
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+    optimizer_steps: int | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
+    limited: bool = True
+    again: bool = False
+    timeout: float = TIMEOUT
+
+    def with_values(self, values: Mapping[str, int]) -> Scenario:
+        """The same with these values of variables."""
+        return replace(self, values=values)
+
+    def with_source(self, source: str, code: str) -> Scenario:
+        """The same with a changed cell."""
+        return replace(self, cell=replace(self.cell, source=source), code=code)

@@ -1,0 +1,1 @@
+"""Results without values: shapes that meta kernels tell, and what stands for a value."""

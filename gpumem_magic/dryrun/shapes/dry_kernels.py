@@ -1,0 +1,273 @@
+"""What runs in place of the kernels: results of the right geometry, over memory nobody touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
+from gpumem_magic.dryrun.shapes.read_values import ReadValues
+from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
+from gpumem_magic.dryrun.shapes.unknown_sizes import UNMEASURED, UnknownSizes, packed_sequence
+from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.virtual.operands import tensors_among
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.storages import Storages
+
+_MOST_FLOATS = 2**16
+"""Bytes of operands and results up to which values are computed: they cost less than they tell."""
+
+_MOST_INTEGERS = 2**23
+"""The same for integers: indices, lengths and masks, which decide what a program does."""
+
+_MOST_WITHOUT_META = 2**26
+"""Bytes of operands up to which an operator without a meta kernel is run to see what it returns."""
+
+_QUANTIZED = ("quantized::", "_quantized::", "aten::quantize_", "aten::_empty_affine_quantized")
+"""Operators of quantized tensors; those that only imitate them (`fake_quantize`) are not among."""
+
+_LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
+"""Writes gradients, and whether one is not finite; it is assumed that all are."""
+
+_USUALLY_TRUE = frozenset({"aten::all", "aten::_is_all_true"})
+"""What programs check of values, and raise where it is not so."""
+
+_KEEPS_ALL = frozenset(f"aten::{name}_loss" for name in ("mse", "smooth_l1", "soft_margin")) | {
+    "aten::binary_cross_entropy"
+}
+"""Losses whose mean lies in memory for one value per element, all of which are written first
+(native/Loss.cpp, native/cuda/Loss.cu)."""
+
+
+class _Plan:
+    """What has to be known of an operator. written: places and names of arguments it writes to;
+    aliases: for each result the argument that it is, or None."""
+
+    __slots__ = (
+        "aliases",
+        "is_quantized",
+        "is_view",
+        "makes_new",
+        "name",
+        "resizes",
+        "unmeasured",
+        "written",
+    )
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = schema.name
+        self.unmeasured = UNMEASURED.get(self.name.removeprefix("aten::"))
+        self.is_quantized = self.name.startswith(_QUANTIZED)
+        self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
+        writes = [
+            (argument.alias_info.before_set, place, argument.name)
+            for place, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.written = [(place, name) for _, place, name in writes]
+        if self.name == _LEAVES_VALUES:
+            del self.written[1:]
+        self.aliases = [
+            next(
+                (
+                    (p, n)
+                    for s, p, n in writes
+                    if result.alias_info and s & result.alias_info.before_set
+                ),
+                None,
+            )
+            for result in schema.returns
+        ]
+        self.makes_new = None in self.aliases
+        self.resizes = any(argument.is_out for argument in schema.arguments)
+
+
+class DryKernels:
+    """Called as an operator with its arguments, in place of the operator.
+
+    Small results of known values are computed, as they may decide what a program does next. All
+    others are valueless, like everything that is computed from them.
+    """
+
+    def __init__(self, guesses: Guesses) -> None:
+        self.valueless = Valueless()
+        self.guesses = guesses
+        self._geometry = Geometry()
+        self._unknown = UnknownSizes(self._geometry, self.valueless)
+        self._plans: dict[Any, _Plan] = {}
+        self._storages: Storages | None = None
+
+    def install(self, patches: Patches, storages: Storages) -> None:
+        """Watch where values leave tensors."""
+        self._storages = storages
+        ReadValues(self.valueless, self.guesses).install(patches)
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func(*args, **kwargs)` returns: computed if it is small and known."""
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = _Plan(func)
+        if plan.is_view:
+            return func(*args, **kwargs)
+        tensors = tensors_among(args, kwargs)
+        if plan.unmeasured and self._any_on_device(tensors):
+            self.guesses.unmeasured(plan.unmeasured)
+        if plan.is_quantized and self._any_on_device(tensors):
+            raise NotImplementedError(
+                f"{plan.name} on the device is not supported in a dry run: CUDA has few quantized "
+                "kernels; predict the model as it is before it is quantized"
+            )
+        check_types(plan.name, args)
+        known = self._are_known(tensors)
+        if known and not plan.makes_new and not plan.resizes:
+            return func(*args, **kwargs)
+        if plan.name == "aten::_local_scalar_dense":
+            return func(*args) if args[0] not in self.valueless else self._scalar(args[0])
+        if plan.name == "aten::resize_":
+            return self._resize(args[0], torch.Size(args[1]))
+        shapes = self._shapes(plan, func, args, kwargs, tensors, known)
+        if shapes is _RUN or (known and _is_small(shapes)):
+            return func(*args, **kwargs)
+        return self._results(plan, shapes, args, kwargs)
+
+    def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:
+        return self._storages is not None and any(t in self._storages for t in tensors)
+
+    def _are_known(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether all values are known, and few enough to compute with."""
+        floats = integers = 0
+        for tensor in tensors:
+            if tensor in self.valueless:
+                return False
+            if tensor.is_floating_point() or tensor.is_complex():
+                floats += tensor.nbytes
+            else:
+                integers += tensor.nbytes
+            if floats > _MOST_FLOATS or integers > _MOST_INTEGERS:
+                return False
+        return True
+
+    def _shapes(
+        self,
+        plan: _Plan,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+        known: bool,
+    ) -> Any:
+        """The shapes of the results; _RUN where only the kernel can tell them."""
+        if not plan.makes_new and not plan.resizes:
+            return None
+        if plan.name == "aten::_pack_padded_sequence":
+            if args[1] in self.valueless:
+                self.guesses.needed("the lengths of sequences")
+            return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
+        if (told := self._unknown.told_by_masks(func, args, kwargs)) is not None:
+            return told
+        if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
+            if assumed is True:
+                self.guesses.needed("whether tensors are equal", decides=True)
+            else:
+                self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
+            return assumed
+        try:
+            return self._geometry.results(func, args, kwargs)
+        except NotImplementedError:
+            if known or sum(tensor.nbytes for tensor in tensors) <= _MOST_WITHOUT_META:
+                return _RUN
+            raise NotImplementedError(
+                f"{plan.name} cannot be predicted: torch does not tell the shape of its results "
+                "without running it"
+            ) from None
+
+    def _results(
+        self, plan: _Plan, shapes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        for place, name in plan.written:
+            written = args[place] if place < len(args) else kwargs.get(name)
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if tensor is not None and tensor not in self.valueless:
+                    self.valueless.mark(tensor.untyped_storage())
+        if not plan.aliases:
+            return None
+        single = len(plan.aliases) == 1
+        if plan.name in _KEEPS_ALL and isinstance(shapes, Shape) and not shapes.size:
+            return self._mean_of_all(shapes, *args[:2])
+        shapes = (shapes,) if single or shapes is None else shapes
+        out = [
+            self._made(shapes[i]) if alias is None else self._given(alias, shapes, i, args, kwargs)
+            for i, alias in enumerate(plan.aliases)
+        ]
+        if plan.name in _USUALLY_TRUE and isinstance(out[0], torch.Tensor):
+            torch.ops.aten.fill_.Scalar(out[0], 1)
+        return out[0] if single else tuple(out)
+
+    def _given(
+        self,
+        alias: tuple[int, str],
+        shapes: Any,
+        i: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The argument that is the result, which `out=` may have to be made larger for."""
+        place, name = alias
+        given = args[place] if place < len(args) else kwargs[name]
+        if shapes[0] is not None and isinstance(shapes[i], Shape) and given.shape != shapes[i].size:
+            self._resize(given, shapes[i].size)
+        return given
+
+    def _mean_of_all(self, mean: Shape, *operands: torch.Tensor) -> torch.Tensor:
+        size = torch.broadcast_shapes(*(operand.shape for operand in operands))
+        storage = untouched(size.numel() * mean.dtype.itemsize)
+        self.valueless.mark(storage)
+        return tensor_over(storage, mean.dtype, (), ())
+
+    def _made(self, shape: Any) -> Any:
+        if isinstance(shape, Shape):
+            return self.valueless.make(shape.dtype, shape.size, shape.stride)
+        if isinstance(shape, list):
+            return [self._made(item) for item in shape]
+        return shape
+
+    def _resize(self, tensor: torch.Tensor, size: torch.Size) -> torch.Tensor:
+        """A mapping cannot grow: a larger one takes its place."""
+        needed = (size.numel() + int(tensor.storage_offset())) * tensor.dtype.itemsize
+        if needed <= tensor.untyped_storage().nbytes():
+            torch.ops.aten.resize_.default(tensor, size)
+            return tensor
+        on_device = self._storages is not None and tensor in self._storages
+        larger = untouched(needed)
+        self.valueless.mark(larger)
+        stride = torch.empty(size, device="meta").stride()
+        old = tensor.untyped_storage()  # given back after the new one is there, as CUDA does
+        tensor.set_(larger, tensor.storage_offset(), size, stride)
+        if on_device and self._storages is not None:
+            self._storages.place(tensor)
+        del old
+        return tensor
+
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        self.guesses.needed("the number in a tensor")
+        if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
+            return torch.ops.aten._local_scalar_dense.default(tensor)
+        return stand_in(tensor.dtype)
+
+
+_RUN = object()
+"""In place of shapes: the kernel itself has to tell."""
+
+
+def _is_small(shapes: Any) -> bool:
+    found = [shapes] if isinstance(shapes, Shape) else list(_flat(shapes))
+    floats = sum(s.nbytes() for s in found if s.dtype.is_floating_point or s.dtype.is_complex)
+    return floats <= _MOST_FLOATS and sum(s.nbytes() for s in found) <= _MOST_INTEGERS
+
+
+def _flat(shapes: Any) -> list[Shape]:
+    if isinstance(shapes, Shape):
+        return [shapes]
+    return [s for item in shapes for s in _flat(item)] if isinstance(shapes, (list, tuple)) else []

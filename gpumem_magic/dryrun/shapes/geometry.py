@@ -1,0 +1,152 @@
+"""Shapes, strides and types of an operator's results, as its meta kernel tells them: remembered by
+operator and geometry of the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+_META = torch.device("meta")
+
+_size: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+"""The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
+
+
+class Shape(NamedTuple):
+    """A tensor's geometry, in elements."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Shape:
+        """That of `tensor`."""
+        return cls(_size(tensor), tensor.stride(), tensor.dtype)
+
+    def nbytes(self) -> int:
+        """Bytes that a dense tensor of this shape takes."""
+        return self.size.numel() * self.dtype.itemsize
+
+
+class Geometry:
+    """Knows what operators return: Shape for each tensor, everything else as it is."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def results(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes of what `func(*args, **kwargs)` returns, in the same tuples and lists.
+
+        Raises NotImplementedError where the operator has no meta kernel, or where the shapes depend
+        on values; RuntimeError for arguments that the operator refuses.
+        """
+        if torch.Tag.data_dependent_output in func.tags:
+            raise NotImplementedError(func.name())
+        key = func, _key(args), _key(tuple(kwargs.items())) if kwargs else None
+        try:
+            return self._known[key]
+        except KeyError:
+            found = self._known[key] = _shapes(_ask_meta_kernel(func, args, kwargs))
+        except TypeError:  # an argument that cannot be a key
+            found = _shapes(_ask_meta_kernel(func, args, kwargs))
+        return found
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _size(value), value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, value))
+    return type(value), value
+
+
+def _ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
+    if isinstance(on_meta.get("device"), torch.device):
+        on_meta["device"] = _META
+    if isinstance(on_meta.get("generator"), torch.Generator):
+        on_meta["generator"] = None
+    with torch._C.DisableTorchFunction():
+        out = func(*(_to_meta(value) for value in args), **on_meta)
+        if func is torch.ops.aten.convolution.default and _has_channels_last(*args[:2]):
+            return out.to(memory_format=_CHANNELS_LAST[out.dim()])
+        return out
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _has_channels_last(*tensors: torch.Tensor) -> bool:
+    """Whether a convolution of these writes its channels last: its meta kernel does so on CUDA
+    alone (torch/_meta_registrations.py)."""
+    return any(
+        t.dim() in _CHANNELS_LAST
+        and t.is_contiguous(memory_format=_CHANNELS_LAST[t.dim()])
+        and not t.is_contiguous()
+        for t in tensors
+    )
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        meta = torch.empty_strided(_size(value), value.stride(), dtype=value.dtype, device=_META)
+        return meta.conj() if value.is_conj() else meta
+    if isinstance(value, (list, tuple)):
+        return [_to_meta(item) for item in value]
+    return value
+
+
+def _shapes(out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        return Shape.of(out)
+    if isinstance(out, list):
+        return list(map(_shapes, out))
+    return tuple(map(_shapes, out)) if isinstance(out, tuple) else out
+
+
+_FACTORS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::linear"), (0, 1)),
+    **dict.fromkeys(("aten::addmm", "aten::baddbmm", "aten::addmv"), (1, 2)),
+}
+"""Matrix products, and the places of their two factors."""
+
+_IN_PLACE = frozenset({"aten::add_", "aten::sub_", "aten::mul_", "aten::div_"})
+
+_NAMES: Mapping[torch.dtype, str] = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int64: "Long",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+}
+"""As errors of torch call them (c10/core/ScalarType.h)."""
+
+
+def check_types(name: str, args: tuple[Any, ...]) -> None:
+    """Raises RuntimeError, with torch's text, where the operator refuses these types."""
+    places = _FACTORS.get(name)
+    if places is not None:
+        one, other = (args[place].dtype for place in places)
+        if one is not other:
+            raise RuntimeError(
+                f"mat1 and mat2 must have the same dtype, but got {_named(one)} and {_named(other)}"
+            )
+    elif name in _IN_PLACE:
+        result = torch.result_type(args[0], args[1])
+        if not torch.can_cast(result, args[0].dtype):
+            raise RuntimeError(
+                f"result type {_named(result)} can't be cast to the desired output type "
+                f"{_named(args[0].dtype)}"
+            )
+
+
+def _named(dtype: torch.dtype) -> str:
+    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))

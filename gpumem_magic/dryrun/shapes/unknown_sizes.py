@@ -1,0 +1,154 @@
+"""Operators whose results are as large as values say: what is assumed where a dry run has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape
+from gpumem_magic.dryrun.shapes.valueless import Valueless
+
+_INT64 = torch.int64
+
+
+def _vector(n: int, dtype: torch.dtype = _INT64) -> Shape:
+    return Shape(torch.Size((n,)), (1,), dtype)
+
+
+def _nonzero(tensor: torch.Tensor) -> Any:
+    """All elements: as many as there can be. The layout is that of CUDA's kernel, transposed."""
+    n = tensor.numel()
+    return Shape(torch.Size((n, tensor.dim())), (1, max(n, 1)), _INT64)
+
+
+def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
+    return _vector(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), tensor.dtype)
+
+
+def _unique(tensor: torch.Tensor, *options: Any, **named: Any) -> Any:
+    """All elements differ. Of inverse and counts, what is asked for."""
+    flags = [option for option in (*options, *named.values()) if isinstance(option, bool)]
+    inverse, counts = flags[-2:] if len(flags) > 1 else (False, False)
+    shape = Shape(tensor.shape, _dense(tensor.shape), _INT64) if inverse else _vector(0)
+    return _vector(tensor.numel(), tensor.dtype), shape, _vector(tensor.numel() if counts else 0)
+
+
+def _unique_consecutive(
+    tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    return _unique(tensor, return_inverse, return_counts)
+
+
+def _unique_dim(tensor: torch.Tensor, dim: int, *options: Any, **named: Any) -> Any:
+    n = tensor.shape[dim]
+    same = Shape(tensor.shape, _dense(tensor.shape), tensor.dtype)
+    return same, _vector(n), _vector(n)
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
+    return _vector(repeats.numel() if output_size is None else output_size, repeats.dtype)
+
+
+def _bincount(tensor: torch.Tensor, weights: Any = None, minlength: int = 0) -> Any:
+    return _vector(max(minlength, 1), _INT64 if weights is None else torch.float64)
+
+
+def _dense(size: torch.Size) -> tuple[int, ...]:
+    return torch.empty(size, device="meta").stride()
+
+
+_ASSUMED: dict[str, Callable[..., Any]] = {
+    "aten::nonzero": _nonzero,
+    "aten::masked_select": _masked_select,
+    "aten::_unique2": _unique,
+    "aten::unique_consecutive": _unique_consecutive,
+    "aten::unique_dim": _unique_dim,
+    "aten::repeat_interleave": _repeat_interleave,
+    "aten::bincount": _bincount,
+    "torchvision::nms": lambda boxes, scores, threshold: _vector(len(boxes)),
+    "aten::equal": lambda one, other: True,
+}
+
+
+def packed_sequence(
+    func: Any, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool, *, are_known: bool
+) -> Any:
+    """The shape of a packed sequence, and how many of the sequences reach each time step; all are
+    the longest where their lengths are not known."""
+    if not are_known:
+        lengths = torch.full(lengths.shape, padded.shape[1 if batch_first else 0])
+    data, sizes = func(torch.empty((*padded.shape[:2], 1)), lengths, batch_first)
+    size = torch.Size((data.shape[0], *padded.shape[2:]))
+    return Shape(size, _dense(size), padded.dtype), sizes
+
+
+class UnknownSizes:
+    """What such operators are assumed to return; None for operators that need no values."""
+
+    def __init__(self, geometry: Geometry, valueless: Valueless) -> None:
+        self._geometry = geometry
+        self._valueless = valueless
+
+    def told_by_masks(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes of what is selected, by masks whose values are known; None for all else."""
+        name = func._schema.name
+        masks = _masks(args[1]) if name in _SELECTING else []
+        if not masks or any(mask in self._valueless for mask in masks):
+            return None
+        if name == "aten::masked_select":
+            size = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return _vector(_found(args[1].broadcast_to(size)), args[0].dtype)
+        return self._geometry.results(func, (args[0], _without_masks(args[1], _found)), kwargs)
+
+    def assumed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes that `func(*args, **kwargs)` is assumed to return; None: they follow from
+        those of its arguments."""
+        name = func._schema.name
+        if name == "aten::index" and _masks(args[1]):
+            indices = _without_masks(args[1], torch.Tensor.numel)
+            return self._geometry.results(func, (args[0], indices), kwargs)
+        known = _ASSUMED.get(name)
+        return known and known(*args, **kwargs)
+
+
+def _masks(indices: Any) -> list[torch.Tensor]:
+    """The masks among indices, or an index that is one."""
+    given = [indices] if isinstance(indices, torch.Tensor) else indices
+    return [i for i in given if isinstance(i, torch.Tensor) and i.dtype in _MASKS]
+
+
+def _found(mask: torch.Tensor) -> int:
+    return int(mask.count_nonzero())
+
+
+def _without_masks(indices: Any, count: Callable[[torch.Tensor], int]) -> list[Any]:
+    """Indices with masks replaced by so many positions as `count` says."""
+    found: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype in _MASKS:
+            found += [index.new_empty(count(index), dtype=_INT64)] * index.dim()
+        else:
+            found.append(index)
+    return found
+
+
+_SELECTING = ("aten::index", "aten::masked_select")
+
+_MASKS = frozenset({torch.bool, torch.uint8})
+
+UNMEASURED = {
+    **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), "torch.fft"),
+    **dict.fromkeys(
+        (
+            "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd "
+            "cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_eig linalg_eigvals "
+            "linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex linalg_lstsq linalg_lu "
+            "linalg_lu_factor_ex linalg_lu_solve linalg_matrix_exp linalg_qr "
+            "linalg_solve_triangular ormqr triangular_solve"
+        ).split(),
+        "torch.linalg",
+    ),
+}
+"""Operators whose libraries (cuFFT, cuSOLVER, MAGMA) do not publish what they take."""

@@ -1,0 +1,66 @@
+"""Tensors without values: the memory behind them is never touched, so it costs nothing."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import weakref
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.storages import storage_id
+
+_MAPPED_FROM = 2**16
+"""Bytes from which a storage is a mapping of its own."""
+
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""Python 3.10 has no name for it."""
+
+_MAPPING: dict[str, Any] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE}
+    if sys.platform != "win32"
+    else {}
+)
+
+
+def untouched(nbytes: int) -> torch.UntypedStorage:
+    """A storage on the host that reads as zeros and takes no memory until someone writes to it."""
+    if nbytes < _MAPPED_FROM:
+        return torch.zeros(nbytes, dtype=torch.uint8).untyped_storage()
+    return torch.frombuffer(mmap.mmap(-1, nbytes, **_MAPPING), dtype=torch.uint8).untyped_storage()
+
+
+def tensor_over(
+    storage: torch.UntypedStorage, dtype: torch.dtype, size: Any, stride: Any, offset: int = 0
+) -> torch.Tensor:
+    """A tensor of this geometry over `storage`."""
+    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+
+
+class Valueless:
+    """The storages whose contents mean nothing. A tensor is valueless as its storage is."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return storage_id(tensor) in self._marks
+
+    def mark(self, storage: torch.UntypedStorage) -> None:
+        """From here on the contents of `storage` mean nothing."""
+        key = storage._cdata
+        if key not in self._marks:
+            marks = self._marks
+
+            def forget(_: object, key: int = key) -> None:
+                del marks[key]
+
+            marks[key] = weakref.ref(storage, forget)
+
+    def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
+        """A valueless tensor of this geometry (elements) on the host."""
+        elements = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))  # noqa: B905
+        storage = untouched(elements * dtype.itemsize)
+        self.mark(storage)
+        return tensor_over(storage, dtype, size, stride)

@@ -1,0 +1,101 @@
+"""What a cell would do outside its process is not done in a dry run, but named.
+
+At the lowest level there is, in this order: what a fork shares with its parent becomes the child's
+own; what Python calls is answered or goes to a scratch folder; the kernel refuses the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, dataloader
+
+from gpumem_magic.isolation.child import Inside
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.files import ScratchFiles
+from gpumem_magic.isolation.effects.network import install_network_effects
+from gpumem_magic.isolation.effects.output import capture
+from gpumem_magic.isolation.effects.processes import install_process_effects
+from gpumem_magic.isolation.effects.saving import SavingEffects
+from gpumem_magic.isolation.effects.shell import install_shell_effects
+from gpumem_magic.isolation.effects.telling import Effects
+from gpumem_magic.isolation.effects.tracking import install_tracking_effects
+from gpumem_magic.isolation.effects.waiting import install_waiting_effects
+from gpumem_magic.isolation.walls.audit import watch
+from gpumem_magic.isolation.walls.confinement import confine
+from gpumem_magic.isolation.walls.descriptors import unshare_descriptors
+from gpumem_magic.isolation.walls.shared_memory import make_shared_memory_private
+
+
+class Stopped:
+    """What the child may not do. output: gives what was printed so far."""
+
+    def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
+        self._inside = inside
+        self._effects = effects
+        self.output = output
+        self.notes = effects.notes
+
+    def close_doors(self, namespace: dict[str, Any]) -> None:
+        """From here on nothing gets out but the answer; `namespace` is that of the cell."""
+        effects, scratch, arrivals = self._effects, self._inside.scratch, Arrivals()
+        files = ScratchFiles(effects, scratch)
+        files.install()
+        install_process_effects(effects, arrivals)
+        install_waiting_effects(effects)
+        install_network_effects(effects, arrivals)
+        SavingEffects(effects, arrivals, files).install()
+        install_tracking_effects(effects, arrivals)
+        install_shell_effects(effects)
+        _load_data_in_process(effects)
+        effects.rebind(namespace)
+        confine(scratch)
+        watch(effects, scratch)
+
+
+def stop_effects(inside: Inside, filename: str) -> Stopped:
+    """Unshare what a fork shares. filename: that of the cell's frames."""
+    output = os.open(inside.scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    make_shared_memory_private({inside.progress.address})
+    unshare_descriptors({inside.answer, output}, inside.scratch, output)
+    effects = Effects(filename)
+    _compute_with_one_thread(effects)
+    sys.dont_write_bytecode = True
+    return Stopped(inside, effects, capture(output))
+
+
+def _compute_with_one_thread(effects: Effects) -> None:
+    """OpenMP's other threads are not in a forked process, and it would wait for them."""
+    known = {name: getattr(torch, f"get_{name}")() for name in ("num_threads",)}
+    torch.set_num_threads(1)
+    for name in known:
+        effects.put(torch, f"set_{name}", lambda count, name=name: known.update({name: count}))
+        effects.put(torch, f"get_{name}", lambda name=name: known[name])
+
+
+def _load_data_in_process(effects: Effects) -> None:
+    """Workers of a DataLoader are processes; the batches are the same without them."""
+
+    def make(original: Any) -> Any:
+        def get_iterator(loader: Any) -> Any:
+            if loader.num_workers == 0:
+                return original(loader)
+            alone = copy.copy(loader)
+            vars(alone).update(num_workers=0, timeout=0, persistent_workers=False)
+            return dataloader._SingleProcessDataLoaderIter(alone)
+
+        return get_iterator
+
+    def make_iter(original: Any) -> Any:
+        def iterate(loader: Any) -> Any:
+            return loader._get_iterator() if loader.num_workers else original(loader)
+
+        return iterate
+
+    effects.replace(DataLoader, "_get_iterator", make)
+    effects.replace(DataLoader, "__iter__", make_iter)

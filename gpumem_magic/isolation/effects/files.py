@@ -1,0 +1,171 @@
+"""What the cell does to files through Python is done to copies in the scratch folder."""
+
+from __future__ import annotations
+
+import _io
+import builtins
+import errno
+import functools
+import io
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gpumem_magic.isolation.effects.overlay import Overlay
+from gpumem_magic.isolation.effects.path_functions import (
+    PathFunctions,
+    error_of,
+    naming,
+)
+from gpumem_magic.isolation.effects.telling import Effects, described
+
+_NEW = os.O_CREAT
+_FLAGS = {"w": _NEW | os.O_TRUNC, "x": _NEW | os.O_EXCL, "a": _NEW | os.O_APPEND, "+": os.O_RDWR}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_AS_ONE = (
+    *((os, name) for name in "makedirs removedirs renames".split()),
+    *((shutil, name) for name in "copy copy2 copyfile copytree move rmtree chown".split()),
+    *((shutil, name) for name in "copymode copystat make_archive unpack_archive".split()),
+)
+_KEEPERS = "bz2 tarfile tokenize glob IPython.core.interactiveshell"
+
+
+class ScratchFiles:
+    """The cell finds again what it wrote, and the real files where it wrote nothing.
+
+    scratch: a folder of this process alone. Descriptors are left alone, and so are devices.
+    """
+
+    def __init__(self, effects: Effects, scratch: Path) -> None:
+        self._effects = effects
+        self._overlay = Overlay(scratch)
+        self._replaced: dict[int, tuple[Any, Any]] = {}
+        self._writes = 0
+
+    def path(self, file: Any) -> Any:
+        """Where `file` is read: itself, unless there is something else in its place."""
+        return self._overlay.read_at(file)
+
+    def written(self, file: Any, whole: bool) -> Any:
+        """Where `file` is written; with what it holds, if `whole`."""
+        own = self._overlay.virtual(file)
+        return file if own is None else self._overlay.brought(own, whole)
+
+    def fits(self, file: Any) -> bool:
+        """Whether there is room for a copy of `file`."""
+        own = self._overlay.virtual(file)
+        return own is None or self._overlay.fits(own)
+
+    def tell(self, text: str) -> None:
+        """Name something that was written."""
+        self._writes += 1
+        self._effects.redirected(text)
+
+    def as_one(self, known_as: str, original: Any) -> Any:
+        """`original`, told as a whole if it writes anything."""
+
+        @functools.wraps(original)
+        def done(*args: Any, **kwargs: Any) -> Any:
+            before = self._writes
+            try:
+                with self._effects.silence():
+                    return original(*args, **kwargs)
+            finally:
+                if self._writes != before:
+                    self._effects.redirected(described(known_as, args, kwargs))
+
+        return done
+
+    def install(self) -> None:
+        """Replace what Python knows of files, at its lowest level."""
+        opening = (builtins, "open", self._opening), (os, "open", self._opening_descriptor)
+        paths = PathFunctions(self._overlay, self.tell)
+        for owner, names, make in (*opening, *paths.table()):
+            for name in names.split():
+                original = getattr(owner, name, None)
+                self._effects.replace(owner, name, functools.partial(make, name))
+                self._replaced[id(original)] = original, getattr(owner, name, None)
+        for owner, name in _AS_ONE:
+            known_as = f"{owner.__name__}.{name}"
+            self._effects.replace(owner, name, functools.partial(self.as_one, known_as))
+        self._install_keepers()
+        tempfile.tempdir = self._overlay.temporary
+
+    def _install_keepers(self) -> None:
+        """Who has kept one of them from the time of its import."""
+        io.open = _io.open = builtins.open
+        system: Any = sys.modules[os.name]
+        for name in ("stat", "listdir", "open", "mkdir", "replace", "unlink"):  # of `import`
+            setattr(system, name, getattr(os, name))
+        modules = [sys.modules[name] for name in _KEEPERS.split() if name in sys.modules]
+        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)  # Python 3.10
+        globber = getattr(sys.modules.get("glob"), "_StringGlobber", None)  # since Python 3.13
+        for owner in filter(None, (*modules, accessor, globber)):
+            for name, value in list(vars(owner).items()):
+                if (new := self._new(value)) is not value:
+                    setattr(owner, name, staticmethod(new) if isinstance(owner, type) else new)
+        for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            group.update({self._new(function) for function in group})
+        for function in vars(getattr(tempfile, "_TemporaryFileCloser", object)).values():
+            if getattr(function, "__defaults__", None):
+                function.__defaults__ = tuple(map(self._new, function.__defaults__))
+        handlers: Any = getattr(logging, "_handlerList", ())
+        for handler in [reference() for reference in handlers]:
+            if hasattr(handler, "_builtin_open"):
+                handler._builtin_open = builtins.open
+        source: Any = sys.modules.get("numpy.lib._datasource")
+        if source is not None:
+            source._file_openers._file_openers[None] = builtins.open
+
+    def _new(self, value: Any) -> Any:
+        return self._replaced.get(id(getattr(value, "__func__", value)), (None, value))[1]
+
+    def _prepared(self, file: Any, flags: int) -> Any:
+        """Where `file` is opened."""
+        if not flags & _WRITING:
+            return self.path(file)
+        own = self._overlay.virtual(file)
+        if own is None:
+            return file
+        if flags & os.O_EXCL and self._overlay.exists(own) and not self._overlay.is_folder(own):
+            raise error_of(errno.EEXIST)
+        return self._overlay.brought(own, whole=not flags & os.O_TRUNC)
+
+    def _opening(self, _: str, original: Any) -> Any:
+        def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+            flags = sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
+            opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
+            if isinstance(file, int) or not (flags or opener or self._overlay.changed):
+                return original(file, mode, *args, **kwargs)
+            with naming(file):
+                if opener is None:
+                    place = self._prepared(file, flags)
+                else:  # calls os.open
+                    alone = os.O_WRONLY if flags and "+" not in mode else 0
+                    place = opener(os.fspath(file), flags | alone)
+                opened = original(place, mode, *args[:5], **kwargs)
+            if place is not file:
+                buffer = getattr(opened, "buffer", opened)
+                getattr(buffer, "raw", buffer).name = os.fspath(file)
+                if flags and opener is None:
+                    self.tell(described("open", (file, mode)))
+            return opened
+
+        return open
+
+    def _opening_descriptor(self, _: str, original: Any) -> Any:
+        def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
+            if dir_fd is not None:
+                return original(path, flags, mode, dir_fd=dir_fd)
+            with naming(path):
+                place = self._prepared(path, flags)
+                descriptor = original(place, flags, mode)
+            if place is not path and flags & _WRITING:
+                self.tell(described("os.open", (path, flags)))
+            return descriptor
+
+        return open

@@ -1,0 +1,210 @@
+"""The network: nothing is sent, and what was asked over HTTP is answered with an empty object."""
+
+from __future__ import annotations
+
+import asyncio.selector_events
+import functools
+import http.client
+import io
+import socket
+import ssl
+import urllib.request
+import weakref
+from typing import Any, NoReturn
+
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.telling import Effects, described
+
+_ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+    b"Connection: close\r\n\r\n{}"
+)
+
+
+class _Answering:
+    """The socket of an HTTP connection: takes what is sent, and gives the same answer to it all."""
+
+    def sendall(self, data: Any, *flags: int) -> None:
+        """It goes nowhere."""
+
+    def send(self, data: Any, *flags: int) -> int:
+        """It goes nowhere."""
+        return len(data)
+
+    def makefile(self, *args: Any, **kwargs: Any) -> io.BytesIO:
+        """The answer."""
+        return io.BytesIO(_ANSWER)
+
+    def settimeout(self, seconds: Any) -> None:
+        """It answers at once."""
+
+    def setsockopt(self, *option: Any) -> None:
+        """There is nothing to set."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    shutdown = settimeout
+
+
+def install_network_effects(effects: Effects, arrivals: Arrivals) -> None:
+    """Replace what connects, from the clients that users know down to the socket.
+
+    Connections from before the fork have dead sockets: requests on them are answered like others.
+    """
+    _install_sockets(effects)
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr"):
+        effects.replace(socket, name, functools.partial(_looking_up, effects))
+    effects.replace(urllib.request.OpenerDirector, "open", functools.partial(_opening_url, effects))
+    for connection in (http.client.HTTPConnection, http.client.HTTPSConnection):
+        effects.put(connection, "connect", _connect)
+    effects.replace(
+        http.client.HTTPConnection, "putrequest", functools.partial(_requesting, effects)
+    )
+    arrivals.expect("urllib3.connection", lambda module: _install_urllib3(effects, module))
+    arrivals.expect("requests.sessions", lambda module: _install_requests(effects, module))
+    arrivals.expect("smtplib", lambda module: _install_smtp(effects, module))
+
+
+def _install_sockets(effects: Effects) -> None:
+    """Only pairs that the cell makes send: all others lead outside, or did before the fork."""
+    pairs: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def make_pair(original: Any) -> Any:
+        def socketpair(*args: Any, **kwargs: Any) -> tuple[socket.socket, socket.socket]:
+            ends: tuple[socket.socket, socket.socket] = original(*args, **kwargs)
+            pairs.update(ends)
+            return ends
+
+        return socketpair
+
+    effects.replace(socket, "socketpair", make_pair)
+    for name in ("connect", "connect_ex"):
+        effects.put(socket.socket, name, _connecting(effects))
+    for owner in (socket.socket, ssl.SSLSocket):
+        for name in ("send", "sendall", "sendto", "sendmsg", "write"):
+            effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
+    effects.put(socket.socket, "bind", _answering(None))
+    effects.skip(socket.socket, "listen", "socket.listen")
+
+    def make_waking(original: Any) -> Any:
+        def write_to_self(loop: Any) -> None:  # also the notebook's own loop, whose pair is dead
+            with effects.silence():
+                original(loop)
+
+        return write_to_self
+
+    loops = asyncio.selector_events.BaseSelectorEventLoop
+    effects.replace(loops, "_write_to_self", make_waking)
+
+
+def _install_urllib3(effects: Effects, module: Any) -> None:
+    for name in ("HTTPConnection", "HTTPSConnection"):
+        effects.put(getattr(module, name), "connect", _connect)
+
+
+def _install_requests(effects: Effects, module: Any) -> None:
+    def make(original: Any) -> Any:
+        def request(session: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
+            effects.blocked(described(f"requests.{str(method).lower()}", (url,)))
+            with effects.silence():
+                return original(session, method, url, *args, **kwargs)
+
+        return request
+
+    effects.replace(module.Session, "request", make)
+
+
+def _install_smtp(effects: Effects, module: Any) -> None:
+    def connected(server: Any, host: Any = "localhost", *args: Any, **kwargs: Any) -> Any:
+        effects.blocked(described("smtplib.SMTP", (host,)))
+        server.sock = _Answering()
+        return 220, b""
+
+    effects.put(module.SMTP, "connect", connected)
+    for name, answer in (
+        *(("getreply", (250, b"ok")), ("send", None), ("starttls", (220, b"ok"))),
+        *(("login", (235, b"ok")), ("quit", (221, b"ok")), ("__exit__", None)),
+    ):
+        effects.put(module.SMTP, name, _answering(answer))
+    for name in ("sendmail", "send_message"):
+        effects.skip(module.SMTP, name, f"SMTP.{name}", {})
+
+
+def _answering(answer: Any) -> Any:
+    return lambda *args, **kwargs: answer
+
+
+def _connect(connection: Any) -> None:
+    connection.sock = _Answering()
+    connection.is_verified = True  # urllib3 would warn
+
+
+def _requesting(effects: Effects, original: Any) -> Any:
+    def putrequest(connection: Any, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+        secure = isinstance(connection, http.client.HTTPSConnection)
+        address = f"http{'s' * secure}://{connection.host}{url}"
+        effects.blocked(f"{method} {url if '://' in url else address}")
+        if connection.sock is not None:
+            _connect(connection)
+        original(connection, method, url, *args, **kwargs)
+
+    return putrequest
+
+
+def _opening_url(effects: Effects, original: Any) -> Any:
+    def open(opener: Any, fullurl: Any, *args: Any, **kwargs: Any) -> Any:
+        url = str(getattr(fullurl, "full_url", fullurl))
+        if url.startswith(("file:", "data:")):
+            return original(opener, fullurl, *args, **kwargs)
+        effects.blocked(described("urllib.request.urlopen", (url,)))
+        with effects.silence():
+            return original(opener, fullurl, *args, **kwargs)
+
+    return open
+
+
+def _connecting(effects: Effects) -> Any:
+    def connect(self: socket.socket, address: Any) -> NoReturn:
+        effects.blocked(described("socket.connect", (address,)))
+        raise no_connection(address)
+
+    return connect
+
+
+def _sending(effects: Effects, pairs: Any, name: str, original: Any) -> Any:
+    def send(self: socket.socket, data: Any = b"", *args: Any, **kwargs: Any) -> Any:
+        if self in pairs:
+            return original(self, data, *args, **kwargs)
+        address = args[-1:] if name == "sendto" else args[2:3] if name == "sendmsg" else ()
+        effects.blocked(described(f"socket.{name}", address or (...,)))
+        if name == "sendall":
+            return None
+        return sum(map(len, data)) if name == "sendmsg" else len(data)
+
+    return send
+
+
+def _looking_up(effects: Effects, original: Any) -> Any:
+    def look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_here(host):
+            return original(host, *args, **kwargs)
+        name = host.decode() if isinstance(host, bytes) else host
+        effects.blocked(f"connection to {name}")
+        raise no_connection(name)
+
+    return look_up
+
+
+def is_here(host: Any) -> bool:
+    """Whether nobody has to be asked for the address of `host`: this machine, or an address."""
+    name = host.decode() if isinstance(host, bytes) else host
+    if name in (None, "", "localhost", socket.gethostname()):
+        return True
+    return str(name).replace(".", "").isdigit() or ":" in name
+
+
+def no_connection(address: Any) -> ConnectionRefusedError:
+    """What code gets that would connect to `address`."""
+    shown = ":".join(map(str, address[:2])) if isinstance(address, tuple) else address
+    return ConnectionRefusedError(f"a dry run makes no connections (here: to {shown})")

@@ -1,0 +1,234 @@
+"""os' and shutil's functions that take paths, for a cell whose files lie in part elsewhere."""
+
+# The paths are the cell's, as text; what is called is what the cell would call.
+# ruff: noqa: PTH100, PTH110, PTH113, PTH116, PTH118, PTH121, PTH123
+
+from __future__ import annotations
+
+import _io
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpumem_magic.isolation.effects.overlay import HEAD, Overlay, seeming_size
+from gpumem_magic.isolation.effects.telling import described
+
+_DESCRIPTORS = ("dir_fd", "src_dir_fd", "dst_dir_fd")
+_ON_LINKS = "lstat readlink lchmod lchown lchflags mkdir mkfifo mknod remove unlink rmdir".split()
+
+Make = Callable[[str, Any], Any]
+"""Takes a function's name, and the function; gives what replaces it."""
+
+
+class PathFunctions:
+    """Their replacements. tell: called with what was written. Descriptors are left alone."""
+
+    def __init__(self, overlay: Overlay, tell: Callable[[str], None]) -> None:
+        self._overlay = overlay
+        self._tell = tell
+
+    def table(self) -> tuple[tuple[Any, str, Make], ...]:
+        """Modules, names in them, and what makes the replacements."""
+        changing = "chmod lchmod chown lchown utime truncate setxattr removexattr chflags lchflags"
+        return (
+            (_io, "open_code", self._reading),
+            (os, "stat lstat access readlink getxattr listxattr", self._reading),
+            (os, changing, self._acting(self._change)),
+            (os, "mkdir mkfifo mknod", self._acting(self._create)),
+            (os, "remove unlink rmdir", self._acting(self._remove)),
+            (os, "symlink link rename replace", self._joining),
+            (os, "listdir scandir", self._listing),
+            (os, "chdir", self._entering),
+            (os, "getcwd getcwdb", self._showing),
+            (shutil, "copyfile", self._copying),
+            (shutil, "rmtree", self._removing_tree),
+        )
+
+    def _reading(self, name: str, original: Any) -> Any:
+        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._overlay.changed or kwargs.get("dir_fd") is not None:
+                return original(path, *args, **kwargs)
+            with naming(path):
+                place = self._overlay.read_at(path, name not in _ON_LINKS and _follows(kwargs))
+                found = original(place, *args, **kwargs)
+            size = seeming_size(place) if getattr(found, "st_size", 0) == HEAD else None
+            return found if size is None else os.stat_result((*found[:6], size, *found[7:]))
+
+        return read
+
+    def _acting(self, act: Callable[[str, Callable[[str], Any]], Any]) -> Any:
+        """Makes functions that change one path; act: gets it, and what does it to a copy."""
+
+        def make(name: str, original: Any) -> Any:
+            def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+                def run(place: Any) -> Any:
+                    return original(place, *args, **kwargs)
+
+                own = self._overlay.virtual(path, name not in _ON_LINKS and _follows(kwargs))
+                if own is None or kwargs.get("dir_fd") is not None:
+                    return run(path)
+                with naming(path):
+                    result = act(own, run)
+                self._tell(described(f"os.{name}", (path,)))
+                return result
+
+            return call
+
+        return make
+
+    def _change(self, own: str, run: Callable[[str], Any]) -> Any:
+        if not self._overlay.exists(own):  # where a filter ignores the call, it would seem to do it
+            raise error_of(errno.ENOENT)
+        return run(self._overlay.brought(own))
+
+    def _create(self, own: str, run: Callable[[str], Any]) -> Any:
+        if self._overlay.exists(own):
+            raise error_of(errno.EEXIST)
+        return run(self._overlay.brought(own))
+
+    def _remove(self, own: str, run: Callable[[str], Any]) -> None:
+        self._expect_empty(own)
+        run(self._overlay.brought(own, whole=False))
+        self._overlay.hide(own)
+
+    def _expect_empty(self, own: str) -> None:
+        if self._overlay.is_folder(own) and self._overlay.entries(own):
+            raise error_of(errno.ENOTEMPTY)
+
+    def _joining(self, name: str, original: Any) -> Any:
+        """Functions of two paths."""
+
+        def join(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(kwargs.get(key) is not None for key in _DESCRIPTORS):
+                return original(src, dst, *args, **kwargs)
+            here = None if name == "symlink" else self._overlay.virtual(src, follow=False)
+            there = self._overlay.virtual(dst, follow=False)
+            moves = name in ("rename", "replace")
+            with naming(src, dst):
+                source = src if here is None else self._overlay.brought_whole(here)
+                target = dst if there is None else self._target(here, there, moves)
+                original(source, target, *args, **kwargs)
+            for own in filter(None, (here, there)):
+                self._tell(described(f"os.{name}", (src, dst)))
+                if moves:
+                    self._overlay.hide(own)
+            return None
+
+        return join
+
+    def _target(self, here: str | None, there: str, moves: bool) -> str:
+        if here is not None and not self._overlay.exists(here):
+            raise error_of(errno.ENOENT)
+        if not moves:
+            return str(self._create(there, str))
+        if here != there:
+            self._expect_empty(there)
+        return self._overlay.brought(there, whole=bool(here and self._overlay.is_folder(here)))
+
+    def _listing(self, name: str, original: Any) -> Any:
+        def listing(path: Any = None) -> Any:
+            own = self._overlay.virtual(path or ".") if self._overlay.changed else None
+            if own is None:
+                return original(path)
+            with naming(path):
+                if self._overlay.at(own) == own:
+                    return original(self._overlay.read_at(path or "."))
+                entries = [_Entry(e, os.fspath(path or ".")) for e in self._overlay.entries(own)]
+            return _Scan(entries) if name == "scandir" else [entry.name for entry in entries]
+
+        return listing
+
+    def _entering(self, _: str, original: Any) -> Any:
+        def chdir(path: Any) -> None:
+            place = self._overlay.read_at(path)
+            with naming(path):
+                original(place)
+            self._overlay.away = place is not path
+
+        return chdir
+
+    def _showing(self, _: str, original: Any) -> Any:
+        def getcwd() -> Any:
+            path = original()
+            shown = self._overlay.shown(os.fsdecode(path))
+            return os.fsencode(shown) if isinstance(path, bytes) else shown
+
+        return getcwd
+
+    def _copying(self, _: str, original: Any) -> Any:
+        def copyfile(src: Any, dst: Any, *, follow_symlinks: bool = True) -> Any:
+            same = os.path.exists(dst) and os.path.exists(src) and os.path.samefile(src, dst)
+            if same or not follow_symlinks or not os.path.isfile(src):
+                return original(src, dst, follow_symlinks=follow_symlinks)
+            with open(dst, "wb") as copy:
+                self._overlay.copy(os.path.abspath(self._overlay.read_at(src)), copy)
+            return dst
+
+        return copyfile
+
+    def _removing_tree(self, _: str, original: Any) -> Any:
+        """Once the real tree is hidden, what is left to remove is in the scratch folder."""
+
+        def rmtree(path: Any, *args: Any, **kwargs: Any) -> None:
+            own = self._overlay.virtual(path, follow=False)
+            if own is not None and kwargs.get("dir_fd") is None and self._overlay.is_folder(own):
+                self._overlay.brought(own)
+                self._overlay.hide(own)
+            original(path, *args, **kwargs)
+
+        return rmtree
+
+
+class _Entry(os.PathLike[Any]):
+    """An entry of a folder, under the name that the cell has for the folder."""
+
+    def __init__(self, entry: os.DirEntry[str], folder: Any) -> None:
+        self._entry = entry
+        self.name: Any = os.fsencode(entry.name) if isinstance(folder, bytes) else entry.name
+        self.path = os.path.join(folder, self.name)
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """As the cell sees it."""
+        return os.stat(self.path, follow_symlinks=follow_symlinks)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entry, name)
+
+
+class _Scan(contextlib.ExitStack):
+    """What os.scandir returns."""
+
+    def __init__(self, entries: list[_Entry]) -> None:
+        super().__init__()
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[_Entry]:
+        return self._entries
+
+    def __next__(self) -> _Entry:
+        return next(self._entries)
+
+
+def _follows(kwargs: dict[str, Any]) -> bool:
+    return bool(kwargs.get("follow_symlinks", True))
+
+
+def error_of(number: int) -> OSError:
+    """As the system raises it."""
+    return OSError(number, os.strerror(number))
+
+
+@contextlib.contextmanager
+def naming(*given: Any) -> Iterator[None]:
+    """Errors name the paths as the cell does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = (*given, None)[:2]
+        raise

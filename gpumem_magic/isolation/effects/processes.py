@@ -1,0 +1,225 @@
+"""Other processes, this process itself, and the person in front of it."""
+
+from __future__ import annotations
+
+import asyncio.subprocess
+import builtins
+import concurrent.futures.process
+import getpass
+import io
+import multiprocessing.process
+import os
+import signal
+import subprocess
+import sys
+import webbrowser
+from typing import Any, NoReturn
+
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.telling import Effects, described
+
+_PIPES = slice(11, 17)
+"""Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
+errread, errwrite, after self and ten others."""
+
+
+def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
+    """Replace what starts, signals or ends processes, shares memory with them, or asks the user.
+
+    The timer of SIGALRM is the dry run's own: what starts it must not look up `signal.signal` and
+    `signal.setitimer` after this.
+    """
+    _install_starting(effects)
+    _install_signals(effects)
+    for name in ("nice", "setpriority", "startfile", "setuid", "setgid", "setsid", "setpgid"):
+        effects.skip(os, name, f"os.{name}", 0 if name == "nice" else None)
+    for name in ("_exit", "abort"):
+        effects.skip(os, name, f"os.{name}", _exit)
+    effects.skip(webbrowser, "open", "webbrowser.open", True)
+    for owner, name in ((builtins, "input"), (getpass, "getpass")):
+        effects.put(owner, name, _asking(name))
+    arrivals.expect(
+        "ipykernel.kernelbase",
+        lambda module: effects.put(module.Kernel, "_input_request", _asking("input")),
+    )
+    for name in ("stdin", "__stdin__"):
+        setattr(sys, name, _Nobody())
+
+
+def _install_starting(effects: Effects) -> None:
+    effects.put(subprocess.Popen, "_execute_child", _not_started(effects))
+    endings = ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")
+    for name in ("system", "posix_spawn", "posix_spawnp", *(f"spawn{end}" for end in endings)):
+        effects.skip(os, name, f"os.{name}", 0)
+    effects.skip(os, "popen", "os.popen", _EmptyPipe)
+    for name in ("fork", "forkpty", *(f"exec{end}" for end in endings)):
+        effects.put(os, name, _refused(f"os.{name}"))
+    other = _refused("starting another process")  # as joblib does
+    effects.put(sys.modules.get("_posixsubprocess"), "fork_exec", other)
+    start = _refused("multiprocessing.Process.start")
+    effects.put(multiprocessing.process.BaseProcess, "start", start)
+    pool = _refused("concurrent.futures.ProcessPoolExecutor")
+    effects.put(concurrent.futures.process.ProcessPoolExecutor, "submit", pool)
+    for owner in (asyncio, asyncio.subprocess):
+        for name in ("create_subprocess_exec", "create_subprocess_shell"):
+            effects.put(owner, name, _not_started_by_asyncio(effects, f"asyncio.{name}"))
+
+
+def _not_started_by_asyncio(effects: Effects, name: str) -> Any:
+    async def create(*command: Any, **options: Any) -> _Ended:
+        effects.blocked(described(name, command))
+        return _Ended()
+
+    return create
+
+
+class _Ended:
+    """asyncio's process: it has ended successfully, without output."""
+
+    pid, returncode, stdin = 0, 0, None
+
+    def __init__(self) -> None:
+        self.stdout = self.stderr = asyncio.StreamReader()
+        self.stdout.feed_eof()
+
+    async def wait(self) -> int:
+        """Its exit status."""
+        return 0
+
+    async def communicate(self, data: Any = None) -> tuple[bytes, bytes]:
+        """What it has written."""
+        return b"", b""
+
+    def send_signal(self, number: int = 0) -> None:
+        """Nobody is there to get it."""
+
+    kill = terminate = send_signal
+
+
+def _install_signals(effects: Effects) -> None:
+    """Those to this process call its handlers, or else nothing; it lives on."""
+
+    def raise_signal(number: int) -> None:
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handler(number, sys._getframe(1))
+
+    def make_kill(original: Any) -> Any:
+        def kill(pid: int, number: int) -> None:
+            if number == 0:
+                original(pid, number)  # it asks whether there is such a process
+            elif pid == os.getpid() and callable(signal.getsignal(number)):
+                raise_signal(number)
+            else:
+                effects.blocked(described("os.kill", (pid, number)))
+
+        return kill
+
+    def make_signal(original: Any) -> Any:
+        ignored: dict[int, Any] = {}  # by the number of the signal that is the dry run's own
+
+        def set_handler(number: int, handler: Any) -> Any:
+            if number != getattr(signal, "SIGALRM", None):
+                return original(number, handler)
+            before = ignored.get(number, signal.SIG_DFL)
+            ignored[number] = handler
+            return before
+
+        return set_handler
+
+    effects.put(signal, "raise_signal", raise_signal)
+    effects.replace(os, "kill", make_kill)
+    effects.skip(os, "killpg", "os.killpg")
+    effects.skip(signal, "pthread_kill", "signal.pthread_kill")
+    effects.replace(signal, "signal", make_signal)
+    effects.put(signal, "alarm", lambda seconds: 0)
+    effects.put(signal, "setitimer", lambda *timer: (0.0, 0.0))
+    for name in ("pause", "sigwait", "sigwaitinfo"):
+        effects.put(signal, name, _refused(f"signal.{name}"))
+
+
+class _Nobody(io.TextIOBase):
+    """Standard input: nobody is there to answer."""
+
+    encoding, errors, name = "utf-8", "strict", "<stdin>"
+
+    def readable(self) -> bool:
+        return True
+
+    def _ask(self, *size: Any) -> NoReturn:
+        _nobody("reading from sys.stdin")
+
+    read = readline = readlines = __next__ = _ask
+
+    @property
+    def buffer(self) -> io.TextIOBase:
+        return self
+
+
+def _asking(name: str) -> Any:
+    def ask(*args: Any, **kwargs: Any) -> NoReturn:
+        _nobody(f"{name}()")
+
+    return ask
+
+
+def _nobody(what: str) -> NoReturn:
+    raise NotImplementedError(
+        f"{what} waits for an answer, and nobody is asked in a dry run: put the value into the "
+        "cell to predict it"
+    )
+
+
+def _not_started(effects: Effects) -> Any:
+    """A process that has ended at once, without output, and successfully."""
+
+    def execute_child(process: Any, args: Any, *others: Any) -> None:
+        effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
+        pipes = (process, args, *others)[_PIPES]
+        if os.name == "posix" and pipes[1] != -1:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, pipes[1])
+            os.close(null)
+        process._close_pipe_fds(*pipes)
+        process.pid, process.returncode = os.getpid(), 0
+        process._child_created = False
+
+    return execute_child
+
+
+def _called_by_name() -> str:
+    """The function of subprocess that the user called: run, check_output, ..., Popen."""
+    name = "Popen"
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "subprocess":
+            function = frame.f_code.co_name
+            name = "Popen" if function == "__init__" else function
+        elif name != "Popen":
+            break
+        frame = frame.f_back
+    return name
+
+
+class _EmptyPipe(io.StringIO):
+    """os.popen's answer: it closes without an exit status."""
+
+    def __init__(self, *command: Any, **options: Any) -> None:
+        super().__init__()
+
+    def close(self) -> None:
+        super().close()
+
+
+def _exit(code: int = 1) -> NoReturn:
+    raise SystemExit(code)
+
+
+def _refused(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"{name} is not supported in a dry run: it follows one process; call the work of the "
+            "other processes directly to predict it"
+        )
+
+    return refuse

@@ -1,0 +1,287 @@
+"""Libraries that write files without Python's `open`, or would write much through it."""
+
+# Paths are the cell's, as text.
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH120, PTH123
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import pickle
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import torch
+
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.checkpoints import Kept, KeptObjects
+from gpumem_magic.isolation.effects.files import ScratchFiles
+from gpumem_magic.isolation.effects.network import no_connection
+from gpumem_magic.isolation.effects.telling import Effects, described
+
+_BY_PATH = """
+torch._C PyTorchFileWriter.__init__ 1 w, PyTorchFileReader.__init__ 1 r
+torch._C ScriptModule.save 1 w, import_ir_module 1 r
+torch._C._autograd _ProfilerResult.save 1 w
+torch from_file 0 ?, UntypedStorage.from_file 0 ?
+safetensors.numpy serialize_file 1 w, safe_open 0 r
+tokenizers Tokenizer.save 1 w, Tokenizer.from_file 0 r
+tokenizers.models Model.save 1 a
+h5py._hl.files File.__init__ 1 ?
+tables open_file 0 ?
+pyarrow OSFile 0 ?, memory_map 0 ?
+pyarrow.parquet write_table 1 w, read_table 0 r
+pyarrow.feather write_feather 1 w, read_table 0 r
+polars DataFrame.write_parquet 1 w, read_parquet 0 r
+torchvision.io.image write_file 0 w, read_file 0 r
+torchaudio save 0 w, load 0 r
+soundfile write 0 w, read 0 r
+cv2 imwrite 0 w, imread 0 r
+faiss write_index 1 w, read_index 0 r
+xgboost.core Booster.save_model 1 w, Booster.load_model 1 r
+lightgbm.basic Booster.save_model 1 w
+dbm.gnu open 0 a
+dbm.ndbm open 0 a
+"""
+"""Module; function, where it takes a path, and whether it reads it, writes it anew, or adds to it
+("?": as an argument after it says). They are written in other languages, or call such."""
+
+_AS_ONE = """
+torch.jit save
+torch.package PackageExporter.close
+torch.profiler profile.export_chrome_trace
+torch.autograd.profiler profile.export_chrome_trace
+transformers.modeling_utils PreTrainedModel.save_pretrained
+transformers.tokenization_utils_base PreTrainedTokenizerBase.save_pretrained
+pandas.core.generic NDFrame.to_csv NDFrame.to_json NDFrame.to_pickle NDFrame.to_hdf NDFrame.to_excel
+pandas.core.frame DataFrame.to_parquet DataFrame.to_feather
+matplotlib.figure Figure.savefig
+joblib dump
+numpy save savez savez_compressed savetxt
+"""
+"""What is told under the name that users know it by."""
+
+
+class SavingEffects:
+    """Replaces it in what is loaded, and in what will be."""
+
+    def __init__(self, effects: Effects, arrivals: Arrivals, files: ScratchFiles) -> None:
+        self._effects = effects
+        self._arrivals = arrivals
+        self._files = files
+        self._objects = KeptObjects()
+
+    def install(self) -> None:
+        """Replace it all."""
+        effects, expect = self._effects, self._arrivals.expect
+        for module in (torch, torch.serialization):
+            effects.replace(module, "save", self._saving)
+            effects.replace(module, "load", self._loading)
+        effects.put(torch.hub, "download_url_to_file", self._downloading)
+        for module in (sqlite3, sqlite3.dbapi2):
+            effects.replace(module, "connect", self._connecting)
+        self._install_tables()
+        expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
+        expect("safetensors.torch", self._install_safetensors)
+        for name in ("safetensors", "safetensors.torch", "transformers.modeling_utils"):
+            expect(name, self._install_safe_open)
+
+    def _install_tables(self) -> None:
+        for line in _BY_PATH.strip().split("\n"):
+            module, _, entries = line.partition(" ")
+            for function, position, mode in (entry.split() for entry in entries.split(",")):
+                known_as = f"{module.partition('.')[0]}.{function.removesuffix('.__init__')}"
+                make = functools.partial(self._translating, known_as, int(position), mode)
+                self._arrivals.expect(module, functools.partial(self._replace, function, make))
+        for line in _AS_ONE.strip().split("\n"):
+            module, *functions = line.split()
+            for function in functions:
+                _, method, name = function.rpartition(".")
+                make = functools.partial(self._files.as_one, name if method else f"{module}.{name}")
+                self._arrivals.expect(module, functools.partial(self._replace, function, make))
+
+    def _replace(self, function: str, make: Callable[[Any], Any], module: Any) -> None:
+        """In `module`, "function" or "Class.method"."""
+        *owner, name = function.split(".")
+        self._effects.replace(getattr(module, owner[0], None) if owner else module, name, make)
+
+    def _translating(self, known_as: str, position: int, mode: str, original: Any) -> Any:
+        """`original`, given another path."""
+
+        def translated(*args: Any, **kwargs: Any) -> Any:
+            values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+            key = position if position < len(args) else _parameter(original, position)
+            given = values.get(key)
+            kind = mode if mode != "?" else _kind(values, position + 1)
+            if kind == "r":
+                place = self._files.path(given)
+            else:
+                place = self._files.written(given, whole=kind == "a")
+            if place is not given:
+                values[key] = place
+                if kind != "r":
+                    self._files.tell(described(known_as, args, kwargs))
+            return original(*[values.pop(i) for i in range(len(args))], **values)
+
+        return translated
+
+    def _saving(self, original: Any) -> Any:
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            kept = Kept(obj)
+            if not _is_path(f):
+                self._objects.write(kept, kept.nbytes, f)
+                return
+            folder = os.path.dirname(os.path.abspath(f))
+            if not os.path.isdir(folder):
+                raise RuntimeError(f"Parent directory {os.path.dirname(f)} does not exist.")
+            with open(f, "wb") as file:
+                self._objects.write(kept, kept.nbytes, file)
+
+        return self._files.as_one("torch.save", save)
+
+    def _loading(self, original: Any) -> Any:
+        parameters = inspect.signature(original).parameters
+
+        def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+            kept = self._kept(f)
+            if isinstance(kept, Kept):
+                return _loaded(kept, map_location, *args, **kwargs)
+            if _is_path(f) and "mmap" in parameters and kwargs.get("mmap") is None:
+                kwargs["mmap"] = zipfile.is_zipfile(f)
+            return original(f, map_location, *args, **kwargs)
+
+        return load
+
+    def _kept(self, file: Any) -> Any:
+        """What a file stands for; None for one that holds itself."""
+        if not _is_path(file):
+            return self._objects.read(file)
+        if not os.path.isfile(file):
+            return None
+        with open(file, "rb") as opened:
+            return self._objects.read(opened)
+
+    def _downloading(self, url: str, *args: Any, **kwargs: Any) -> None:
+        self._effects.blocked(described("torch.hub.download_url_to_file", (url,)))
+        raise no_connection(url)
+
+    def _connecting(self, original: Any) -> Any:
+        def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
+            if not kwargs.get("uri") or not str(database).startswith("file:"):
+                if not self._files.fits(database):
+                    name, kwargs["uri"] = f"file:{quote(os.path.abspath(database))}?mode=ro", True
+                    return original(name, *args, **kwargs)
+                place = database if database == ":memory:" else self._database(database)
+                return original(place, *args, **kwargs)
+            _, mark, query = database.partition("?")
+            path = unquote(urlsplit(database).path)
+            if path == ":memory:" or "mode=memory" in query:
+                return original(database, *args, **kwargs)
+            reads = "mode=ro" in query or "immutable=1" in query
+            place = self._files.path(path) if reads else self._database(path)
+            return original(f"file:{quote(place)}{mark}{query}", *args, **kwargs)
+
+        return connect
+
+    def _database(self, path: Any) -> Any:
+        """Where it is written, with what belongs to it."""
+        for ending in ("-wal", "-journal"):
+            if _is_path(path) and os.path.exists(f"{os.fspath(path)}{ending}"):
+                self._files.written(f"{os.fspath(path)}{ending}", whole=True)
+        place = self._files.written(path, whole=True)
+        if place is not path:
+            self._files.tell(described("sqlite3.connect", (path,)))
+        return place
+
+    def _install_safetensors(self, module: Any) -> None:
+        def serialize_file(tensors: Any, filename: Any, metadata: Any = None) -> None:
+            kept = {name: Kept(tensor) for name, tensor in tensors.items()}
+            with open(filename, "wb") as file:
+                nbytes = sum(one.nbytes for one in kept.values())
+                self._objects.write((kept, metadata), nbytes, file)
+
+        # who has imported save_file or load_file by its name comes as far as here
+        for name in ("_flatten", "_flatten_as_ptr"):
+            self._effects.put(module, name, lambda tensors, *others: tensors)
+        written = self._files.as_one("safetensors.save_file", serialize_file)
+        self._effects.put(module, "serialize_file", written)
+
+    def _install_safe_open(self, module: Any) -> None:
+        def make(original: Any) -> Any:
+            def safe_open(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
+                found = self._kept(filename)
+                if isinstance(found, tuple):
+                    return _KeptTensors(found, device)
+                return original(self._files.path(filename), framework, device, **kwargs)
+
+            return safe_open
+
+        self._effects.replace(module, "safe_open", make)
+
+
+class _KeptTensors(contextlib.ExitStack):
+    """What safe_open gives of a file that stands for tensors."""
+
+    def __init__(self, kept: tuple[dict[str, Kept], Any], device: Any) -> None:
+        super().__init__()
+        self._kept, self._metadata = kept
+        self._device = f"cuda:{device}" if isinstance(device, int) else device
+
+    def metadata(self) -> Any:
+        """What was saved with them."""
+        return self._metadata
+
+    def keys(self) -> list[str]:
+        """Their names."""
+        return list(self._kept)
+
+    offset_keys = keys
+
+    def get_tensor(self, name: str) -> Any:
+        """One of them, anew."""
+        return self._kept[name].load(self._device)
+
+    get_slice = get_tensor
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All of them."""
+        return {name: self.get_tensor(name) for name in self._kept}
+
+
+def _is_path(file: Any) -> bool:
+    return isinstance(file, (str, os.PathLike))
+
+
+def _parameter(function: Any, position: int) -> str:
+    """Its name; C++ does not tell."""
+    with contextlib.suppress(ValueError, TypeError, IndexError):
+        return list(inspect.signature(function).parameters)[position]
+    return ""
+
+
+def _kind(values: dict[Any, Any], position: int) -> str:
+    """Of an opening, by its argument "mode" or "shared"."""
+    mode = values.get(position, values.get("mode", values.get("shared", False)))
+    return {False: "r", "r": "r", "rb": "r", "w": "w", "wb": "w"}.get(mode, "a")
+
+
+def _loaded(
+    kept: Kept,
+    map_location: Any,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    if weights_only is None:
+        default = getattr(torch.serialization, "_default_to_weights_only", None)
+        weights_only = bool(default and default(pickle_module))
+    try:
+        return kept.load(map_location, weights_only)
+    except pickle.UnpicklingError as error:
+        raise pickle.UnpicklingError(f"Weights only load failed. {error}") from None

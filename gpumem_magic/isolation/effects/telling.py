@@ -1,0 +1,178 @@
+"""What a dry run does not carry out, or only in its scratch folder: told once for each kind and
+line; and whose code is asking."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import sysconfig
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_OURS = str(Path(__file__).resolve().parents[2])
+_LONGEST = 120
+_MOST = 40
+"""Things of each sort that are named; a loop over thousands of files would fill the report."""
+
+
+class Libraries:
+    """File names of code that is not the user's: the standard library's, installed packages'."""
+
+    def __init__(self) -> None:
+        paths = sysconfig.get_paths()
+        folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], _OURS}
+        self._starts = ("<frozen ", *(os.path.join(folder, "") for folder in folders))  # noqa: PTH118
+
+    def __contains__(self, filename: str) -> bool:
+        installed = "site-packages" in filename or "dist-packages" in filename
+        return installed or filename.startswith(self._starts)
+
+
+class Effects:
+    """Replaces functions by ones that do nothing outside, and keeps what they would have done.
+
+    filename: that of the cell's frames. It all happens in a process that ends with the dry run, so
+    nothing is ever put back.
+    """
+
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
+        self._blocked: dict[str, None] = {}
+        self._redirected: dict[str, None] = {}
+        self._seen: set[tuple[object, ...]] = set()
+        self._libraries = Libraries()
+        self._inside = threading.local()
+        self._replacements: dict[int, tuple[Any, Any]] = {}
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence on what was not carried out, one on what was written for the dry run only."""
+        found = []
+        if self._blocked:
+            found.append(f"Not executed in the dry run: {_listed(self._blocked)}.")
+        if self._redirected:
+            found.append(f"Written for the dry run only, and gone: {_listed(self._redirected)}.")
+        return tuple(found)
+
+    def blocked(self, text: str) -> None:
+        """Name a thing that is not done, unless it is a part of another one that was named."""
+        self._keep(self._blocked, text)
+
+    def redirected(self, text: str) -> None:
+        """Name a thing that is done, but in the scratch folder of the dry run."""
+        self._keep(self._redirected, text)
+
+    def _keep(self, found: dict[str, None], text: str) -> None:
+        if getattr(self._inside, "depth", 0):
+            return
+        place = self._place()
+        key = (text.partition("(")[0].partition(" ")[0], place)
+        if place == "tempfile" or key in self._seen:
+            return
+        self._seen.add(key)
+        text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        if isinstance(place, tuple) and place[0] == self._filename:
+            text = f"{text} (line {place[1]})"
+        found[text] = None
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """Within, nothing is told: it is part of what was told already."""
+        self._inside.depth = getattr(self._inside, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._inside.depth -= 1
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Replace `owner.name`, where there is one, by `make(it)`."""
+        original = getattr(owner, name, None)
+        if original is None:
+            return
+        made = make(original)
+
+        @functools.wraps(original)
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            return made(*args, **kwargs)
+
+        with contextlib.suppress(TypeError):  # a class of a C library keeps its own
+            setattr(owner, name, chosen)
+        if isinstance(owner, types.ModuleType):
+            self._replacements[id(original)] = original, chosen
+
+    def put(self, owner: Any, name: str, replacement: Any) -> None:
+        """Replace `owner.name`, where there is one."""
+        self.replace(owner, name, lambda original: replacement)
+
+    def skip(self, owner: Any, name: str, known_as: str, result: Any = None) -> None:
+        """`owner.name` is not carried out, and returns `result` (what it makes, where callable)."""
+
+        def skipped(*args: Any, **kwargs: Any) -> Any:
+            self.blocked(described(known_as, args, kwargs))
+            return result(*args, **kwargs) if callable(result) else result
+
+        self.put(owner, name, skipped)
+
+    def rebind(self, namespace: dict[str, Any]) -> None:
+        """Let names that were bound to what is replaced now (`from os import remove`) mean the
+        replacement, in `namespace` and in modules that are the user's."""
+        modules = [vars(sys.modules[name]) for name in users_modules(len(sys.modules))]
+        for names in (namespace, *modules):
+            names.update(renamed(names, self._replacements))
+
+    def _place(self) -> object:
+        """The line of the user that is running; "tempfile" where that module is at work."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if frame.f_globals.get("__name__") == "tempfile":
+                return "tempfile"
+            if frame.f_code.co_filename not in self._libraries:
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return None
+
+
+@functools.lru_cache(maxsize=1)
+def users_modules(count: int) -> tuple[str, ...]:
+    """Names of loaded modules, `count` in all, that are no library's. Asked before a fork it costs
+    less: to look at an object in the child copies its page."""
+    libraries = Libraries()
+    files = {
+        name: getattr(module, "__dict__", {}).get("__file__")
+        for name, module in list(sys.modules.items())
+    }
+    return tuple(n for n, file in files.items() if isinstance(file, str) and file not in libraries)
+
+
+def renamed(
+    names: Mapping[str, Any], replacements: Mapping[int, tuple[Any, Any]]
+) -> dict[str, Any]:
+    """The names that are bound to an original, with its replacement; both by the original's id."""
+    found = list(names.items())
+    return {name: replacements[id(value)][1] for name, value in found if id(value) in replacements}
+
+
+def described(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> str:
+    """The call as users write it, with "..." for what is not a name or a number."""
+    named = [f"{key}={_shown(value)}" for key, value in (kwargs or {}).items()]
+    return f"{name}({', '.join([*map(_shown, args), *named])})"
+
+
+def _listed(found: Iterable[str]) -> str:
+    texts = list(found)
+    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
+    return ", ".join(texts[:_MOST]) + more
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (str, int)) for v in value):
+        return repr(value)
+    if value is None or isinstance(value, (str, bytes, int, float)):
+        return repr(value)
+    return "..."

@@ -1,0 +1,124 @@
+"""When a child is given up: nothing new for too long, a dead lock, no more memory on the host."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from gpumem_magic.isolation.child import Child, DryRunError
+from gpumem_magic.units import GIB, MIB, format_bytes
+
+_STILL = 4.0
+"""Seconds without work after which a child is taken to wait for what never comes."""
+
+_IDLE = 0.05
+"""Share of a processor below which a process does no work: looking at the clock takes less."""
+
+_LEAST_FREE = 0.03
+"""Share of the host's memory that a dry run leaves to others."""
+
+_MUCH = 256 * MIB
+"""Bytes that a dry run may take without anyone asking."""
+
+_EVERY = 0.1  # seconds between two looks at the system
+
+
+class StandsStillError(DryRunError):
+    """The child waits for something that no thread in it will do."""
+
+
+class Watch:
+    """Follows one child; `check` raises where it is to be given up. timeout: seconds without
+    anything new."""
+
+    def __init__(self, child: Child, timeout: float) -> None:
+        now = time.monotonic()
+        self._child = child
+        self._timeout = timeout
+        self._looked = self._new = self._worked = now
+        self._news = -1
+        self._processor = 0.0
+        self._memory = 1 << 62
+
+    def check(self) -> None:
+        """Raises DryRunError, which names the line and what to do."""
+        now = time.monotonic()
+        if now - self._looked < _EVERY:
+            return
+        self._looked = now
+        news, line, _ = self._child.progress.read()
+        if news > self._news:
+            self._news, self._new = news, now
+        if now - self._new > self._timeout:
+            raise DryRunError(
+                f"the dry run came to nothing new in {self._timeout:g} s{_at(line)}; a loop that "
+                "does not end? --optimizer-steps 3 ends loops over training steps, --timeout gives "
+                "it more time"
+            )
+        self._check_work(now, line)
+        self._check_memory(line)
+
+    def _check_work(self, now: float, line: int) -> None:
+        used = _processor_seconds(self._child.pid)
+        if used is None or used - self._processor > _IDLE * (now - self._worked):
+            self._processor, self._worked = used or 0.0, now
+        elif now - self._worked > _STILL:
+            raise StandsStillError(
+                f"the dry run stands still{_at(line)}: it waits for something that another thread "
+                "or process would have to do, and only threads that the cell starts run in it"
+            )
+
+    def _check_memory(self, line: int) -> None:
+        memory = _memory_of(self._child.pid)
+        self._memory = min(self._memory, memory)
+        taken = memory - self._memory
+        if taken < _MUCH:
+            return
+        total, free = _host_memory()
+        if free < _LEAST_FREE * total:
+            raise DryRunError(
+                f"the dry run took {format_bytes(taken)} of the host's memory{_at(line)}, and only "
+                f"{format_bytes(free)} are left; what the cell makes on the host is made for real"
+            )
+
+
+def _at(line: int) -> str:
+    return f" at line {line}" if line else ""
+
+
+def _processor_seconds(pid: int) -> float | None:
+    """Processor time so far; None where the system does not tell, or for what is at work now."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] != "S":
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_of(pid: int) -> int:
+    """Bytes of anonymous memory, what it shares with its parent among them; 0 where unknown."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"RssAnon:\s*(\d+) kB", status)
+    return int(found[1]) << 10 if found else 0
+
+
+def _host_memory() -> tuple[int, int]:
+    """Bytes in all, and those that can be had."""
+    rows = dict(row.split(":") for row in Path("/proc/meminfo").read_text().splitlines())
+    return int(rows["MemTotal"].split()[0]) << 10, int(rows["MemAvailable"].split()[0]) << 10
+
+
+def room_for_another() -> bool:
+    """Whether the host has memory for one more child beside those that run."""
+    try:
+        total, free = _host_memory()
+    except OSError:
+        return True
+    return free > max(2 * GIB, 2 * _LEAST_FREE * total)

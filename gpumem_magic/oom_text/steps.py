@@ -1,0 +1,108 @@
+"""What to do about an out-of-memory error, in the order that its numbers suggest."""
+
+from __future__ import annotations
+
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.oom_text import Origin, Outlook, Reading
+
+_CONTEXT = 1331 * MIB  # the most that a CUDA context was seen to take: no more needs another owner
+_FREE = "%gpucheck --free gives back what the failed cell left, without a restart."
+_WHERE = "%%gpumem on top of the cell shows which line and which variables take the memory."
+_FIT = "%%gpucheck --fit batch_size finds, without running anything, the largest one that fits."
+_HOLDS = "%gpucheck shows what holds the memory now."
+
+
+def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
+    """Sentences, the most promising first."""
+    if reading.origin is Origin.NONE:
+        return (
+            'Paste the error from "CUDA out of memory" (or the name of the library) to its end.',
+        )
+    if reading.origin is Origin.HOST:
+        return (
+            "Make the data in pieces, or directly on the GPU: torch.empty(..., device='cuda').",
+            "Look for lists of CPU tensors that grow, and for DataLoader workers that each hold a "
+            "copy.",
+        )
+    if reading.origin is Origin.LIBRARY:
+        return _for_library(reading)
+    if reading.backend == "MPS":
+        return _for_metal()
+    return (*_first(reading, outlook), *_others(reading, outlook), _FREE, *_last(outlook))
+
+
+def _first(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
+    if outlook in (Outlook.FRAGMENTED, Outlook.EITHER):
+        return (_against_gaps(reading),)
+    if outlook is Outlook.LIMITED:
+        return ("Raise the limit: torch.cuda.set_per_process_memory_fraction(1.0).",)
+    if outlook is Outlook.TOO_LARGE:
+        return ("Look at the shapes in the line that failed: %%gpumem names it.",)
+    if outlook is Outlook.CONTRADICTORY:
+        return ("Run it again: if it fails alike, look for set_per_process_memory_fraction.",)
+    return ()
+
+
+def _against_gaps(reading: Reading) -> str:
+    if reading.written_by.endswith("to 2.0"):
+        return (
+            "Set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 (PyTorch 1.10 and newer) before "
+            "PyTorch first uses the GPU; from PyTorch 2.1 on, expandable_segments:True does better."
+        )
+    if reading.written_by.startswith("PyTorch 1."):
+        return "This version has no setting against fragmentation; PyTorch 1.10 and newer have."
+    return (
+        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before PyTorch first uses the GPU "
+        "(restart the kernel; Linux only): its segments grow, and leave no such gaps."
+    )
+
+
+def _others(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
+    others, outside = reading.others, reading.outside
+    if reading.asked is None or reading.free is None or outlook is Outlook.LIMITED:
+        return ()
+    missing = reading.asked - reading.free
+    if others is not None and others.low > 0 and others.low >= missing.high:
+        enough = "more than was missing" if missing.high > 0 else "of the card"
+        return (
+            f"End what else runs on the card, {format_bytes(others.about)} in all ({enough}): "
+            "nvidia-smi lists it. Other notebooks keep theirs until their kernels are shut down.",
+        )
+    if others is None and outside is not None and outside.low - _CONTEXT >= missing.high > 0:
+        return (
+            f"nvidia-smi tells whether the {format_bytes(outside.about)} outside PyTorch belong to "
+            "other processes: if so, ending those is enough.",
+        )
+    return ()
+
+
+def _last(outlook: Outlook) -> tuple[str, ...]:
+    if outlook in (Outlook.TOO_LARGE, Outlook.LIMITED):
+        return (_HOLDS,)
+    return (_HOLDS, _WHERE, _FIT)
+
+
+def _for_library(reading: Reading) -> tuple[str, ...]:
+    steps = [
+        "torch.cuda.empty_cache() before the line gives PyTorch's free memory back to the card.",
+        "Keep some of the card for libraries: torch.cuda.set_per_process_memory_fraction(0.95).",
+        _FREE,
+        _HOLDS,
+    ]
+    if not reading.certain:
+        steps.insert(0, "Try a smaller batch: if the error goes or changes, it was memory.")
+    if reading.library.startswith(("cuBLAS", "CUDA")):
+        steps.append(
+            "If much memory is free: an earlier kernel may have failed, by an index out of range "
+            "say. CUDA_LAUNCH_BLOCKING=1 shows the line."
+        )
+    return tuple(steps)
+
+
+def _for_metal() -> tuple[str, ...]:
+    return (
+        "torch.mps.empty_cache() gives back what PyTorch keeps; close other programs, which share "
+        "this memory.",
+        "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 takes the limit away, and the system may then stall.",
+        "%%gpucheck --gpu 16GiB shows, on a virtual card, where the memory of a cell goes.",
+    )

@@ -1,9 +1,0 @@
-"""Texts of out-of-memory errors, of any version of PyTorch: read into numbers, and explained."""
-
-from __future__ import annotations
-
-from gpumem_magic.oom_texts.meaning import explain
-from gpumem_magic.oom_texts.reading import parse
-from gpumem_magic.oom_texts.values import Explanation, Fact, Origin, Outlook, Reading, Size
-
-__all__ = ["Explanation", "Fact", "Origin", "Outlook", "Reading", "Size", "explain", "parse"]

@@ -1,0 +1,232 @@
+"""The section on advice: what to change in the chosen cell, and what that would save."""
+
+from __future__ import annotations
+
+from gpumem_magic.advice import Advice, find_rule, pages_of
+from gpumem_magic.assess import Question, assessing
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.panel import controls
+from gpumem_magic.panel.controls import MOST, as_many
+from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
+from gpumem_magic.panel.predict import python_of
+from gpumem_magic.renderers import markup, wording
+from gpumem_magic.renderers.advice import wording as words
+from gpumem_magic.renderers.advice.html import assessment_html, difference, pages_html
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
+from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.assessment import Assessment, RulePages
+from gpumem_magic.values.report import Report
+
+_TOO_LONG = "The change is too long to be shown here; Insert cell gives all of it."
+
+_BOX = "border:1px solid rgba(128,128,128,0.45);border-radius:4px;padding:8px 12px;margin:4px 0"
+
+
+def label(number: int, advice: Advice) -> str:
+    """Advice as one row of a list."""
+    facts = [advice.rule, words.saving(advice), words.how_known(advice)]
+    return f"{number}  " + ", ".join(wording.visible(fact) for fact in facts if fact)
+
+
+def card_html(report: Report, advice: Advice) -> str:
+    """Everything that is known of one piece of advice."""
+    saving = ", ".join(filter(None, (words.saving(advice, report), words.how_known(advice))))
+    return element(
+        "div",
+        element("div", element("strong", advice.rule), style="font-size:1.1em"),
+        element("div", element("strong", saving)) if saving else EMPTY,
+        _sizes(advice),
+        element("div", advice.problem, style="margin:6px 0 0 0"),
+        _evidence(report, advice),
+        element("div", words.what_to_do(advice), style="margin:6px 0 0 0"),
+        _change(report, advice),
+        style=f"{ROOT};{_BOX};overflow-wrap:anywhere",
+    )
+
+
+def _sizes(advice: Advice) -> Markup:
+    """Before and after as bars, where both were measured."""
+    if advice.before is None or advice.after is None:
+        return EMPTY
+    whole = max(advice.before, advice.after, 1)
+    bars = [
+        element(
+            "div", f"{name} {format_bytes(size)}", markup.bar([(name, size, colour)], whole, 60)
+        )
+        for name, size, colour in (
+            ("as it is", advice.before, ALARM),
+            ("changed", advice.after, ALLOCATED),
+        )
+    ]
+    return element("div", *bars, style="margin:6px 0")
+
+
+def _evidence(report: Report, advice: Advice) -> Markup:
+    facts: list[str] = []
+    if advice.line:
+        source = markup.source(wording.source_of(report, advice.line))
+        facts.append(join(f"line {advice.line} ", source))
+    if advice.name:
+        facts.append(join("variable ", markup.code(advice.name)))
+    if advice.size is not None:
+        facts.append(format_bytes(advice.size))
+    if not facts:
+        return EMPTY
+    parts = [join(" \u00b7 " if i else "", fact) for i, fact in enumerate(facts)]
+    return element("div", "Evidence: ", *parts, style="margin:6px 0 0 0")
+
+
+def _change(report: Report, advice: Advice) -> Markup:
+    if advice.source is None:
+        return EMPTY
+    changed = difference(report.cell.source, advice.source)
+    shown, _ = as_many([changed], MOST - 4000)
+    return shown[0] if shown else markup.small(_TOO_LONG)
+
+
+_NOTHING = "There is no advice for this cell. Measure looks for more, by dry runs."
+
+_INSERTED = (
+    "The changed cell is the next input: it appears below the next cell that you run. "
+    "It can be copied from here as well:"
+)
+
+
+class AdviceSection(Section):
+    """The advice for the chosen report, one card at a time."""
+
+    title = "Advice"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.list = controls.rows("Advice", 3)
+        self.card, self.answer = controls.html(), controls.html()
+        self.measure = controls.button("Measure", "Run the changed cells without kernels")
+        self.cancel = cancel_button(desk)
+        self.insert = controls.button("Insert cell", "Make the changed cell the next input")
+        self.explain = controls.button("Explain", "What the rule means")
+        self.ignore = controls.button("Ignore", "No advice of this rule any more")
+        self.code = controls.lines("Changed cell", 8)
+        controls.show(self.code, False)
+        buttons = controls.across(self.measure, self.cancel, self.insert, self.explain, self.ignore)
+        self.box = self.framed(self.list, self.card, buttons, self.answer, self.code)
+        desk.on_change(self.list, "index", "Choosing advice", self._pick)
+        desk.on_click_alone(self.measure, "Measuring the changes", self._measure)
+        desk.on_click_alone(self.insert, "Inserting the cell", self._insert)
+        desk.on_click(self.explain, "Explaining", self._explain)
+        desk.on_click(self.ignore, "Ignoring the rule", self._ignore)
+
+    @property
+    def pieces(self) -> tuple[Draw, ...]:
+        """The list and the card."""
+        return (self.draw_list, self.draw_card, self.clear_answer)
+
+    def draw_list(self) -> None:
+        """All advice for the chosen report."""
+        found = self.state.advice()
+        labels = [label(number, advice) for number, advice in enumerate(found, 1)]
+        with self.list.hold_sync():
+            self.list.options = labels
+            self.list.index = self._place(found)
+
+    def draw_card(self) -> None:
+        """The advice that is picked."""
+        report, advice = self.state.report, self._advice
+        if report is None or advice is None:
+            self.card.value = element("div", _NOTHING, style=ROOT)
+        else:
+            self.card.value = card_html(report, advice)
+
+    def clear_answer(self) -> None:
+        """Take away what was said of another cell."""
+        self.answer.value = ""
+        if self.code.layout.display != "none":
+            controls.show(self.code, False)
+
+    @property
+    def _advice(self) -> Advice | None:
+        found = self.state.advice()
+        place = self._place(found)
+        return None if place is None else found[place]
+
+    def _place(self, found: tuple[Advice, ...]) -> int | None:
+        return min(self.state.picked, len(found) - 1) if found else None
+
+    def _required(self) -> Advice:
+        if self._advice is None:
+            raise ValueError("there is no advice for this cell")
+        return self._advice
+
+    def _pick(self) -> None:
+        if self.list.index is not None:
+            self.state.picked = self.list.index
+            self.draw_card()
+            self.clear_answer()
+
+    def _measure(self) -> None:
+        desk, report = self.desk, self.state.report
+        if report is None:
+            raise ValueError("no cell was measured yet")
+        shell, host = desk.host.shell, desk.host
+        desk.say("Measuring what each change saves: the cell is run without kernels ...")
+        code, cells = python_of(shell, report.cell.source), host.files.cells()
+        again = not report.predicted
+        scenario = Scenario(report.cell, code, shell.user_ns, cells=cells, again=again)
+        question = Question(
+            scenario,
+            lambda source: python_of(shell, source),
+            report.advice,
+            frozenset((*self.state.ignored, *host.settings.ignored)),
+            report.name,
+        )
+        flow = assessing(question)
+        desk.dry_runs.carry_out("Measuring", flow, lambda found: self._show(report, found))
+
+    def _show(self, report: Report, found: Assessment) -> None:
+        together = () if found.together is None else (found.together,)
+        self.state.remember(report, (*together, *found.advice))
+        self.state.picked = 0
+        with self.desk.quiet():
+            self.draw_list()
+            self.draw_card()
+        self.answer.value = assessment_html(found)
+        self.desk.say(f"Measured: {found.runs} dry runs.")
+
+    def _insert(self) -> None:
+        advice = self._required()
+        if advice.source is None:
+            raise ValueError(f"{advice.rule} has no changed cell: {advice.change}")
+        self.desk.host.shell.set_next_input(advice.source)
+        self.code.value = advice.source
+        controls.show(self.code, True)
+        self.answer.value = element("div", _INSERTED, style=ROOT)
+        self.desk.say("The changed cell appears below the next cell that you run.")
+
+    def _explain(self) -> None:
+        rules = self._required().rule
+        named = pages_of([find_rule(rules)]) if self._is_rule(rules) else ()
+        if not named:
+            self.answer.value = element("div", self._required().problem, style=ROOT)
+        else:
+            self.answer.value = pages_html(RulePages(named, in_full=True))
+
+    def _is_rule(self, name: str) -> bool:
+        try:
+            find_rule(name)
+        except KeyError:
+            return False
+        return True
+
+    def _ignore(self) -> None:
+        rule = self._required().rule
+        self.state.ignored |= {rule}
+        settings = self.desk.host.settings
+        if self._is_rule(rule):
+            settings.ignore = ",".join(dict.fromkeys((*settings.ignored, rule)))
+        self.state.picked = 0
+        with self.desk.quiet():
+            self.draw_list()
+        self.draw_card()
+        self.clear_answer()
+        self.desk.say(f"{rule} gives no advice from now on; %config GpuMem.ignore = '' ends that.")

@@ -1,0 +1,77 @@
+"""From a recording to a report: what was recorded, what it means, what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumem_magic.values.advice import Advice
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.recording import Reading, Recording
+from gpumem_magic.values.report import Report
+
+if TYPE_CHECKING:
+    pass
+
+
+def build_report(
+    recording: Recording, trace: Trace, name: str, advice: tuple[Advice, ...] = ()
+) -> Report:
+    """Put what was recorded, what it means and what to change into one value.
+
+    Of the memory in use after the cell, `context` is this process's share beyond PyTorch's own, and
+    `others` what no share of this process explains; each is None, with its reason, where a reading
+    it needs is not known.
+    """
+    before, after = recording.before, recording.after
+    context = _difference(after.process_used, after.reserved)
+    others = _difference(after.device_used, after.process_used)
+    unknown = _unread("before", before) | _unread("after", after) | dict(trace.unknown)
+    if context is None:
+        unknown["context"] = _reason(after, "process_used", "reserved")
+    if others is None:
+        unknown["others"] = _reason(after, "device_used", "process_used")
+    return Report(
+        name=name,
+        cell=recording.cell,
+        device=recording.device,
+        predicted=recording.predicted,
+        started=recording.started,
+        seconds=recording.seconds,
+        before=trace.before,
+        peak=trace.peak,
+        after=trace.after,
+        context=context,
+        others=others,
+        lines=trace.lines,
+        blocks=trace.blocks,
+        at_peak=trace.at_peak,
+        at_end=trace.at_end,
+        timeline=trace.timeline,
+        oom=trace.oom,
+        retries=recording.retries,
+        error=recording.error,
+        unknown=unknown,
+        notes=recording.notes,
+        output=recording.output,
+        error_line=recording.error_line,
+        flow_guessed=recording.flow_guessed,
+        advice=advice,
+    )
+
+
+def _difference(whole: int | None, part: int | None) -> int | None:
+    """What of `whole` is not `part`; readings a moment apart may cross, which leaves nothing."""
+    return None if whole is None or part is None else max(whole - part, 0)
+
+
+def _unread(moment: str, reading: Reading) -> dict[str, str]:
+    """Why each size of a reading that a Level shows is not known, by its name in the report."""
+    shown = ("allocated", "reserved", "device_used")
+    missing = [size for size in shown if getattr(reading, size) is None]
+    return {f"{moment}.{size}": _reason(reading, size) for size in missing}
+
+
+def _reason(reading: Reading, *sizes: str) -> str:
+    """Why the first of these sizes that the reading lacks is not known."""
+    missing = next(size for size in sizes if getattr(reading, size) is None)
+    return reading.unknown.get(missing, f"{missing} was not read")

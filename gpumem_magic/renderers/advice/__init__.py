@@ -1,0 +1,1 @@
+"""What changes save, and the rules, as text and HTML."""

@@ -1,0 +1,59 @@
+"""The scales of the timeline: its limit, its ticks, where memory ran out; arithmetic only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumem_magic.values.findings import OutOfMemory, Timeline
+from gpumem_magic.values.report import Report
+
+
+def limit_of(report: Report) -> int | None:
+    """Bytes that PyTorch could reserve: the card's, less what others and the context take of it."""
+    level = report.peak
+    if level.device_used is None or level.reserved is None:
+        return report.device.total or None
+    return report.device.total - (level.device_used - level.reserved)
+
+
+def highest(line: Timeline) -> int:
+    """The highest level, of what was allocated or reserved."""
+    return int(max(line.allocated.max(initial=0), line.reserved.max(initial=0)))
+
+
+def steps(top: int) -> list[int]:
+    """At most six round sizes from 0 to `top`: powers of two apart."""
+    step = 1 << max((max(top, 1) // 5).bit_length(), 0)
+    if top // step < 3 and step > 1:
+        step //= 2
+    return list(range(0, top + 1, step))
+
+
+def moments(line: Timeline) -> tuple[list[int], list[str]]:
+    """Six places along the axis and the time at each."""
+    if not len(line.time):
+        return [], []
+    places = np.unique(np.linspace(0, len(line.time) - 1, 6).round().astype(int)).tolist()
+    whole = float(line.time[-1])
+    return places, [_moment(float(line.time[place]), whole) for place in places]
+
+
+def _moment(seconds: float, whole: float) -> str:
+    """`seconds` with the digits that tell moments of a cell of `whole` seconds apart."""
+    if seconds <= 0:
+        return "0"
+    return f"{seconds * 1000:.3g} ms" if whole < 1 else f"{seconds:.{1 if whole >= 30 else 2}f} s"
+
+
+def failure_level(line: Timeline, oom: OutOfMemory) -> int:
+    """Bytes that were allocated when memory ran out."""
+    point = failure_point(line, oom)
+    return int(line.allocated[point]) if point is not None else 0
+
+
+def failure_point(line: Timeline, oom: OutOfMemory) -> int | None:
+    """Where memory ran out; the peak of its line where the report does not say."""
+    if oom.point is not None or line.peak < 0:
+        return oom.point
+    there = np.flatnonzero(line.line == (oom.line or 0))
+    return int(there[line.allocated[there].argmax()]) if len(there) else line.peak

@@ -1,0 +1,1 @@
+"""Files: JSON, CSV, text and pages."""

@@ -1,0 +1,169 @@
+"""Reports into files: the suffix says which form, and a file is whole or not there."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.forecast import (
+    Found,
+    cards_html,
+    cards_text,
+    facts,
+    largest_html,
+    largest_text,
+    reports_of,
+)
+from gpumem_magic.renderers.formats.csv import to_csv
+from gpumem_magic.renderers.formats.json import dumps, dumps_all
+from gpumem_magic.renderers.html import report_html
+from gpumem_magic.renderers.markup import EMPTY, Markup, element, join
+from gpumem_magic.renderers.text import report_text
+from gpumem_magic.values.report import Report
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 32px auto; max-width: 960px; padding: 0 20px; background: #fff; color: #1c1c1c;
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+article { margin: 0 0 28px; padding: 0 0 28px; border-bottom: 1px solid rgba(128,128,128,.3); }
+article:last-of-type { border: 0; }
+pre { overflow-x: auto; padding: 8px 12px; background: rgba(128,128,128,.12); border-radius: 4px;
+  font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; tab-size: 4; }
+.number { display: inline-block; width: 2.5em; margin-right: 1em; text-align: right; opacity: .6;
+  user-select: none; }
+details { margin-top: 12px; }
+summary { cursor: pointer; }
+footer { opacity: .7; font-size: 13px; }
+@media (prefers-color-scheme: dark) { body { background: #141414; color: #e2e2e2; } }
+"""
+
+
+def page(reports: Sequence[Report], title: str = "GPU memory", above: Markup = EMPTY) -> str:
+    """A whole HTML document of `reports`, each with its figure and the source of its cell.
+
+    above: what stands on top of them.
+    """
+    body = join(
+        element("article", above) if above else EMPTY, *(_article(report) for report in reports)
+    ) or element("p", "Nothing was measured.")
+    foot = element("footer", "Made by gpumem_magic.")
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(wording.visible(title))}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n{body}\n{foot}\n</body>\n</html>\n"
+    )
+
+
+def _article(report: Report) -> Markup:
+    return element("article", Markup(report_html(report)), _source(report))
+
+
+def _source(report: Report) -> Markup:
+    if not report.cell.source.strip():
+        return EMPTY
+    rows = []
+    for number, text in enumerate(report.cell.source.splitlines(), 1):
+        margin = Markup(f'<span class="number">{number}</span>')
+        rows.append(join(margin, text) + "\n")
+    summary = element("summary", "the cell")
+    return element("details", summary, element("pre", Markup("".join(rows)), dir="ltr"))
+
+
+SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
+
+
+def save_report(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write one report; its figure for .png and .svg. Raises ValueError for another suffix."""
+    write(
+        Path(path),
+        {
+            ".json": lambda: dumps(report),
+            ".csv": lambda: to_csv([report]),
+            ".html": lambda: page([report], report.name or "GPU memory"),
+            ".txt": lambda: report_text(report) + "\n",
+            ".png": lambda: _timeline(report, ".png"),
+            ".svg": lambda: _timeline(report, ".svg"),
+        },
+    )
+
+
+SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
+
+
+def save_reports(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
+    """Write many; .png and .svg are a picture of their peaks. Raises ValueError as above."""
+    _save(reports, path)
+
+
+def save_cards(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
+    """Write one cell on many cards: the table, then each report. Raises ValueError as above."""
+    _save(reports, path, cards_text(reports), Markup(cards_html(reports)))
+
+
+def save_largest(found: Sequence[Found], path: str | os.PathLike[str]) -> None:
+    """Write what was found, then the reports that prove it. Raises ValueError as above."""
+    reports = [report for one in found for report in reports_of(one)]
+    above = Markup(largest_html(found))
+    _save(reports, path, largest_text(found), above, {"fits": [facts(one) for one in found]})
+
+
+def _save(
+    reports: Sequence[Report],
+    path: str | os.PathLike[str],
+    text: str = "",
+    above: Markup = EMPTY,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON."""
+    whole = [text] if text else []
+    write(
+        Path(path),
+        {
+            ".json": lambda: dumps_all(reports, more),
+            ".csv": lambda: to_csv(reports),
+            ".html": lambda: page(reports, above=above),
+            ".txt": lambda: "\n\n\n".join([*whole, *map(report_text, reports)]) + "\n",
+            ".png": lambda: _overview(reports, ".png"),
+            ".svg": lambda: _overview(reports, ".svg"),
+        },
+    )
+
+
+def _timeline(report: Report, suffix: str) -> bytes:
+    from gpumem_magic.renderers.figure import timeline as figure
+
+    picture = figure.timeline_figure(report)
+    return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
+
+
+def _overview(reports: Sequence[Report], suffix: str) -> bytes:
+    from gpumem_magic.renderers.figure import timeline as figure
+
+    picture = figure.overview_figure(reports)
+    return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
+
+
+def write(path: Path, forms: dict[str, Callable[[], str | bytes]]) -> None:
+    """Write the form of the suffix. Raises ValueError for another one; a file there stays whole."""
+    form = forms.get(path.suffix.lower())
+    if form is None:
+        raise ValueError(f"{path}: a report is saved as {', '.join(forms)}")
+    content = form()
+    # A lone surrogate (from a broken string literal in a cell) has no UTF-8.
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    target = path.resolve()  # a link stays a link
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(target)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not the name of `part`
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What holds memory now, as text and HTML."""

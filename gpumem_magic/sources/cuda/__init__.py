@@ -1,0 +1,1 @@
+"""A real device: its allocator's history, its driver's readings."""

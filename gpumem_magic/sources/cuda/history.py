@@ -1,0 +1,252 @@
+"""PyTorch's memory history of one device -> columns. The only place that knows its dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.allocator.settings import INTERVALS
+from gpumem_magic.sources.cuda.block_sizes import Block, BlockReplay, Rules, Segment
+from gpumem_magic.sources.cuda.regions import PACKAGE, Span, completed, encloses
+from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Phase, Stack
+
+Entry = Mapping[str, Any]
+"""One entry of `torch.cuda.memory._snapshot()["device_traces"][device]`."""
+
+_ACTIONS = {
+    "alloc": Action.ALLOC,
+    "free_requested": Action.FREE,
+    "free": Action.FREE,
+    "free_completed": Action.FREE_COMPLETED,
+    "segment_alloc": Action.SEGMENT_ALLOC,
+    "segment_free": Action.SEGMENT_FREE,
+    "segment_map": Action.SEGMENT_MAP,
+    "segment_unmap": Action.SEGMENT_UNMAP,
+    "oom": Action.OOM,
+}
+_COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
+_CPP = (".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".S")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Events with their stacks, and where the replay of the blocks ended.
+
+    allocated, alive: bytes and addresses owned after the last event. misses: events that did not
+    fit the blocks known. free_at_oom: see BlockReplay. device_free: what CUDA had left then.
+    """
+
+    events: Events
+    stacks: tuple[Stack, ...]
+    allocated: int
+    alive: frozenset[int]
+    misses: int
+    free_at_oom: tuple[int, int] | None
+    device_free: int | None
+
+
+def parse_segments(segments: Iterable[Entry], device: int) -> tuple[Segment, ...]:
+    """The segments of `device` in a snapshot, with their blocks in order of address."""
+    return tuple(_segment(entry) for entry in segments if entry.get("device", device) == device)
+
+
+def parse_rules(settings: Mapping[str, Any]) -> Rules:
+    """The part of a snapshot's `allocator_settings` that decides block sizes; {} is the default."""
+    limit = settings.get("max_split_size", -1)
+    divisions = settings.get("roundup_power2_divisions", {})
+    known = [int(divisions[power]) for power in sorted(divisions, key=int)]
+    # unlimited is -1 in snapshots, the largest size_t in some versions
+    unlimited = limit < 0 or limit >= 1 << 62
+    return Rules(None if unlimited else int(limit), (*known, *(0,) * (INTERVALS - len(known))))
+
+
+def live_blocks(segments: Iterable[Segment]) -> LiveBlocks:
+    """The blocks that someone owns."""
+    segments = tuple(segments)
+    owned = [block for segment in segments for block in segment.blocks if block.allocated]
+    held = np.array([(segment.address, segment.size) for segment in segments], np.int64)
+    return LiveBlocks(
+        np.array([block.address for block in owned], np.int64),
+        np.array([block.size for block in owned], np.int64),
+        np.array([block.requested for block in owned], np.int64),
+        segments=None if any(segment.expandable for segment in segments) else held.reshape(-1, 2),
+    )
+
+
+def count_changes(trace: Sequence[Entry]) -> int:
+    """How many entries hand a block out, take it back or fail: what the allocator counts."""
+    return sum(entry["action"] in _COUNTED for entry in trace)
+
+
+def newest(trace: Sequence[Entry], changes: int, since: float) -> Sequence[Entry]:
+    """The end of a trace that holds the last `changes` allocations, frees and failures.
+
+    since: Unix time; what lies between the first of them and the one before it belongs to the
+    end when it is not older.
+    """
+    first = len(trace)
+    for index in range(len(trace) - 1, -1, -1):
+        if trace[index]["action"] in _COUNTED:
+            if changes == 0:
+                break
+            changes -= 1
+            first = index
+        elif changes == 0 and _older(trace[index], since):
+            break
+        elif changes == 0:
+            first = index
+    return trace[first:]
+
+
+def build_columns(
+    trace: Sequence[Entry],
+    segments: Iterable[Segment],
+    rules: Rules,
+    started: float,
+    seconds: float,
+) -> Columns:
+    """Columns of a trace that begins where the blocks lay as `segments` say.
+
+    started: Unix time of the recording's begin, seconds: its length; times are clipped to it.
+    """
+    kept = [entry for entry in trace if entry["action"] in _ACTIONS]
+    actions = [int(_ACTIONS[entry["action"]]) for entry in kept]
+    addresses = [entry.get("addr", 0) for entry in kept]
+    requested = [entry["size"] for entry in kept]
+    replay = BlockReplay(segments, rules)
+    sizes = np.fromiter(replay.sizes(actions, addresses, requested), np.int64, len(kept))
+    stack, stacks = _intern_stacks(kept)
+    events = Events(
+        np.array(actions, np.int8),
+        np.array(addresses, np.int64),
+        sizes,
+        np.array(requested, np.int64),
+        stack,
+        np.zeros(len(kept), np.int8),
+        _times(kept, started, seconds),
+    )
+    failed = [entry for entry in kept if entry["action"] == "oom"]
+    device_free = failed[-1].get("device_free") if failed else None
+    return Columns(
+        events,
+        stacks,
+        replay.allocated,
+        replay.alive,
+        replay.misses,
+        replay.free_at_oom,
+        device_free,
+    )
+
+
+def rows_by_changes(events: Events) -> NDArray[np.int64]:
+    """Element k: how many rows hold the first k allocations, frees and failures (int64).
+
+    The completion of a free belongs to the free.
+    """
+    count = len(events)
+    counted = np.flatnonzero(np.isin(events.action, (Action.ALLOC, Action.FREE, Action.OOM)))
+    others = np.where(events.action == Action.FREE_COMPLETED, count, np.arange(count))
+    following = np.minimum.accumulate(np.append(others, count)[::-1])[::-1]
+    return np.concatenate([np.zeros(1, np.int64), following[counted + 1]])
+
+
+def paint(columns: Columns, spans: Iterable[Span]) -> Columns:
+    """Phases and missing stacks from `spans`, whose positions are rows; later spans win."""
+    stacks = _StackTable(columns.stacks)
+    phase, stack = columns.events.phase.copy(), columns.events.stack.copy()
+    for span in spans:
+        rows = slice(span.start, max(span.start, span.end))
+        old = stack[rows].copy()
+        for index in np.unique(old).tolist():
+            found = stacks.known[index] if index >= 0 else ()
+            if span.phase is Phase.BACKWARD:
+                stack[rows][old == index] = stacks.number_of(completed(found, span.stack))
+            elif found and not encloses(span.stack, found):
+                continue  # a step that raised never said when it was over
+            phase[rows][old == index] = span.phase
+    events = replace(columns.events, phase=phase, stack=stack)
+    return replace(columns, events=events, stacks=tuple(stacks.known))
+
+
+class _StackTable:
+    """Numbers for stacks; equal stacks get equal numbers, none at all gets -1."""
+
+    def __init__(self, known: Iterable[Stack] = ()) -> None:
+        self.known = list(known)
+        self._numbers = {stack: number for number, stack in enumerate(self.known)}
+
+    def number_of(self, stack: Stack) -> int:
+        if not stack:
+            return -1
+        number = self._numbers.setdefault(stack, len(self.known))
+        if number == len(self.known):
+            self.known.append(stack)
+        return number
+
+
+def _older(entry: Entry, since: float) -> bool:
+    if "time_us" in entry:
+        return bool(entry["time_us"] < since * 1e6)
+    return bool(entry["action"] == "snapshot")  # torch 2.1 has no times, but left this mark
+
+
+def _segment(entry: Entry) -> Segment:
+    address = entry["address"]
+    blocks = []
+    for block in entry["blocks"]:
+        size, state = block["size"], block["state"]
+        requested = block.get("requested_size", size)
+        owned = state == "active_allocated"
+        used = state != "inactive"
+        # blocks lie side by side; older versions of torch do not name their addresses
+        blocks.append(Block(block.get("address", address), size, requested, used, owned))
+        address += size
+    expandable = bool(entry.get("is_expandable", False))
+    return Segment(entry["address"], entry["total_size"], expandable, tuple(blocks))
+
+
+def _times(kept: Sequence[Entry], started: float, seconds: float) -> NDArray[np.float64]:
+    if kept and "time_us" not in kept[0]:  # torch 2.1: only the order is known
+        return np.linspace(0, seconds, len(kept))
+    micros = np.array([entry["time_us"] for entry in kept], np.int64)
+    return np.clip((micros - round(started * 1e6)) / 1e6, 0, seconds)
+
+
+def _intern_stacks(kept: Sequence[Entry]) -> tuple[NDArray[np.int32], tuple[Stack, ...]]:
+    """The number of each entry's stack in the table of different stacks."""
+    table = _StackTable()
+    frames: dict[int, Frame | None] = {}
+    seen: dict[int | tuple[int, ...], int] = {}
+    column = np.empty(len(kept), np.int32)
+    for row, entry in enumerate(kept):
+        raw = entry.get("frames") or ()
+        number = seen.get(id(raw))  # torch shares lists and frames, which `kept` keeps alive
+        if number is None:
+            content = tuple(map(id, raw))
+            if content not in seen:
+                seen[content] = table.number_of(_stack(raw, frames))
+            number = seen[id(raw)] = seen[content]
+        column[row] = number
+    return column, tuple(table.known)
+
+
+def _stack(raw: Iterable[Entry], frames: dict[int, Frame | None]) -> Stack:
+    """The frames that the user may see. `frames` remembers each entry by its identity."""
+    found = []
+    for entry in raw:
+        if id(entry) not in frames:
+            frames[id(entry)] = _frame(entry)
+        found.append(frames[id(entry)])
+    return tuple(frame for frame in found if frame is not None)
+
+
+def _frame(entry: Entry) -> Frame | None:
+    """A Python frame that the user may see; None for C++ frames and our own."""
+    filename = entry["filename"]
+    if filename in ("", "??") or filename.endswith(_CPP) or filename.startswith(PACKAGE):
+        return None
+    return Frame(filename, entry["line"], entry["name"])

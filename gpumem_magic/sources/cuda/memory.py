@@ -1,0 +1,92 @@
+"""The memory of a CUDA device, for an inventory: PyTorch's own list of its allocator's blocks."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from gpumem_magic.sources.cuda.segments import cuda_segments
+from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
+from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.sources.objects.labels import (
+    CUBLAS,
+    CUBLASLT,
+    Workspace,
+    address_of,
+    lt_workspace_size,
+    workspace_sizes,
+)
+from gpumem_magic.values.inventory import Process
+from gpumem_magic.values.recording import Category, Device, Reading
+
+_CATEGORIES = tuple(Category)
+
+
+def cuda_memory(
+    device: Device,
+    reading: Reading,
+    processes: tuple[Process, ...],
+    told: Mapping[int, int],
+    births: Mapping[int, Birth],
+    workspaces: Mapping[int, Workspace],
+    stepped: bool | None,
+) -> DeviceMemory:
+    """What the device's allocator holds. workspaces: those that an earlier recording found."""
+    segments = cuda_segments(device.index)
+    blocks, requested = used_blocks(segments)
+    block_of = _containing(blocks)
+    return DeviceMemory(
+        device=device,
+        reading=reading,
+        segments=segments,
+        blocks=blocks,
+        requested=requested,
+        free=free_memory(segments),
+        locate=lambda tensor: block_of(address_of(tensor)),
+        locate_storage=lambda storage: block_of(_address(storage)),
+        processes=processes,
+        told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
+        births=births,
+        libraries={a: w.name for a, w in workspaces.items() if requested.get(a) == w.requested},
+        stepped=stepped,
+    )
+
+
+def likely_workspaces(memory: DeviceMemory, unheld: Collection[int]) -> dict[int, str]:
+    """Of blocks in which no tensor is, those that have the size of cuBLAS's workspaces; and as many
+    of cuBLASLt's size, a common one."""
+    sizes = workspace_sizes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    lt_size = lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+    found = {address: CUBLAS for address in unheld if memory.requested[address] in sizes}
+    known = Counter(memory.libraries.values())
+    left = known[CUBLAS] + len(found) - known[CUBLASLT]
+    for address in sorted(unheld):
+        if memory.requested[address] == lt_size and address not in found and left > 0:
+            found[address] = CUBLASLT
+            left -= 1
+    return found
+
+
+def _containing(blocks: Mapping[int, int]) -> Callable[[int | None], int | None]:
+    """Finds the block that an address lies in: a storage may begin inside of one."""
+    starts = sorted(blocks)
+
+    def block_of(address: int | None) -> int | None:
+        if address is None or address in blocks:
+            return address
+        place = bisect_right(starts, address) - 1
+        if place < 0 or address >= starts[place] + blocks[starts[place]]:
+            return None
+        return starts[place]
+
+    return block_of
+
+
+def _address(storage: Any) -> int | None:
+    try:
+        return storage.data_ptr() or None if storage.device.type == "cuda" else None
+    except (RuntimeError, NotImplementedError):
+        return None

@@ -1,0 +1,41 @@
+"""What PyTorch's allocator holds of a CUDA device, as it tells itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpumem_magic.allocator.snapshot import BlockState, Segment
+from gpumem_magic.sources.cuda.device import is_initialized
+
+_PENDING = frozenset({"active_pending_free", "active_awaiting_free"})
+
+
+def cuda_segments(index: int) -> tuple[Segment, ...]:
+    """All segments of the device; none before CUDA is initialised."""
+    if not is_initialized():
+        return ()
+    import torch
+
+    try:
+        found = torch.cuda.memory.memory_snapshot(include_traces=False)
+    except TypeError:  # older versions always add the history
+        found = torch.cuda.memory.memory_snapshot()
+    return tuple(_segment(entry) for entry in found if entry["device"] == index)
+
+
+def _segment(entry: Mapping[str, Any]) -> Segment:
+    blocks, address = [], entry["address"]
+    for block in entry["blocks"]:
+        state = "active_pending_free" if block["state"] in _PENDING else block["state"]
+        requested = 0 if state == "inactive" else block.get("requested_size", block["size"])
+        blocks.append(BlockState(address, block["size"], requested, state))
+        address += block["size"]
+    return Segment(
+        address=entry["address"],
+        size=entry["total_size"],
+        stream=entry["stream"],
+        pool=entry["segment_type"],
+        expandable=entry.get("is_expandable", False),
+        blocks=tuple(blocks),
+    )

@@ -1,0 +1,316 @@
+"""The real device: PyTorch's counters and memory history of a cell -> one Recording per device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpumem_magic.sources.cuda.device import (
+    NOTHING,
+    Counters,
+    DeviceReader,
+    current_device,
+    devices,
+    read_counters,
+)
+from gpumem_magic.sources.cuda.history import (
+    Columns,
+    build_columns,
+    live_blocks,
+    paint,
+    parse_rules,
+    rows_by_changes,
+)
+from gpumem_magic.sources.cuda.memory import cuda_memory
+from gpumem_magic.sources.cuda.recorder import Capture, HistoryRecorder, no_collection
+from gpumem_magic.sources.cuda.regions import Regions, Span
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.sources.failures import (
+    device_of,
+    find_failure,
+    one_line,
+    out_of_memory,
+    outside_allocator,
+)
+from gpumem_magic.sources.objects.births import Birth, Told
+from gpumem_magic.sources.objects.labels import (
+    START,
+    OwnerWatch,
+    Workspace,
+    label_owners,
+    label_workspaces,
+)
+from gpumem_magic.sources.stacks.callsite import error_line
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import Level, Trace
+from gpumem_magic.values.recording import Cell, Device, LiveBlocks, Phase, Reading, Recording
+
+MAX_ENTRIES = 2_000_000
+"""Events of a cell that are kept, 0.5 KB of host memory each; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """All devices at the begin or the end of a cell."""
+
+    counters: Mapping[int, Counters]
+    readings: Mapping[int, Reading]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What is common to the recordings of a cell, once it is over."""
+
+    cell: Cell
+    cells: Mapping[str, Cell]
+    error: BaseException | None
+    started: float
+    seconds: float
+    before: _Moment
+    after: _Moment
+    captures: Mapping[int, Capture]
+    spans: tuple[Span, ...]
+
+
+class CudaSource:
+    """Measures cells on CUDA or ROCm devices. `index`: the one to show when a cell uses none."""
+
+    def __init__(self, index: int | None = None, max_entries: int = MAX_ENTRIES) -> None:
+        self._index = index
+        self._reader = DeviceReader()
+        self._recorder = HistoryRecorder(max_entries)
+        self._regions = Regions(self._mark, self._look)
+        self._watch: OwnerWatch | None = None
+        self._marks: list[dict[int, int]] = []
+        self._before = _Moment({}, {})
+        self._told: dict[int, Told] = {}
+        self._births: dict[int, Mapping[int, Birth]] = {}  # of what was alive before this cell
+        self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
+        self._started = self._clock = 0.0
+
+    @property
+    def device(self) -> Device:
+        """The device that `level` speaks of."""
+        return self._reader.describe(self._current())
+
+    def enter(self) -> None:
+        """Nothing: the user's code runs on the device as it is."""
+
+    def leave(self) -> None:
+        """Nothing, as for `enter`."""
+
+    def level(self) -> Level:
+        """What is allocated, reserved and used on the current device."""
+        return self._reader.level(self._current())
+
+    def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
+        """Begin recording all devices; `namespaces()` gives the names that may own tensors."""
+        self._marks = []
+        self._watch = OwnerWatch(namespaces)
+        self._before = self._look_at_devices()
+        self._recorder.start()
+        self._look(START, None)
+        self._regions.install()
+        self._started, self._clock = time.time(), time.perf_counter()
+
+    def stop(
+        self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
+    ) -> tuple[Recording, ...]:
+        """End recording; one Recording per device that the cell used, the most used first."""
+        if self._watch is None:
+            raise RuntimeError("nothing is being recorded: start comes first")
+        seconds = time.perf_counter() - self._clock
+        try:
+            self._regions.remove()
+            self._look("end", None)
+            self._watch.read_names()
+        finally:
+            captures = self._recorder.stop()
+        after = self._look_at_devices()
+        ended = _Ended(
+            *(cell, cells, error, self._started, seconds, self._before, after, captures),
+            self._regions.spans,
+        )
+        with no_collection():
+            recordings = [self._assemble(ended, device) for device in self._used(ended)]
+        self._watch = None
+        return tuple(sorted(recordings, key=lambda r: len(r.events), reverse=True))
+
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
+        device = recording.device.index
+        earlier = self._births.pop(device, {})
+        self._told[device] = Told.of(
+            recording, trace, earlier, self._reader.counters(device).changes
+        )
+
+    def memory(self) -> DeviceMemory:
+        """What the allocator of the current device holds now."""
+        index = self._current()
+        counters = self._reader.counters(index)
+        known = self._known(index, counters)
+        return cuda_memory(
+            self.device,
+            self._reader.read(index, counters),
+            self._reader.processes(index),
+            known.categories if known else {},
+            known.births if known else {},
+            self._workspaces.get(index, {}),
+            self._regions.last is Phase.OPTIMIZER if known else None,
+        )
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks on the current device that `cell` left, if nothing came after it."""
+        index = self._current()
+        known = self._known(index, self._reader.counters(index))
+        return known.new if known and known.filename == cell.filename else frozenset()
+
+    def _known(self, index: int, counters: Counters) -> Told | None:
+        """What the last cell told, if no block has changed since."""
+        told = self._told.get(index)
+        return told if told is not None and told.changes == counters.changes else None
+
+    def close(self) -> None:
+        """Give up a recording that was not stopped, and let go of the driver."""
+        self._regions.remove()
+        self._recorder.stop()
+        self._watch = None
+        self._reader.close()
+
+    def _current(self) -> int:
+        return current_device() if self._index is None else self._index
+
+    def _mark(self) -> int:
+        """Remember how far every device's history is; the number of the mark."""
+        self._marks.append({device: read_counters(device).changes for device in devices()})
+        return len(self._marks) - 1
+
+    def _look(self, kind: str, optimizer: object | None) -> None:
+        if self._watch is not None:
+            self._watch.look(kind, self._mark, optimizer)
+
+    def _look_at_devices(self) -> _Moment:
+        indices = {*devices(), self._current()}
+        counters = {device: self._reader.counters(device) for device in indices}
+        readings = {device: self._reader.read(device, counters[device]) for device in indices}
+        return _Moment(counters, readings)
+
+    def _used(self, ended: _Ended) -> list[int]:
+        """Devices with a change in this cell, and the current one."""
+        before, after = ended.before.counters, ended.after.counters
+        changed = [d for d in after if _busy(before.get(d, NOTHING), after[d])]
+        return list(dict.fromkeys([self._current(), *changed]))
+
+    def _assemble(self, ended: _Ended, device: int) -> Recording:
+        before = ended.before.counters.get(device, NOTHING)
+        after = ended.after.counters[device]
+        capture = ended.captures.get(device) or _missing(before, after)
+        rules = parse_rules(capture.settings)
+        trace = () if capture.dropped else capture.trace
+        columns = build_columns(trace, capture.segments, rules, ended.started, ended.seconds)
+        rows = self._rows(columns, device, before)
+        columns = paint(columns, (_moved(span, rows) for span in ended.spans))
+        initial = self._with_categories(live_blocks(capture.segments), device, before)
+        assert self._watch is not None
+        seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
+        labels = label_owners(seen, columns.events, initial)
+        kept, self._workspaces[device] = label_workspaces(
+            labels, columns.events, initial, columns.alive, self._workspaces.get(device, {})
+        )
+        message = out_of_memory(ended.error)
+        failed = message is not None and device_of(message) in (device, None)
+        return Recording(
+            device=self._reader.describe(device),
+            cell=ended.cell,
+            started=ended.started,
+            seconds=ended.seconds,
+            before=ended.before.readings.get(device, _unread(before)),
+            after=ended.after.readings[device],
+            events=columns.events,
+            stacks=columns.stacks,
+            initial=initial,
+            labels=labels + kept,
+            cells=ended.cells,
+            failure=find_failure(message or "", columns, rules) if failed else None,
+            retries=_grown(before.retries, after.retries),
+            error=None if ended.error is None else one_line(ended.error),
+            error_line=error_line(ended.error, ended.cell, ended.cells),
+            complete=capture.dropped == 0,
+            dropped=capture.dropped,
+            notes=self._notes(ended, capture, columns, before, after),
+            names=self._watch.names,
+            machine=self._reader.machine(device, failed),
+        )
+
+    def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:
+        """What the cell before this one told of the blocks, if no block has changed since."""
+        told = self._told.pop(device, None)
+        if told is None or told.changes != before.changes:
+            return blocks
+        self._births[device] = told.births
+        known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
+        return replace(blocks, category=np.array(known, np.int8))
+
+    def _rows(self, columns: Columns, device: int, before: Counters) -> list[int]:
+        """The row of `columns` that each mark stands at."""
+        rows = rows_by_changes(columns.events)
+        counts = [mark.get(device, 0) - before.changes for mark in self._marks]
+        return [int(rows[min(max(count, 0), len(rows) - 1)]) for count in counts]
+
+    def _notes(
+        self, ended: _Ended, capture: Capture, columns: Columns, before: Counters, after: Counters
+    ) -> tuple[str, ...]:
+        notes = list(self._recorder.notes)
+        if capture.dropped:
+            notes.append(
+                f"PyTorch's memory history lost {capture.dropped:,} allocations and frees of this "
+                "cell, so lines and categories are missing; the totals are PyTorch's counters"
+                f"{_own_peak(before, after)}."
+            )
+        elif capture.dropped == 0 and (columns.misses or columns.allocated != after.allocated):
+            notes.append(
+                "Some blocks could not be followed to their exact size; the totals are PyTorch's "
+                "counters, the lines may differ from them."
+            )
+        if self._watch is not None and self._watch.failure is not None:
+            notes.append(self._watch.failure)
+        outside = outside_allocator(ended.error)
+        return tuple(notes) if outside is None else (*notes, outside)
+
+
+def _missing(before: Counters, after: Counters) -> Capture:
+    """Nothing was recorded: as many events were lost as the counters tell, if these tell of any."""
+    lost = max(0, after.changes - before.changes)
+    uncounted = not lost and (after.allocated, after.reserved) != (
+        before.allocated,
+        before.reserved,
+    )
+    return Capture((), (), {}, None if uncounted else lost)
+
+
+def _moved(span: Span, rows: list[int]) -> Span:
+    return replace(span, start=rows[span.start], end=rows[span.end])
+
+
+def _unread(counters: Counters) -> Reading:
+    reason = "the device was not in use when the cell began"
+    unknown = {"device_used": reason, "process_used": reason}
+    return Reading(counters.allocated, counters.reserved, None, None, unknown)
+
+
+def _busy(before: Counters, after: Counters) -> bool:
+    return replace(after, peak=before.peak) != before
+
+
+def _own_peak(before: Counters, after: Counters) -> str:
+    """The cell's peak, where PyTorch's counter can tell: it is not lower than an older one."""
+    return f", whose peak in it is {format_bytes(after.peak)}" if after.peak > before.peak else ""
+
+
+def _grown(before: int, after: int) -> int:
+    """How much a counter grew; the cell may have reset it."""
+    return after - before if after >= before else after

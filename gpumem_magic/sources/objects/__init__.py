@@ -1,0 +1,1 @@
+"""Python objects: who owns a tensor, what names mean, what a cell left."""

@@ -1,0 +1,182 @@
+"""Asks now and then, while a cell runs, who owns the device's blocks: afterwards nobody knows."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpumem_magic.sources.objects.last_error import kept_by_error
+from gpumem_magic.sources.objects.named import read_names
+from gpumem_magic.sources.objects.owners import Owned, scan
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Action, Category, Events, Label, LiveBlocks, Phase
+
+if TYPE_CHECKING:
+    import torch
+
+START = "start"
+"""The kind of the look before the cell, which also sees what the last error keeps."""
+
+SHARE = 0.02
+"""Of the elapsed time, at most this part is spent on looking."""
+
+CUBLAS = "cuBLAS workspace"
+CUBLASLT = "cuBLASLt workspace"
+_CUBLAS_SIZES = (
+    8_519_680,
+    33_554_432,
+)  # aten/src/ATen/cuda/CublasHandlePool.cpp: 9.0 takes the second
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Memory that a CUDA library keeps between its calls; `requested` bytes."""
+
+    name: str
+    requested: int
+
+
+class OwnerWatch:
+    """Collects owners at moments that someone else chooses. Keeps no reference to what it saw.
+
+    locate: the address of a tensor's block, None where it has none; by default that of CUDA.
+    """
+
+    def __init__(
+        self,
+        namespaces: Callable[[], Mapping[str, Any]],
+        locate: Callable[[torch.Tensor], int | None] | None = None,
+    ) -> None:
+        self.seen: list[tuple[int, tuple[Owned, ...]]] = []
+        self.failure: str | None = None
+        self.names = Names()
+        self._namespaces = namespaces
+        self._locate = locate or address_of
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._kinds: set[str] = set()
+        self._began = time.perf_counter()
+        self._spent = self._last = 0.0
+
+    def look(self, kind: str, mark: Callable[[], int], optimizer: object | None = None) -> None:
+        """Look at a moment of this kind, unless looking has taken too much time; never raises.
+
+        The first moment of each kind is always looked at. mark(): what to remember the moment by.
+        """
+        if optimizer is not None:
+            self._optimizers.add(optimizer)
+        begin = time.perf_counter()
+        affordable = self._spent + self._last <= SHARE * (begin - self._began)
+        if kind in self._kinds and not affordable:
+            return
+        self._kinds.add(kind)
+        try:
+            owned = tuple(scan(self._namespaces(), tuple(self._optimizers), self._locate))
+            if kind == START:
+                owned += kept_by_error(self._locate, {one.address for one in owned})
+            self.seen.append((mark(), owned))
+        except Exception as error:  # whatever user objects do when looked at: their cell goes on
+            self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
+        self._last = time.perf_counter() - begin
+        self._spent += self._last if kind != START else 0.0
+
+    def read_names(self) -> None:
+        """Find out what the names mean now, at the end; never raises."""
+        try:
+            self.names = read_names(self._namespaces(), self._locate)
+        except Exception as error:  # as above
+            self.failure = f"Names could not be read ({type(error).__name__}: {error})."
+
+
+def address_of(tensor: torch.Tensor) -> int | None:
+    """Where a CUDA tensor's storage begins; None for tensors elsewhere or without memory."""
+    try:
+        return (tensor.untyped_storage().data_ptr() or None) if tensor.is_cuda else None
+    except (RuntimeError, NotImplementedError):  # sparse, fake and functional tensors have none
+        return None
+
+
+def label_owners(
+    seen: Iterable[tuple[int, tuple[Owned, ...]]], events: Events, initial: LiveBlocks
+) -> tuple[Label, ...]:
+    """Labels of the blocks of one device. Positions in `seen` are rows; addresses are unique."""
+    here = set(initial.address.tolist())
+    here.update(events.address[events.action == Action.ALLOC].tolist())
+    return tuple(
+        Label(row, o.address, o.category, o.name, o.shape, o.dtype, o.has_graph)
+        for row, owned in seen
+        for o in owned
+        if o.address in here
+    )
+
+
+def label_workspaces(
+    labels: Iterable[Label],
+    events: Events,
+    initial: LiveBlocks,
+    alive: frozenset[int],
+    known: Mapping[int, Workspace],
+) -> tuple[tuple[Label, ...], Mapping[int, Workspace]]:
+    """Labels for the workspaces that cuBLAS keeps, and these workspaces by address.
+
+    They are blocks that nobody owns, that stay, and have cuBLAS's own sizes. cuBLASLt's size is a
+    common one: its workspace must have come right after cuBLAS's, in the same call. known: what an
+    earlier cell found.
+    """
+    owned = {label.address for label in labels}
+    sizes = workspace_sizes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    found: dict[int, tuple[int, Workspace]] = {}
+    for address, requested in zip(
+        initial.address.tolist(), initial.requested.tolist(), strict=True
+    ):
+        older = known.get(address)
+        if older is not None and older.requested == requested:
+            found[address] = 0, older
+        elif requested in sizes:
+            found[address] = 0, Workspace(CUBLAS, requested)
+    for row, workspace in _new_workspaces(events, sizes, owned):
+        if int(events.address[row]) in alive:
+            found[int(events.address[row])] = row + 1, workspace
+    kept = {address: entry for address, entry in found.items() if address not in owned}
+    new = tuple(
+        Label(row, address, Category.WORKSPACE, workspace.name)
+        for address, (row, workspace) in kept.items()
+    )
+    return new, {address: workspace for address, (_, workspace) in kept.items()}
+
+
+def _new_workspaces(
+    events: Events, sizes: Iterable[int], owned: Iterable[int]
+) -> Iterator[tuple[int, Workspace]]:
+    """Rows that may have allocated a workspace; cuBLASLt's follows cuBLAS's."""
+    lt_size = lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+    rows = np.flatnonzero((events.action == Action.ALLOC) & (events.phase != Phase.OPTIMIZER))
+    requested, stack = events.requested[rows], events.stack[rows]
+    fits = np.isin(requested, tuple(sizes)) & ~np.isin(events.address[rows], tuple(owned))
+    for place in np.flatnonzero(fits).tolist():
+        yield int(rows[place]), Workspace(CUBLAS, int(requested[place]))
+        after = place + 1
+        if after < len(rows) and requested[after] == lt_size and stack[after] == stack[place]:
+            yield int(rows[after]), Workspace(CUBLASLT, lt_size)
+
+
+def lt_workspace_size(config: str) -> int:
+    """Bytes of a cuBLASLt workspace: torch's 1 MiB, or CUBLASLT_WORKSPACE_SIZE, which is in KiB."""
+    return int(config) << 10 if config.isdigit() else 1 << 20
+
+
+def workspace_sizes(config: str) -> tuple[int, ...]:
+    """Bytes of a cuBLAS workspace: torch's defaults, or what CUBLAS_WORKSPACE_CONFIG asks for.
+
+    The format is ":SIZE:COUNT" in KiB, repeated; torch ignores what is written otherwise.
+    """
+    parts = config.split(":")[1:]
+    if not parts or len(parts) % 2 or not all(part.isdigit() for part in parts):
+        return _CUBLAS_SIZES
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return (sum(int(size) * int(count) << 10 for size, count in pairs),)

@@ -1,0 +1,236 @@
+"""Reads what the notebook's names are (models, optimizers, tensors) without running their code."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.values.names import (
+    ContainerFacts,
+    ModuleFacts,
+    Names,
+    OptimizerFacts,
+    Part,
+    TensorFacts,
+)
+
+Locate = Callable[[Any], "int | None"]
+_MOST_ITEMS = 10_000  # of one container; what lies further is not looked at
+_LIBRARIES = ("torch", "numpy", "transformers", "accelerate", "gc", "IPython", "contextlib")
+_SHELLS_OWN = ("In", "Out", "exit", "quit", "get_ipython")
+
+
+def read_names(names: Mapping[str, object], locate: Locate) -> Names:
+    """What `names` are, of those that a cell's code may mean; those with an underscore are not.
+
+    locate(tensor): the address of its storage on the device, None where it lies elsewhere. Nothing
+    of the user's runs, and nothing is kept.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return Names()
+    reader = _Reader(torch, locate)
+    with torch._C.DisableTorchFunction():
+        own = {k: v for k, v in names.items() if not k.startswith("_") and k not in _SHELLS_OWN}
+        reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
+        for name, thing in own.items():
+            reader.read(name, thing)
+    return reader.names
+
+
+def dotted(kind: Any) -> str:
+    """The full name of a class or function: "torch.optim.adam.Adam"; "" where it has none."""
+    module, name = getattr(kind, "__module__", None), getattr(kind, "__qualname__", None)
+    return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """Bytes of storages, each counted once."""
+
+    locate: Locate
+    seen: set[int]
+
+    def of(self, tensors: Iterable[Any]) -> int:
+        return sum(self.of_one(tensor) for tensor in tensors)
+
+    def of_one(self, tensor: Any) -> int:
+        address = self.locate(tensor)
+        if address is None or address in self.seen:
+            return 0
+        self.seen.add(address)
+        return int(tensor.untyped_storage().nbytes())
+
+
+class _Reader:
+    def __init__(self, torch: Any, locate: Locate) -> None:
+        self.names = Names({}, {}, {}, {}, {}, {})
+        self.optimized: frozenset[int] = frozenset()
+        self._torch = torch
+        self._locate = locate
+
+    def read(self, name: str, thing: Any) -> None:
+        kind, torch, names = type(thing), self._torch, self.names
+        if issubclass(kind, types.ModuleType):
+            _add(names.known, name, types.ModuleType.__getattribute__(thing, "__name__"))
+        elif kind in (type, types.FunctionType, types.BuiltinFunctionType):
+            if (full := dotted(thing)).split(".")[0] in _LIBRARIES:
+                _add(names.known, name, full)
+        elif issubclass(kind, torch.Tensor):
+            _add(names.tensors, name, self._tensor(thing))
+        elif issubclass(kind, torch.nn.Module):
+            _add(names.modules, name, self._module(thing))
+        elif issubclass(kind, torch.optim.Optimizer):
+            _add(names.optimizers, name, self._optimizer(thing))
+        elif kind in (list, tuple, dict, set):
+            self._container(name, thing)
+        elif kind not in (int, float, str, bool, type(None)):
+            _add(names.others, name, dotted(kind))
+
+    def _size(self, tensors: Iterable[Any]) -> int:
+        return _Sizes(self._locate, set()).of(tensors)
+
+    def _tensor(self, tensor: Any) -> TensorFacts:
+        on_device = self._locate(tensor) is not None
+        return TensorFacts(
+            size=int(tensor.untyped_storage().nbytes()) if on_device else int(tensor.nbytes),
+            shape=tuple(map(int, tensor.shape)),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            on_device=on_device,
+            requires_grad=bool(tensor.requires_grad),
+            has_graph=tensor.grad_fn is not None,
+        )
+
+    def _container(self, name: str, thing: Any) -> None:
+        values = thing.values() if type(thing) is dict else thing
+        held = list(values)[:_MOST_ITEMS]
+        tensors = [item for item in held if issubclass(type(item), self._torch.Tensor)]
+        if not tensors:
+            _add(self.names.others, name, dotted(type(thing)))
+            return
+        graphs = sum(tensor.grad_fn is not None for tensor in tensors)
+        size = self._size(tensors)
+        _add(self.names.containers, name, ContainerFacts(len(tensors), size, graphs))
+
+    def _module(self, module: Any) -> ModuleFacts:
+        inside = dict(_walk(module))
+        parameters = [p for m in inside.values() for p in _table(m, "_parameters")]
+        sizes, dtypes = _Sizes(self._locate, set()), Counter[str]()
+        trainable = 0
+        for parameter in parameters:
+            size = sizes.of_one(parameter)
+            dtypes[str(parameter.dtype).removeprefix("torch.")] += size
+            trainable += size if parameter.requires_grad else 0
+        buffers = (b for m in inside.values() for b in _table(m, "_buffers"))
+        return ModuleFacts(
+            type=dotted(type(module)),
+            training=bool(fields(module).get("training", True)),
+            parameters=dtypes.total(),
+            trainable=trainable,
+            gradients=self._size(p.grad for p in parameters if p.grad is not None),
+            buffers=self._size(buffers),
+            dtypes={dtype: size for dtype, size in dtypes.items() if size},
+            parts=tuple(self._parts(module)),
+            repeated=_repeated(inside),
+            kinds=frozenset(type(m).__name__ for m in inside.values()),
+            optimized=self._size(p for p in parameters if id(p) in self.optimized),
+        )
+
+    def _parts(self, module: Any) -> Iterator[Part]:
+        for name, child in items(fields(module).get("_modules")):
+            if child is None:
+                continue
+            parameters = [p for m in dict(_walk(child)).values() for p in _table(m, "_parameters")]
+            trainable = [p for p in parameters if p.requires_grad]
+            kinds = [type(c) for c in _table(child, "_modules")]
+            alike = len(kinds) > 1 and len(set(kinds)) == 1
+            yield Part(
+                path=str(name),
+                type=dotted(type(child)),
+                parameters=self._size(parameters),
+                trainable=self._size(trainable),
+                count=len(kinds) if alike else 1,
+                repeated=dotted(kinds[0]) if alike else "",
+                gradients=self._size(p.grad for p in parameters if p.grad is not None),
+                optimized=self._size(p for p in parameters if id(p) in self.optimized),
+            )
+
+    def _optimizer(self, optimizer: Any) -> OptimizerFacts:
+        own = fields(optimizer)
+        groups: Any = own.get("param_groups", [])
+        parameters = [p for group in groups for p in group.get("params", [])]
+        by_parameter: Any = own.get("state", {})
+        states = [dict(state) for state in by_parameter.values()]
+        tensor = self._torch.Tensor
+        held = [(k, v) for state in states for k, v in state.items() if isinstance(v, tensor)]
+        options = {
+            key: value
+            for key, value in (groups[0] if groups else {}).items()
+            if value is None or isinstance(value, bool | int | float)
+        }
+        return OptimizerFacts(
+            type=dotted(type(optimizer)),
+            state=self._size(value for _, value in held),
+            parameters=self._size(parameters),
+            gradients=self._size(p.grad for p in parameters if p.grad is not None),
+            frozen=self._size(p for p in parameters if not p.requires_grad),
+            largest=max((self._size([p]) for p in parameters), default=0),
+            tensors=tuple(dict.fromkeys(str(k) for k, v in held if v.dim())),
+            options=options,
+        )
+
+
+def _add(table: Any, name: str, value: object) -> None:
+    table[name] = value
+
+
+def _with_contents(thing: object) -> Iterator[object]:
+    yield thing
+    if type(thing) in (list, tuple):
+        yield from itertools.islice(thing, _MOST_ITEMS)  # type: ignore[call-overload]
+    elif isinstance(own := thing if type(thing) is dict else fields(thing), dict):
+        yield from list(own.values())[:_MOST_ITEMS]
+
+
+def _optimized(things: Iterable[object], optimizer: type) -> Iterator[int]:
+    """Identities of the parameters that optimizers have, also those held by an object."""
+    for thing in itertools.chain.from_iterable(map(_with_contents, things)):
+        if issubclass(type(thing), optimizer):
+            groups: Any = fields(thing).get("param_groups", [])
+            yield from (id(p) for group in groups for p in group.get("params", []))
+
+
+def _table(module: Any, name: str) -> list[Any]:
+    return [value for _, value in items(fields(module).get(name)) if value is not None]
+
+
+def _walk(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The module and all inside it, each once, by path."""
+    waiting, seen = [(path, module)], set()
+    while waiting:
+        here, found = waiting.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield here, found
+        children = items(fields(found).get("_modules"))
+        prefix = f"{here}." if here else ""
+        waiting += [(f"{prefix}{name}", child) for name, child in children if child is not None]
+
+
+def _repeated(inside: Mapping[str, Any]) -> str:
+    """The path of the longest list of compound modules of one class."""
+    longest, found = 1, ""
+    for path, module in inside.items():
+        children = _table(module, "_modules")
+        alike = len({type(child) for child in children}) == 1
+        if alike and len(children) > longest and _table(children[0], "_modules"):
+            longest, found = len(children), path
+    return found

@@ -1,0 +1,1 @@
+"""Where in the user's code an allocation came from."""

@@ -1,0 +1,187 @@
+"""Which line of which cell, and which phase, a Python stack belongs to."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gpumem_magic.values.recording import Cell, Frame, Phase, Stack
+
+_NUMBERED: Final = re.compile(r"<ipython-input-(\d+)-")
+_OURS: Final = ("%%gpumem", "%%gpucheck")
+_CELL_MAGIC: Final = re.compile(r"%%(?!(?:gpumem|gpucheck)\b)\w")
+_MAGIC_BODIES: Final = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit>"})
+"""What `%%time` and `%%timeit` call their code (IPython/core/magics/execution.py)."""
+
+
+def line_of(stack: Stack, filename: str) -> int | None:
+    """The line of the cell that was running: its innermost frame's; None when it has no frame."""
+    return next((frame.line for frame in stack if frame.filename == filename), None)
+
+
+def call_of(stack: Stack, filename: str, cells: Mapping[str, Cell]) -> tuple[Cell, int, str] | None:
+    """The innermost frame that the cell's line had called in another cell: cell, line, function.
+
+    Where this cell has no frame (a thread, a callback) the whole stack counts as called.
+    """
+    for frame in stack:
+        if frame.filename == filename:
+            return None
+        if cell := cells.get(frame.filename):
+            return cell, frame.line, frame.function
+    return None
+
+
+def phase_of(stack: Stack) -> Phase:
+    """OPTIMIZER inside an optimizer's `step`, otherwise FORWARD; a source tells BACKWARD.
+
+    A closure that `step` calls back (LBFGS) is forward again: it shows as a module's call, or as a
+    frame outside torch below torch's own `step`.
+    """
+    outside = False
+    for frame in stack:
+        path = frame.filename.replace("\\", "/")
+        if path.endswith("torch/nn/modules/module.py") and frame.function.endswith("_call_impl"):
+            return Phase.FORWARD
+        if _is_step(path, frame.function):
+            return Phase.FORWARD if outside else Phase.OPTIMIZER
+        if path.endswith("torch/optim/optimizer.py") and frame.function == "wrapper":
+            return Phase.OPTIMIZER  # it wraps every subclass's step, also those of other packages
+        outside = outside or "/torch/" not in path
+    return Phase.FORWARD
+
+
+def _is_step(path: str, function: str) -> bool:
+    return function == "step" and "torch/optim/" in path and not path.endswith("lr_scheduler.py")
+
+
+def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
+    """`stack` with what ran below a cell magic (`%%time`, `%%capture`) told as lines of the cell.
+
+    Such a magic gets its body as text and compiles it under another file name, with its own lines.
+    A dry run, which runs the body itself, keeps the cell's: such a stack stays as it is.
+    """
+    body = _body(cell.source)
+    outer = next((i for i, frame in enumerate(stack) if frame.filename == cell.filename), None)
+    if body is None or outer is None:
+        return stack
+    magic, first, text = body
+    if stack[outer].line >= first:
+        return stack
+    names = {name for name, other in cells.items() if other.source.strip() == text}
+    return (
+        *(
+            _moved(f, cell, first - 1) if f.filename in names | _MAGIC_BODIES else f
+            for f in stack[:outer]
+        ),
+        *(
+            _moved(f, cell, magic - f.line) if f.filename == cell.filename else f
+            for f in stack[outer:]
+        ),
+    )
+
+
+def unfold_all(
+    stacks: tuple[Stack, ...], cell: Cell, cells: Mapping[str, Cell]
+) -> tuple[Stack, ...]:
+    """All stacks of a recording, each as `unfold` tells it."""
+    if _body(cell.source) is None:
+        return stacks
+    return tuple(unfold(stack, cell, cells) for stack in stacks)
+
+
+def error_line(error: BaseException | None, cell: Cell, cells: Mapping[str, Cell]) -> int | None:
+    """The cell's line that `error` came from; None where none of its frames is the cell's."""
+    walked = traceback.walk_tb(error.__traceback__ if error else None)
+    stack = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walked]
+    return line_of(unfold(tuple(reversed(stack)), cell, cells), cell.filename)
+
+
+def _moved(frame: Frame, cell: Cell, lines: int) -> Frame:
+    return Frame(cell.filename, frame.line + lines, frame.function)
+
+
+def _body(source: str) -> tuple[int, int, str] | None:
+    """Line of the cell's magic, line at which its body begins, and the body without blank edges."""
+    lines = source.splitlines()
+    for number, text in enumerate(lines, 1):
+        if _CELL_MAGIC.match(text):
+            rest = lines[number:]
+            blank = next((i for i, later in enumerate(rest) if later.strip()), 0)
+            return number, number + 1 + blank, "\n".join(rest).strip()
+        if text.strip() and not text.startswith(_OURS):
+            return None
+    return None
+
+
+class CellFiles:
+    """The cells of an IPython shell, by the file name that their frames carry.
+
+    Works for IPython 7.34 to 9, with and without ipykernel.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._known: dict[str, tuple[object, Cell]] = {}
+
+    def filename(self, raw_cell: str, transformed_cell: str, number: int) -> str:
+        """The file name in a cell's frames.
+
+        number: `result.execution_count`; where that is None, `shell.execution_count`.
+        """
+        return str(self._shell.compile.get_code_name(raw_cell, transformed_cell, number))
+
+    def cell(self, raw_cell: str, transformed_cell: str, number: int) -> Cell:
+        """That cell; line n of its source is line n of its frames."""
+        name = self.filename(raw_cell, transformed_cell, number)
+        return Cell(_aligned(raw_cell, transformed_cell), name, number)
+
+    def cells(self) -> dict[str, Cell]:
+        """All cells that ran, the running one included; number None for those outside `In`."""
+        numbers = getattr(self._shell.compile, "_filename_map", None)  # IPython 8 and newer
+        names = getattr(linecache, "_ipython_cache", ()) if numbers is None else numbers
+        found: dict[str, tuple[object, Cell]] = {}
+        for name in list(names):
+            entry = linecache.cache.get(name)  # a new one each time that the cell is compiled
+            known = self._known.get(name)
+            if known is None or known[0] is not entry:
+                number = None if numbers is None else numbers.get(name)
+                known = entry, self._read(name, number)
+            found[name] = known
+        self._known = found
+        return {name: cell for name, (_, cell) in found.items()}
+
+    def _read(self, name: str, number: int | None) -> Cell:
+        transformed = "".join(linecache.getlines(name)).rstrip("\n")
+        parsed, raw = self._history("input_hist_parsed"), self._history("input_hist_raw")
+        if match := _NUMBERED.match(name):
+            number = int(match[1])
+        elif number is None:
+            number = _last_index(parsed, transformed)
+        if number is None or number >= len(parsed) or not _same(parsed[number], transformed):
+            return Cell(transformed, name)
+        return Cell(_aligned(raw[number], transformed), name, number)
+
+    def _history(self, name: str) -> Sequence[str]:
+        return getattr(self._shell.history_manager, name, ())
+
+
+def _same(one: str, other: str) -> bool:
+    return one is other or one.rstrip("\n").splitlines() == other.splitlines()
+
+
+def _last_index(texts: Sequence[str], text: str) -> int | None:
+    return next((i for i in range(len(texts) - 1, 0, -1) if _same(texts[i], text)), None)
+
+
+def _aligned(raw: str, transformed: str) -> str:
+    """The cell as typed, without the leading blank lines that IPython drops before it compiles;
+    as compiled where its lines do not correspond (`!cmd` continued with a backslash)."""
+    lines = raw.rstrip().splitlines()
+    start = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    typed = "\n".join(lines[start:])
+    same = len(lines) - start == len(transformed.rstrip().splitlines())
+    return typed if same or _body(typed) else transformed.rstrip("\n")

@@ -1,0 +1,238 @@
+"""How often the lines of a source can run: its loops and functions, read by ast."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gpumem_magic.values.recording import Cell
+
+
+class Repeats(Enum):
+    """Why the lines of a region run more than once."""
+
+    NEVER = "the top level of the cell"
+    LOOP = "a for or while statement"
+    INLINE = "a comprehension or a lambda"
+    CALL = "the body of a function"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Lines that repeat together.
+
+    always: it runs in every pass of its parent, not under a condition. straight: nothing in it can
+    leave a pass halfway, save an exception.
+    """
+
+    repeats: Repeats
+    parent: int
+    always: bool
+    straight: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The innermost region of a line. always: in each of its passes. body: not in its header."""
+
+    region: int
+    always: bool
+    body: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The regions of a source, the top level first, and the place of each of its lines."""
+
+    regions: tuple[Region, ...]
+    places: Mapping[int, Place]
+
+    def loops(self, line: int) -> bool:
+        """Whether a loop or a comprehension repeats the line within its function."""
+        place = self.places.get(line)
+        return place is None or self.regions[place.region].repeats in _LOOPS
+
+    def within(self, line: int, region: int) -> bool:
+        """Whether the line runs in every pass of the region, perhaps several times."""
+        place = self.places.get(line)
+        if place is None:
+            return False
+        inner, always = place.region, place.always
+        while inner > region and always:  # a region's number is higher than its parent's
+            inner, always = self.regions[inner].parent, self.regions[inner].always
+        return inner == region and always
+
+
+def read_flow(source: str) -> Flow | None:
+    """Read a cell's source, IPython's own syntax set aside; None where it cannot be parsed."""
+    tree = parse_cell(source)
+    if tree is None:
+        return None
+    reader = _Reader([Region(Repeats.NEVER, -1, True, True)])
+    reader.read(tree.body, Place(0, True, True))
+    return Flow(tuple(reader.regions), reader.places)
+
+
+def parse_cell(source: str) -> ast.Module | None:
+    """The syntax tree of a cell, in which IPython's own syntax is `pass` or None, with the lines of
+    the source; None where it cannot be parsed."""
+    plain = _MAGIC.sub(r"\1pass", _ASSIGNED_MAGIC.sub(r"\1None", source))
+    return _parsed(source) or _parsed(plain)
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+_MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)
+
+_ASSIGNED_MAGIC = re.compile(r"^([ \t]*[\w., ]+=[ \t]*)[%!].*$", re.MULTILINE)
+
+_INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+_GATHERERS = frozenset("all any dict filter list map max min set sum tuple".split())
+
+_LOOPS = (Repeats.LOOP, Repeats.INLINE)
+
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+_LOOP = (ast.For, ast.AsyncFor, ast.While)
+
+_LEAVES = (ast.Break, ast.Continue, ast.Raise, ast.Yield, ast.YieldFrom, ast.Return)
+
+
+@dataclass(slots=True)
+class _Reader:
+    regions: list[Region]
+    places: dict[int, Place] = field(default_factory=dict)
+
+    def read(self, statements: list[ast.stmt], place: Place) -> None:
+        for statement in statements:
+            if isinstance(statement, _LOOP):
+                self._loop(statement, place)
+            elif isinstance(statement, _FUNCTION):
+                inner = self._region(Repeats.CALL, place, _straight(statement.body))
+                self._mark(statement, inner, body=False)
+                self.read(statement.body, inner)
+            else:
+                self._mark(statement, place)
+                self._expressions(statement, place)
+                for block, always in _blocks(statement):
+                    self.read(block, Place(place.region, place.always and always, place.body))
+
+    def _loop(self, loop: ast.For | ast.AsyncFor | ast.While, place: Place) -> None:
+        inner = self._region(Repeats.LOOP, place, _straight(loop.body))
+        self._mark(loop, inner, body=False)
+        self._expressions(loop, inner)
+        self.read(loop.body, inner)
+        self.read(loop.orelse, place)
+
+    def _region(self, repeats: Repeats, place: Place, straight: bool) -> Place:
+        self.regions.append(Region(repeats, place.region, place.always, straight))
+        return Place(len(self.regions) - 1, True, True)
+
+    def _mark(self, node: ast.stmt | ast.expr, place: Place, body: bool = True) -> None:
+        where = Place(place.region, place.always, body)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            self.places[line] = where
+
+    def _expressions(self, statement: ast.stmt, place: Place) -> None:
+        """Give comprehensions and lambdas in the statement's own expressions their regions."""
+        for child in _own(statement):
+            for node in _inline(child):
+                self._mark(node, self._region(Repeats.INLINE, place, False))
+
+
+def _inline(node: ast.AST) -> Iterator[ast.expr]:
+    """Comprehensions and lambdas whose passes are what the line does.
+
+    Not those that only prepare a call: `nn.Sequential(*[... for ...]).cuda()` allocates once.
+    """
+    if isinstance(node, _INLINE):
+        yield node
+    elif isinstance(node, ast.Call) and not _gathers(node):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _inline(child)
+
+
+def _gathers(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in _GATHERERS
+
+
+def _own(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement that are not statements themselves."""
+    nested = (ast.stmt, ast.excepthandler, ast.match_case)
+    return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, nested))
+
+
+def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:
+    """The blocks inside a statement that is no loop, and whether each runs whenever it does."""
+    if isinstance(statement, (ast.With, ast.AsyncWith, ast.ClassDef)):
+        yield statement.body, True
+    elif isinstance(statement, ast.If):
+        yield statement.body, False
+        yield statement.orelse, False
+    elif isinstance(statement, ast.Match):
+        for case in statement.cases:
+            yield case.body, False
+    elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":  # 3.11
+        yield from _try_blocks(statement)
+
+
+def _try_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:
+    handlers: list[ast.excepthandler] = getattr(statement, "handlers", [])
+    yield getattr(statement, "body", []), not handlers
+    for handler in handlers:
+        yield getattr(handler, "body", []), False
+    yield getattr(statement, "orelse", []), False
+    yield getattr(statement, "finalbody", []), True
+
+
+def _straight(body: list[ast.stmt]) -> bool:
+    """Whether a pass through the body always reaches its end; a last `return` is that end."""
+    *inner, last = body
+    statements = inner if isinstance(last, ast.Return) else body
+    return not any(isinstance(node, _LEAVES) for stmt in statements for node in ast.walk(stmt))
+
+
+_ALL_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "get_ipython"})
+
+
+def mentioned_later(
+    cell: Cell, line: int | None, cells: Mapping[str, Cell]
+) -> frozenset[str] | None:
+    """Names in the statement at `line`, in those after it, and in functions of any cell.
+
+    The statement is the outermost, so of a loop all lines count. None where that cannot be told:
+    there is no line, the source is no Python, or it asks for all names at once.
+    """
+    tree = parse_cell(cell.source)
+    if tree is None or not line:
+        return None
+    names = set()
+    for statement in tree.body:
+        if (statement.end_lineno or 0) >= line:
+            names |= set(_names(statement))
+    for other in {cell.source, *(one.source for one in cells.values())}:
+        parsed = parse_cell(other)
+        names |= set(_names_in_functions(parsed)) if parsed else set()
+    return None if names & _ALL_NAMES else frozenset(names)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            yield inner.id
+
+
+def _names_in_functions(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _names(node)

@@ -1,0 +1,197 @@
+"""What a trace says of a cell, as frozen values: all that reports and rules need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Category, Device, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Bytes on the device at one moment; None where unknown."""
+
+    allocated: int | None
+    reserved: int | None
+    device_used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The part of a line that ran in a function of another cell: `In[cell]:line function`."""
+
+    cell: int | None
+    line: int
+    function: str
+    source: str
+    allocated: int
+    freed: int
+    net: int
+    peak: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the cell: bytes allocated and freed while it, or what it called, ran.
+
+    number: 1-based line of the cell; 0 collects what no line of the cell can be named for.
+    peak: the highest allocated level of the device while it ran (None: no event on it).
+    count: how many times it ran, as its events show. growth: net bytes per pass.
+    """
+
+    number: int
+    source: str
+    allocated: int
+    freed: int
+    net: int
+    peak: int | None
+    count: int
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def growth(self) -> int:
+        """Net bytes per pass, rounded down; 0 for a line that never ran."""
+        return self.net // self.count if self.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One storage that was alive at the peak. line is None when it is older than the cell."""
+
+    name: str | None
+    size: int
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    category: Category
+    line: int | None
+
+
+class Way(Enum):
+    """One thing that may have left room for an allocation that failed."""
+
+    OTHERS = "other processes"  # had they not been there
+    EXPANDABLE = "expandable segments"
+    GRADIENTS = "gradients"  # of the step before, had they been dropped
+    HISTORY = "output history"  # results that the notebook keeps
+    UNUSED = "unused variable"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A single change: `size` bytes that it concerns, `name` of the variable, if it is one.
+
+    enough: whether the allocation would then have found room; None where the bytes would do, but it
+    is not known whether they lie in one piece.
+    """
+
+    way: Way
+    size: int
+    enough: bool | None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """Why an allocation failed: `requested` bytes wanted, `segment` asked of the device, which had
+    `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most
+    `largest_free`.
+
+    fragmented: those pieces together would have held the request, but no single one did.
+    held: what was allocated at that moment, by category; empty where it is not known.
+    point: that moment's index in the timeline.
+    blocks: the largest storages alive then. others: bytes of other processes. missing: bytes that
+    the device, or a limit of `allowed` bytes, lacked. remedies: those that would have been enough
+    come first. library: who ran out of memory where it was not PyTorch's allocator. unknown: why
+    `others` is not known.
+    """
+
+    requested: int | None
+    segment: int | None
+    device_free: int | None
+    reserved_free: int | None
+    largest_free: int | None
+    fragmented: bool | None
+    line: int | None
+    op: str | None
+    message: str
+    held: Mapping[Category, int] = field(default_factory=dict)
+    point: int | None = None
+    blocks: tuple[Block, ...] = ()
+    others: int | None = None
+    missing: int | None = None
+    allowed: int | None = None
+    remedies: tuple[Remedy, ...] = ()
+    library: str = ""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The cell's history for drawing: m points in order, extremes kept, m <= a few thousand.
+
+    time: float64 seconds. allocated, reserved: int64 bytes. line: int32 line of the cell, 0 for
+    unknown. by_category: int64[m, len(Category)] bytes, columns in the order of Category, rows sum
+    to allocated.
+    peak: the point where allocated is highest (-1 when m is 0).
+    """
+
+    time: NDArray[np.float64]
+    allocated: NDArray[np.int64]
+    reserved: NDArray[np.int64]
+    line: NDArray[np.int32]
+    by_category: NDArray[np.int64]
+    peak: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        columns = ("time", "allocated", "reserved", "line", "by_category")
+        return self.peak == other.peak and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.peak, self.allocated.tobytes()))
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Blocks alive at the end: address int64, category int8 (its place in Category)."""
+
+    address: NDArray[np.int64]
+    category: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the events of a Recording mean. unknown: field name -> why it could not be told.
+
+    peak: the highest of each size over the cell, as the allocator's own peak counters tell it; they
+    need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
+    survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
+    device, error, machine: of the recording. lifetimes: every storage; None where events
+    are missing.
+    """
+
+    before: Level
+    peak: Level
+    after: Level
+    lines: tuple[Line, ...]
+    blocks: tuple[Block, ...]
+    at_peak: Mapping[Category, int]
+    at_end: Mapping[Category, int]
+    timeline: Timeline
+    oom: OutOfMemory | None
+    unknown: Mapping[str, str]
+    survivors: Survivors | None = None
+    device: Device | None = None
+    error: str | None = None
+    lifetimes: Lifetimes | None = None
+    machine: Machine = field(default_factory=Machine)

@@ -1,0 +1,246 @@
+"""The vocabulary that every stage shares: what a source records of one cell, before anyone
+interprets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.values.names import Names
+
+
+class Action(IntEnum):
+    """What one allocator event did; the names are those of PyTorch's memory history."""
+
+    ALLOC = 0  # a block was handed out: allocated grows
+    FREE = 1  # its owner gave it back ("free_requested"): allocated shrinks
+    FREE_COMPLETED = 2  # it may be reused; later than FREE only when another stream used it
+    SEGMENT_ALLOC = 3  # cudaMalloc: reserved grows
+    SEGMENT_FREE = 4
+    SEGMENT_MAP = 5  # expandable segments: reserved grows
+    SEGMENT_UNMAP = 6
+    OOM = 7  # an allocation failed for good; size is what was asked for
+
+
+class Category(Enum):
+    """The kinds of memory, in PyTorch's own words."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    OPTIMIZER_STATE = "optimizer state"
+    ACTIVATION = "activation"
+    INPUT = "input"
+    TEMPORARY = "temporary"
+    WORKSPACE = "workspace"
+    OTHER = "other"
+
+
+class Phase(IntEnum):
+    """What the program was doing at an event, as far as the source can tell."""
+
+    FORWARD = 0  # and everything that is neither of the others
+    BACKWARD = 1
+    OPTIMIZER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python frame of a call stack."""
+
+    filename: str
+    line: int
+    function: str
+
+
+Stack = tuple[Frame, ...]
+"""Innermost frame first, as in PyTorch's memory history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of the notebook: `filename` is what its frames carry, `number` its `In[number]`."""
+
+    source: str
+    filename: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The device that was measured. `total` is what `torch.cuda.mem_get_info` calls total, in
+    bytes."""
+
+    name: str
+    index: int
+    total: int
+    capability: tuple[int, int]
+    virtual: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Bytes at one moment; None where it is not known, and then `unknown[field]` says why.
+
+    allocated: held by tensors and workspaces (whole blocks). reserved: held by PyTorch's allocator.
+    device_used: in use on the whole device, by every process. process_used: this process's share,
+    context included.
+    """
+
+    allocated: int | None
+    reserved: int | None
+    device_used: int | None
+    process_used: int | None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The allocator's events in order, one row each, as columns of equal length n.
+
+    action: int8, an Action. address: int64. size: int64 bytes by which the event changes its
+    counter (the whole block for ALLOC and FREE, rounding and slack included; the segment or pages
+    for SEGMENT_*). requested: int64 bytes the program asked for (ALLOC, FREE, OOM; elsewhere size).
+    stack: int32 index into Recording.stacks, -1 where none is known. phase: int8, a Phase.
+    time: float64 seconds since the recording began. graph: of an ALLOC, whether autograd recorded
+    the operator that made it; None where the source does not see operators.
+    """
+
+    action: NDArray[np.int8]
+    address: NDArray[np.int64]
+    size: NDArray[np.int64]
+    requested: NDArray[np.int64]
+    stack: NDArray[np.int32]
+    phase: NDArray[np.int8]
+    time: NDArray[np.float64]
+    graph: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBlocks:
+    """Blocks that were alive when the recording began: int64 columns of equal length.
+
+    category: int8, what an earlier recording found each to be, as its place in Category, or -1.
+    segments: int64 rows (address, size) of the memory that they lie in; None where that is not
+    known, or not in segments of fixed size.
+    """
+
+    address: NDArray[np.int64]
+    size: NDArray[np.int64]
+    requested: NDArray[np.int64]
+    category: NDArray[np.int8] | None = None
+    segments: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Who owned the block at `address` when `position` events had been recorded.
+
+    category is None where ownership alone does not tell it (a named tensor, say); then the block's
+    life does. has_graph: the tensor carried a `grad_fn`. shape and dtype ("float32") are the
+    owner's.
+    """
+
+    position: int
+    address: int
+    category: Category | None
+    name: str | None
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    has_graph: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An out-of-memory error of the cell: `requested` bytes by the program, of which the allocator
+    made a request for `segment` bytes to the device, where `device_free` bytes were free.
+
+    stack: index into Recording.stacks or -1. position: number of events before it. op: the
+    operator ("aten.addmm") where the source sees operators. reserved_free: bytes that lay free
+    inside reserved memory, in pieces of at most largest_free. None stands for not known: a library
+    that ran out of memory does not tell what it requested.
+    """
+
+    requested: int | None
+    segment: int | None
+    device_free: int | None
+    position: int
+    stack: int
+    phase: Phase
+    op: str | None
+    message: str
+    reserved_free: int | None = None
+    largest_free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another process on the device; pid and used (bytes) are None where the driver hides them."""
+
+    pid: int | None
+    name: str
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IdleDevice:
+    """Another device that nobody uses: its index for CUDA, and bytes."""
+
+    index: int
+    name: str
+    total: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What else there is: other processes on the device, read where memory ran out, and other
+    devices of this process that nobody uses."""
+
+    neighbours: tuple[Neighbour, ...] = ()
+    idle: tuple[IdleDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Everything a source knows of one cell on one device. Raw: all meaning is derived from it.
+
+    initial: what was alive before the first event. labels: owners, taken at several moments.
+    cells: other cells of the notebook by the filename of their frames. dropped: events lost to a
+    full
+    ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
+    user. predicted: by a dry run, and `output` is what it printed. error_line: the line of the cell
+    that `error` left it from. flow_guessed: values that a dry run does not know decided which way
+    the cell went. names: what the notebook's names were at the end.
+    """
+
+    device: Device
+    cell: Cell
+    started: float  # Unix time
+    seconds: float
+    before: Reading
+    after: Reading
+    events: Events
+    stacks: tuple[Stack, ...]
+    initial: LiveBlocks
+    labels: tuple[Label, ...] = ()
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+    failure: Failure | None = None
+    retries: int = 0
+    error: str | None = None
+    complete: bool = True
+    predicted: bool = False
+    notes: tuple[str, ...] = ()
+    dropped: int | None = 0
+    output: str = ""
+    error_line: int | None = None
+    flow_guessed: bool = False
+    names: Names = field(default_factory=Names)
+    machine: Machine = field(default_factory=Machine)

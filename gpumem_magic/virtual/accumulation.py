@@ -1,0 +1,167 @@
+"""Tells when torch's own code would add in place: under a dispatch mode it never does."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpumem_magic.virtual.storages import storage_id
+from gpumem_magic.virtual.workspaces.layouts import is_dense
+
+_Holds = tuple[int, int, int]
+"""Python references, uses of the tensor and uses of its storage."""
+
+
+_WRITES_INTO_ZEROS = {
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+    torch.ops.aten.index_add.default: torch.ops.aten.index_add_.default,
+    torch.ops.aten.put.default: torch.ops.aten.put_.default,
+    torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+    torch.ops.aten.masked_scatter.default: torch.ops.aten.masked_scatter_.default,
+}
+"""What fills a gradient of zeros in torch/csrc/autograd/FunctionsManual.cpp and native code called
+there: out of place where areAnyTensorSubclassLike says so, as under a dispatch mode."""
+
+_CHAINED = {
+    torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
+    torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
+}
+_CHAINS = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
+"""Backward passes that go on in the result of their first step, for the same reason."""
+
+_MAY_ADD = frozenset({torch.ops.aten.index_put.default, torch.ops.aten.put.default})
+
+
+class Accumulation:
+    """What torch does in place where nobody else holds the first argument, but not where a dispatch
+    mode watches: the sum of two gradients (can_accumulate_inplace in
+    torch/csrc/autograd/input_buffer.cpp), that of the bias of a linear layer whose input is not
+    contiguous (linear in native/Linear.cpp), and writes into a new gradient of zeros.
+
+    How many holds a tensor has when torch's code alone has it, and the tracker looks at it, depends
+    on the versions of Python and torch; it is measured once.
+    """
+
+    def __init__(self) -> None:
+        self._gradient = _measure(_add_gradients)
+        self._product = _measure(_add_bias)
+        self._zeros = _measure(_index)
+
+    @staticmethod
+    def concerns(func: Any) -> bool:
+        """Whether the operator is one of those."""
+        return func is torch.ops.aten.add.Tensor or func in _WRITES_INTO_ZEROS or func in _CHAINED
+
+    def in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator that torch would call in place of `func(*args, **kwargs)`; None: the
+        same."""
+        if func is torch.ops.aten.add.Tensor:
+            return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
+        if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+            return None
+        if func in _CHAINED and not _is_chained(args):
+            return None
+        if func is torch.ops.aten.sub.Tensor:  # never the first step; its operand has several names
+            return _CHAINED[func]
+        if func in _MAY_ADD and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
+            return None  # zeros in place of a gradient's values, which torch puts into a copy
+        if any(has > most for has, most in zip(_holds(args), self._zeros, strict=True)):
+            return None
+        return _CHAINED.get(func) or _WRITES_INTO_ZEROS[func]
+
+    def _is_sum_in_place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether `aten.add(*args)` is such a sum, to be made in place."""
+        if kwargs or not isinstance(args[1], torch.Tensor):
+            return False
+        first, second = args
+        if first.dtype is not second.dtype:
+            return False
+        if torch._C._current_graph_task_id() == -1:
+            alone, same = self._product, first.shape[-1:] == second.shape
+        elif torch.is_grad_enabled():
+            return False
+        else:
+            alone, same = self._gradient, first.shape == second.shape
+        del first  # one hold less
+        if not same or any(has > most for has, most in zip(_holds(args), alone, strict=True)):
+            return False
+        return is_dense(args[0])
+
+
+def _is_chained(args: tuple[Any, ...]) -> bool:
+    """Whether a step may go on in the first operand: it has the size of the result."""
+    node = torch._C._current_autograd_node()
+    if node is None or node.name() not in _CHAINS or not isinstance(args[1], torch.Tensor):
+        return False
+    return bool(args[0].shape == torch.broadcast_shapes(args[0].shape, args[1].shape))
+
+
+def _holds(args: tuple[Any, ...]) -> _Holds:
+    first = args[0]
+    uses = torch._C._storage_Use_Count(storage_id(first))
+    return sys.getrefcount(first), first._use_count(), uses
+
+
+class _Witness(TorchDispatchMode):
+    """Looks at the sum of two gradients that nobody else holds, from where the tracker looks."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[_Holds] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if Accumulation.concerns(func):
+            self._look(args, kwargs)
+        out = func(*args, **kwargs)
+        if isinstance(out, torch.Tensor):
+            out.untyped_storage()  # the tracker looks at every storage
+        return out
+
+    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.seen.append(_holds(args))
+
+
+@functools.cache
+def _measure(add: Callable[[_Witness], None]) -> _Holds:
+    witness = _Witness()
+    with torch.enable_grad():
+        add(witness)
+    return witness.seen[-1] if witness.seen else (0, 0, 0)
+
+
+def _add_gradients(witness: _Witness) -> None:
+    scaled = torch.ones(2, requires_grad=True) * 1.0
+    parts = torch.cat([scaled.exp(), scaled.sin()]).sum()
+    del scaled
+    with witness:
+        parts.backward()
+
+
+def _add_bias(witness: _Witness) -> None:
+    weight, bias = torch.ones(2, 2, requires_grad=True), torch.ones(2, requires_grad=True)
+    inputs = torch.ones(2, 3, 2).transpose(0, 1)
+    with witness:
+        torch.nn.functional.linear(inputs, weight, bias)
+
+
+def _index(witness: _Witness) -> None:
+    part = torch.ones(4, requires_grad=True)[torch.tensor([0, 1])].sum()
+    with witness:
+        part.backward()

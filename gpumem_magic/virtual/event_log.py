@@ -1,0 +1,123 @@
+"""The allocator's events of one cell, collected while it runs, each with the Python stack that
+caused it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+
+import numpy as np
+import torch
+
+from gpumem_magic.sources.stacks.callsite import phase_of
+from gpumem_magic.sources.stacks.callstacks import CallStacks
+from gpumem_magic.values.recording import Action, Events, Failure, Phase, Stack
+from gpumem_magic.virtual.gpu import VirtualGPU
+
+_Row = tuple[int, int, int, int, int, bool, float, bool]
+"""action, address, size, requested, index of the stack, in backward, time, records a graph"""
+
+
+class EventLog:
+    """The allocator's events of one cell, each with the Python stack that caused it: `rows`."""
+
+    def __init__(self, gpu: VirtualGPU) -> None:
+        self._gpu = gpu
+        self.rows: list[_Row] = []
+        self._stacks = CallStacks()
+        self._clock = 0.0
+        self._refusal: Failure | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def places(self) -> int:
+        """How many distinct stacks there were so far."""
+        return len(self._stacks)
+
+    def begin(self, outermost: FrameType | None = None) -> None:
+        """Listen to the allocator from here on. Stacks end above `outermost`."""
+        self._stacks.begin(sys._getframe(1), outermost)
+        self._clock = time.perf_counter()
+        self._gpu.allocator.on_event = self._listener()
+
+    def end(self) -> float:
+        """Stop listening; the seconds since `begin`."""
+        self._gpu.allocator.on_event = None
+        self._stacks.end()
+        return time.perf_counter() - self._clock
+
+    def _listener(self) -> Callable[[int, int, int, int], None]:
+        """A function rather than a method: it runs twice for every tensor of the cell."""
+        append, capture = self.rows.append, self._stacks.capture
+        graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
+        completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
+        tracker = self._gpu.tracker
+
+        def hear(action: int, address: int, size: int, requested: int) -> None:
+            if action is completed:
+                return  # at once after FREE, but for other streams' blocks: no level changes
+            if action is oom:
+                self._refusal = self._refused(requested)
+            append(
+                (
+                    action,
+                    address,
+                    size,
+                    requested,
+                    capture(frame(1)),
+                    graph_task() != -1,
+                    now() - clock,
+                    tracker.records_graph,
+                )
+            )
+
+        return hear
+
+    def _refused(self, requested: int) -> Failure:
+        allocator = self._gpu.allocator
+        free = [b.size for s in allocator.snapshot() for b in s.blocks if b.state == "inactive"]
+        operator = self._gpu.tracker.operator
+        return Failure(
+            requested=requested,
+            segment=None,
+            device_free=allocator.driver.free,
+            position=len(self.rows),
+            stack=self._stacks.capture(sys._getframe(2)),
+            phase=Phase.BACKWARD if torch._C._current_graph_task_id() != -1 else Phase.FORWARD,
+            op=operator and f"aten.{operator}",
+            message="",
+            reserved_free=sum(free),
+            largest_free=max(free, default=0),
+        )
+
+    def failure(self, message: str) -> Failure | None:
+        """The last refusal, if there was one, with the text of its error."""
+        segment = self._gpu.storages.refused_segment
+        return self._refusal and replace(self._refusal, message=message, segment=segment)
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """The distinct stacks of all events."""
+        return self._stacks.stacks()
+
+    def events(self, stacks: tuple[Stack, ...]) -> Events:
+        """The events as columns."""
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 8
+        action, address, size, requested, stack, backward, moment, graph = columns
+        index = np.array(stack, np.int32)
+        phases = np.array([phase_of(s) for s in stacks], np.int8)
+        phase = phases[index] if len(phases) else np.zeros(0, np.int8)
+        return Events(
+            action=np.array(action, np.int8),
+            address=np.array(address, np.int64),
+            size=np.array(size, np.int64),
+            requested=np.array(requested, np.int64),
+            stack=index,
+            phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
+            time=np.array(moment, np.float64),
+            graph=np.array(graph, bool),
+        )

@@ -1,0 +1,233 @@
+"""The virtual GPU: a card of the catalog, simulated on the host; switching it on and off leaves no
+trace."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import overrides
+from torch.utils import _python_dispatch
+
+from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
+from gpumem_magic.allocator.settings import Settings
+from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.devices import DEVICE
+from gpumem_magic.virtual.kernels.table import Kernels
+from gpumem_magic.virtual.operands import run_kernel
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.random import DeviceRandom
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda.amp import Autocast
+from gpumem_magic.virtual.torch_cuda.cuda_api import CudaApi
+from gpumem_magic.virtual.torch_cuda.facade import Facade
+from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
+from gpumem_magic.virtual.torch_cuda.tensor_types import TensorTypes
+from gpumem_magic.virtual.torch_cuda.threads import Here, Threads
+from gpumem_magic.virtual.torch_cuda.uncovered import not_covered
+from gpumem_magic.virtual.tracker import Tracker
+from gpumem_magic.virtual.workspaces.reductions import Processors
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+
+
+class Kernelless(Protocol):
+    """Stands in for kernels: called as an operator with its arguments."""
+
+    def install(self, patches: Patches, storages: Storages) -> None:
+        """Replace what reads values of tensors."""
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator's results, or arguments that it has written to."""
+
+
+class VirtualGPU:
+    """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the
+    code that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment
+    by default; ValueError for settings that torch would refuse. allocator: a new one of the card's
+    size by default. compute: stands in for the kernels, which by default are the CPU's.
+    """
+
+    def __init__(
+        self,
+        model: GPUModel,
+        settings: Settings | None = None,
+        allocator: CachingAllocator | None = None,
+        compute: Kernelless | None = None,
+    ) -> None:
+        self.model = model
+        self.allocator = allocator or new_allocator(model, settings)
+        self.storages = Storages(self.allocator)
+        self.random = DeviceRandom()
+        self.scratch = _scratch_memory(self.storages, model)
+        self._compute = compute
+        self.tracker = Tracker(
+            self.storages, self.scratch, self.random, compute=compute or run_kernel
+        )
+        self._facade = Facade(self.tracker)
+        self._here = Here(self.tracker)
+        self._threads = Threads(self._here)
+        self._patches = Patches()
+        self._kernels = Kernels(self.storages, self._here, model, self.scratch)
+        self._autocast = Autocast(self.storages)
+        self.is_on = False
+
+    def become(
+        self,
+        model: GPUModel,
+        allocator: CachingAllocator,
+        moved: Mapping[int, int],
+        compute: Kernelless,
+    ) -> None:
+        """Go on as another card that computes nothing; only in a process of its own.
+
+        allocator: holds everything that is on this card; moved: where, by the address here. What
+        users and graphs hold of this card (streams, generators, saved tensors) is of that one then.
+        """
+        self.storages.move(allocator, moved)
+        self.allocator, self._compute = allocator, compute
+        held = {key: moved[at] for key, at in self.scratch.held.items() if at in moved}
+        if model.name == self.model.name:
+            self.model = model
+            self.tracker.go_dry(self.scratch, compute)
+            compute.install(self._patches, self.storages)
+        else:
+            self.switch_off()
+            self.model = model
+            self.scratch = _scratch_memory(self.storages, model)
+            self.tracker.go_dry(self.scratch, compute)
+            self._kernels = Kernels(self.storages, self._here, model, self.scratch)
+            self.switch_on()
+        self.scratch.held.update(held)
+
+    def switch_on(self) -> None:
+        """Replace what user code calls; nothing is tracked before `enter`."""
+        if self.is_on:
+            return
+        self.is_on = True
+        try:
+            _forget_answers()
+            TensorMethods(self.storages).install(self._patches)
+            TensorTypes(self.storages).install(self._patches)
+            CudaApi(self.model, self.storages, self.scratch, self.random).install(self._patches)
+            self._patches.set(torch, "Generator", self.random.generator_class())
+            self._patches.set(
+                torch._C,
+                "_group_tensors_by_device_and_dtype",
+                self._grouped(torch._C._group_tensors_by_device_and_dtype),
+            )
+            run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+            self._patches.set(
+                torch.autograd, "_engine_run_backward", self._threads.with_facade(run_backward)
+            )
+            node = torch.autograd.function.BackwardCFunction
+            self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
+            self._threads.install(self._patches)
+            self._kernels.patch(self._patches)
+            self._replace_compile()
+            if self._compute is not None:
+                self._compute.install(self._patches, self.storages)
+            self._autocast.install(self._patches)
+            self._kernels.install()
+        except BaseException:
+            self.switch_off()
+            raise
+
+    def switch_off(self) -> None:
+        """Restore torch as it was. Tensors that were on the card are host tensors from then on."""
+        self.leave()
+        self._threads.end()
+        self._kernels.remove()
+        self._autocast.remove()
+        self._patches.restore()
+        _forget_answers()
+        self.is_on = False
+
+    def enter(self) -> None:
+        """Track this thread's operators from here on."""
+        self._facade.__enter__()  # type: ignore[no-untyped-call]
+        self._facade.is_entered = True
+        self._here.tracker, self._here.facade = self.tracker, self._facade
+        self.tracker.__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(self) -> None:
+        """Stop tracking; modes that user code has left open above stay open."""
+        self._facade.is_entered = False
+        self._here.facade = None
+        _leave(self.tracker, _python_dispatch._get_current_dispatch_mode_stack(), _python_dispatch)
+        _leave(self._facade, overrides._get_current_function_mode_stack(), overrides)
+
+    def __enter__(self) -> VirtualGPU:
+        self.switch_on()
+        self.enter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.leave()
+        self.switch_off()
+
+    def _grouped(self, grouped_by_torch: Any) -> Any:
+        """torch groups tensors by the device that C++ sees; answer with the one that users see."""
+
+        def grouped(tensors: Any, with_indices: bool = False) -> Any:
+            groups = grouped_by_torch(tensors, with_indices)
+            return {
+                (DEVICE if _first(lists) in self.storages else device, dtype): (lists, indices)
+                for (device, dtype), (lists, indices) in groups.items()
+            }
+
+        return grouped
+
+    def _replace_compile(self) -> None:
+        """What generates code for a device runs as it is written, or says that it cannot."""
+        told: list[bool] = []
+
+        def compile(model: Any = None, **options: Any) -> Any:
+            if not told:
+                told.append(True)
+                warnings.warn("torch.compile runs eagerly on the virtual GPU", stacklevel=2)
+            return model if model is not None else lambda function: function
+
+        self._patches.set(torch, "compile", compile)
+        self._patches.set(torch.export, "export", not_covered("torch.export.export"))
+        self._patches.set(torch.nn.Module, "compile", lambda module, **options: compile(module))
+
+
+def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingAllocator:
+    """An empty allocator of the card's size; settings: by default those of the environment."""
+    driver = SimulatedDriver(model.total, context=model.context)
+    return CachingAllocator(driver, settings or Settings.from_environment())
+
+
+def _scratch_memory(storages: Storages, model: GPUModel) -> ScratchMemory:
+    processors = Processors.of(model.multiprocessors, model.capability)
+    return ScratchMemory(storages, processors, model.capability)
+
+
+def _first(lists: Any) -> torch.Tensor:
+    first: torch.Tensor = next(tensor for tensor in lists[0] if tensor is not None)
+    return first
+
+
+def _leave(mode: Any, stack: list[Any], module: Any) -> None:
+    """Take `mode` off torch's stack of modes, from wherever it is in it."""
+    if mode not in stack:
+        return
+    above = stack[stack.index(mode) + 1 :]
+    for _ in above:
+        module._pop_mode()
+    mode.__exit__(None, None, None)
+    for other in above:
+        module._push_mode(other)
+
+
+def _forget_answers() -> None:
+    """torch remembers some answers about the device for good."""
+    for remembered in (
+        getattr(torch.cuda, "_check_bf16_tensor_supported", None),
+        getattr(torch.accelerator, "get_device_capability", None),
+    ):
+        forget = getattr(remembered, "cache_clear", None)
+        if forget is not None:
+            forget()

@@ -1,0 +1,300 @@
+"""Fused attention: what flash and memory-efficient attention keep for backward and take while they
+run.
+
+The values are computed by torch's plain formula, out of sight of the tracker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.tracker import Tracker
+from gpumem_magic.virtual.workspaces.attention_memory import (
+    Shape,
+    cudnn_workspace,
+    efficient_accumulator,
+    efficient_workspace,
+    flash_buffers,
+    flash_splits,
+    rounded,
+)
+
+_FLASH_HEAD = 256
+"""The largest head dimension of flash attention (native/transformers/cuda/sdp_utils.cpp)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A fused kernel: rows of the log-sum-exp are padded to `row_multiple`."""
+
+    name: str
+    row_multiple: int
+
+
+FLASH = Fused("flash", 1)
+CUDNN = Fused("cudnn", 1)
+EFFICIENT = Fused("efficient", 32)
+"""kAlignLSE of the memory-efficient kernels (native/transformers/cuda/mem_eff_attention)."""
+
+_MASK_MULTIPLE = 8
+"""mem_eff_alignment of native/transformers/attention.cpp, in elements."""
+
+
+def choose_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    capability: tuple[int, int],
+) -> Fused | None:
+    """The kernel that CUDA's scaled_dot_product_attention takes; None: the plain formula.
+
+    Follows the checks of native/transformers/cuda/sdp_utils.cpp, and honours the switches of
+    torch.nn.attention.sdpa_kernel.
+    """
+    tensors = (query, key, value)
+    if any(t.dim() != 4 or t.stride(-1) != 1 for t in tensors) or 0 in query.shape:
+        return None
+    if not (query.shape[0] == key.shape[0] == value.shape[0]):
+        return None
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    same_head = query.shape[-1] == key.shape[-1] == value.shape[-1]
+    square = not causal or query.shape[2] == key.shape[2]
+    if mask is None or not mask.requires_grad:
+        fits = half and same_head and query.shape[-1] <= _FLASH_HEAD and query.shape[-1] % 8 == 0
+        if fits and capability[0] in (9, 10) and torch.backends.cuda.cudnn_sdp_enabled():
+            return CUDNN
+    flash = capability >= (8, 0) and half and mask is None and same_head and square
+    if flash and query.shape[-1] <= _FLASH_HEAD and torch.backends.cuda.flash_sdp_enabled():
+        return FLASH
+    known = query.dtype in (torch.float16, torch.float32) or (
+        query.dtype is torch.bfloat16 and capability >= (8, 0)
+    )
+    alignment = (8 if half else 4) if capability >= (8, 0) or half else 1
+    aligned = query.shape[-1] % alignment == 0 and value.shape[-1] % alignment == 0
+    heads = query.shape[1] == key.shape[1] == value.shape[1]
+    if known and aligned and heads and torch.backends.cuda.mem_efficient_sdp_enabled():
+        return EFFICIENT
+    return None
+
+
+def additive_mask(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A mask to add to the scores, also of one that tells where to look
+    (convert_boolean_attn_mask in native/transformers/attention.cpp)."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
+    return torch.where(mask, torch.zeros_like(hidden), hidden)
+
+
+def mask_for_kernel(
+    mask: torch.Tensor | None, fused: Fused, query: torch.Tensor, key: torch.Tensor
+) -> torch.Tensor | None:
+    """The mask as memory-efficient attention reads it: rows in multiples of 8 elements, for every
+    batch and head (preprocess_mask in native/transformers/attention.cpp)."""
+    if mask is None or fused is not EFFICIENT:
+        return mask
+    if mask.stride(-1) != 1 or any(stride % _MASK_MULTIPLE for stride in mask.stride()[:-1]):
+        columns = mask.shape[-1]
+        padded = torch.nn.functional.pad(mask, (0, _MASK_MULTIPLE - columns % _MASK_MULTIPLE))
+        mask = padded[..., :columns]
+    return mask.expand(*query.shape[:3], key.shape[2])
+
+
+def attend(
+    storages: Storages,
+    tracker: Tracker,
+    fused: Fused,
+    card: GPUModel,
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    settings: tuple[float, bool],
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """Attention by a fused kernel. settings: dropout probability, causal."""
+    device = _Device(storages, tracker, fused, card)
+    tracker.operator = "scaled_dot_product_attention"
+    out: torch.Tensor = _Attention.apply(device, settings, options, mask, *tensors)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Device:
+    """Where the kernel runs, handed to autograd as one value."""
+
+    def __init__(self, storages: Storages, tracker: Tracker, fused: Fused, card: GPUModel) -> None:
+        self.storages = storages
+        self.tracker = tracker
+        self.fused = fused
+        self.card = card
+
+    def take(self, *sizes: int) -> None:
+        """Blocks that live only while the kernel runs."""
+        addresses = [self.storages.malloc(size) for size in sizes if size]
+        for address in reversed(addresses):
+            self.storages.release(address)
+
+    def result(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """`values` in a new tensor with the layout in which the kernel writes it: flash attention
+        takes that of `like`, memory-efficient attention has the heads beside their elements."""
+        model = like.transpose(1, 2)
+        if self.fused is EFFICIENT:
+            made = torch.empty(values.transpose(1, 2).shape, dtype=values.dtype)
+        elif model.shape == values.transpose(1, 2).shape:
+            made = torch.empty_like(model)
+        else:
+            made = torch.empty(values.transpose(1, 2).shape, dtype=values.dtype)
+        return made.transpose(1, 2).copy_(values)
+
+
+def _values(
+    device: _Device,
+    tensors: Any,
+    mask: torch.Tensor | None,
+    settings: tuple[float, bool],
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """What attention computes; in a dry run only its shape."""
+    if device.tracker.is_dry:
+        query, _, value = tensors
+        return torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype)
+    return _plain(tensors, mask, settings, options)
+
+
+def _plain(
+    tensors: Any, mask: torch.Tensor | None, settings: tuple[float, bool], options: dict[str, Any]
+) -> torch.Tensor:
+    out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+        *tensors, mask, *settings, None, **options
+    )[0]
+    return out
+
+
+def _shape(query: torch.Tensor, key: torch.Tensor) -> Shape:
+    batch, heads, rows, head = query.shape
+    return Shape(batch * heads, rows, key.shape[2], head, query.dtype.itemsize)
+
+
+class _Attention(torch.autograd.Function):
+    """Saves query, key, value, the output and one float per row, whatever the sequence length."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        device: _Device,
+        settings: tuple[float, bool],
+        options: dict[str, Any],
+        mask: torch.Tensor | None,
+        *tensors: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.device, ctx.settings, ctx.options = device, settings, options
+        query = tensors[0]
+        batch, heads, rows, _ = query.shape
+        with device.tracker.suspended():
+            with device.tracker.random_of_device():
+                ctx.random = torch.default_generator.get_state() if settings[0] else None
+                values = _values(device, tensors, mask, settings, options)
+            out = device.result(values, query)
+            sums = torch.empty((batch, heads, rounded(rows, device.fused.row_multiple)))
+            seeds = [torch.empty((), dtype=torch.int64) for _ in range(2)]
+        keeps = any(ctx.needs_input_grad)
+        if device.fused is EFFICIENT:
+            seeds = []
+        for made in (*seeds, out, sums) if device.fused is CUDNN else (out, sums, *seeds):
+            if keeps or made is not sums or device.fused is FLASH:
+                device.storages.place(made)
+        if keeps:
+            ctx.save_for_backward(mask, *tensors, out, sums, *seeds)
+        if device.fused is EFFICIENT:
+            device.take(efficient_accumulator(_shape(query, tensors[1])))
+        elif device.fused is FLASH and not settings[0]:
+            device.take(*flash_splits(_shape(query, tensors[1]), device.card.multiprocessors))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        device: _Device = ctx.device
+        mask, *tensors, out = ctx.saved_tensors[:5]
+        with device.tracker.suspended(), torch.enable_grad():
+            inputs = [t.detach().requires_grad_() for t in tensors]
+            bias = mask
+            if mask is not None and ctx.needs_input_grad[3]:
+                bias = mask.detach().requires_grad_()
+                inputs.append(bias)
+            if device.tracker.is_dry:
+                computed = tuple(map(torch.empty_like, inputs))
+            else:
+                with device.tracker.random_of_device(ctx.random):
+                    values = _plain(inputs[:3], bias, ctx.settings, ctx.options)
+                computed = torch.autograd.grad(values, inputs, gradient)
+            gradients = list(map(device.result, computed[:3], tensors))
+            gradients += map(_of_mask, computed[3:])
+        _place_gradients(device, gradient, out, gradients, tensors)
+        of_mask = gradients[3] if len(gradients) == 4 else None
+        return None, None, None, of_mask, *gradients[:3]
+
+
+def _of_mask(gradient: torch.Tensor) -> torch.Tensor:
+    """The mask's gradient, whose rows begin at multiples of 16 elements."""
+    columns = gradient.shape[-1]
+    rows = torch.empty((*gradient.shape[:-1], rounded(columns, 16)), dtype=gradient.dtype)
+    return rows[..., :columns].copy_(gradient)
+
+
+def _place_gradients(
+    device: _Device,
+    gradient: torch.Tensor,
+    out: torch.Tensor,
+    gradients: list[torch.Tensor],
+    tensors: list[torch.Tensor],
+) -> None:
+    """_flash_attention_backward and _efficient_attention_backward in
+    native/transformers/cuda/attention_backward.cu: contiguous copies of what is not, the results,
+    then the kernel's own memory."""
+    shape = _shape(*tensors[:2])
+    read = {FLASH: (gradient, out), EFFICIENT: (gradient,), CUDNN: ()}[device.fused]
+    sizes = [t.numel() * t.dtype.itemsize for t in read if not _is_packed(t)]
+    copies = [device.storages.malloc(size) for size in sizes]
+    try:
+        for computed in gradients:
+            device.storages.place(computed)
+        if device.fused is FLASH:
+            is_grouped = tensors[1].shape[1] != tensors[0].shape[1]
+            expanded = shape.batches * shape.keys * shape.head * shape.itemsize * is_grouped
+            device.take(*flash_buffers(shape), expanded, expanded)
+        elif device.fused is CUDNN:
+            device.take(cudnn_workspace(shape))
+        else:
+            _efficient_buffers(device, shape, out)
+    finally:
+        for address in reversed(copies):
+            device.storages.release(address)
+
+
+def _is_packed(tensor: torch.Tensor) -> bool:
+    """Whether its heads lie beside their elements, as the kernels read it."""
+    return tensor.transpose(1, 2).is_contiguous()
+
+
+def _efficient_buffers(device: _Device, shape: Shape, out: torch.Tensor) -> None:
+    """The sums of gradient x output per row, which the kernel itself makes in half precision
+    (kKernelComputesDelta), and the workspace."""
+    allocate, release = device.storages.malloc, device.storages.release
+    rows = 4 * shape.batches * shape.queries
+    if shape.itemsize == 4:
+        product = allocate(4 * out.numel())
+        delta = allocate(rows)
+        if out.shape[1] > 1:  # the heads come first: another copy
+            delta, transposed = allocate(rows), delta
+            release(transposed)
+        release(product)
+    else:
+        delta = allocate(rows)
+    workspace = allocate(efficient_workspace(shape, device.card.capability))
+    release(delta)
+    release(workspace)

@@ -1,0 +1,222 @@
+"""One call of cuDNN's recurrent layer, forward and backward: what it takes, in the order of
+native/cudnn/RNN.cpp."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.tracker import Tracker
+from gpumem_magic.virtual.traits import composite_kernel
+from gpumem_magic.virtual.workspaces.recurrent_weights import GATES, Layout
+
+_KEPT_STATES = 2
+"""States per step and unit in the reserve, beside the gates. cuDNN does not publish the sizes of
+its reserve and workspace; these are a model: what its formulas for training cannot do without."""
+
+
+class Call:
+    """One call of a layer's operator, handed to autograd as one value.
+
+    args: the operator's; first: the position of the states among them.
+    """
+
+    def __init__(
+        self, storages: Storages, tracker: Tracker, operator: Any, args: tuple[Any, ...], first: int
+    ) -> None:
+        self.storages = storages
+        self.tracker = tracker
+        self._operator = operator
+        self._before, self._after = args[1:first], args[first + 2 :]
+        has_biases, layers, self._dropout, self.trains, bidirectional = self._after[:5]
+        self.batch_first: bool = self._after[-1] if first == 1 else False
+        states = args[first] if isinstance(args[first], (list, tuple)) else [args[first]]
+        self.states = len(states)
+        output, hidden = states[0].shape[2], states[-1].shape[2]
+        projected = 0 if output == hidden else output
+        self.each = (4 if has_biases else 2) + bool(projected)
+        gates = GATES[operator._schema.name.removeprefix("aten::")]
+        self.layout = Layout(
+            gates, args[0].shape[-1], hidden, projected, layers, 1 + bool(bidirectional)
+        )
+        steps = args[0].shape[int(self.batch_first)] if first == 1 else args[1].shape[0]
+        self._unit: int = steps * states[0].shape[1] * hidden * self.layout.directions
+
+    @property
+    def is_random(self) -> bool:
+        """Whether numbers are drawn: dropout between the layers."""
+        return bool(self.trains and self._dropout > 0)
+
+    def workspace(self, itemsize: int) -> int:
+        """Bytes: the gates of one layer."""
+        return self._unit * itemsize * self.layout.gates
+
+    def reserve(self, itemsize: int) -> int:
+        """Bytes that backward needs: the gates of all layers, and the states they lead to."""
+        return self._unit * itemsize * self.layout.layers * (self.layout.gates + _KEPT_STATES)
+
+    def copied(self, tensor: torch.Tensor) -> int:
+        """Bytes of the copy that cuDNN, for which steps come first, needs of `tensor`."""
+        moved = tensor.transpose(0, 1) if self.batch_first else tensor
+        return 0 if moved.is_contiguous() else tensor.numel() * tensor.dtype.itemsize
+
+    def laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in a block of its own, with steps first."""
+        if not self.batch_first:
+            return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        moved = tensor.transpose(0, 1)
+        return torch.empty(moved.shape, dtype=tensor.dtype).copy_(moved).transpose(0, 1)
+
+    def compute(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The operator's results for these input, states and weights; in float32 where they are of
+        less, as the CPU has no fast kernel for it."""
+        dtype = tensors[0].dtype
+        if dtype.itemsize < torch.float32.itemsize:
+            computed = self.compute([tensor.float() for tensor in tensors])
+            return tuple(result.to(dtype) for result in computed)
+        states = tensors[1 : 1 + self.states]
+        out: tuple[torch.Tensor, ...] = composite_kernel(self._operator)(
+            tensors[0],
+            *self._before,
+            states if self.states > 1 else states[0],
+            tensors[1 + self.states :],
+            *self._after,
+        )
+        return out
+
+    @contextlib.contextmanager
+    def blocks(self) -> Iterator[_Blocks]:
+        """Memory that is given back at the end."""
+        blocks = _Blocks(self.storages)
+        try:
+            yield blocks
+        finally:
+            blocks.release()
+
+
+class _Blocks:
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._addresses: list[int] = []
+
+    def take(self, size: int) -> None:
+        """A block of `size` bytes, if any."""
+        self._addresses.append(self._storages.malloc(size))
+
+    def release(self) -> None:
+        """Give all of them back."""
+        while self._addresses:
+            self._storages.release(self._addresses.pop())
+
+
+class Layers(torch.autograd.Function):
+    """Saves the input, the states, the weights, the output and the reserve (_cudnn_rnn)."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The output and the last states."""
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        weights = tensors[1 + call.states :]
+        itemsize = tensors[0].dtype.itemsize
+        with call.tracker.suspended(), call.tracker.random_of_device():
+            ctx.random = torch.default_generator.get_state() if call.is_random else None
+            values = call.compute(list(tensors))
+            results = [call.laid_out(values[0]), *map(torch.clone, values[1:])]
+            is_flat = call.layout.is_kept_by(weights, call.each)
+            buffer = torch.empty(0 if is_flat else call.layout.numel, dtype=weights[0].dtype)
+            reserve = torch.empty(0, dtype=torch.uint8)
+            copied = call.copied(tensors[0])
+        with call.blocks() as blocks:
+            blocks.take(copied)
+            for tensor in (*results, buffer):
+                call.storages.place(tensor)
+            workspace = call.storages.malloc(call.workspace(itemsize))
+            if call.trains:  # whether or not anything is to be differentiated
+                call.storages.place(reserve, call.storages.malloc(call.reserve(itemsize)))
+            call.storages.release(workspace)
+        ctx.save_for_backward(*tensors, results[0], reserve, buffer)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        """The gradients of input, states and weights."""
+        call: Call = ctx.call
+        if not call.trains:
+            raise RuntimeError("cudnn RNN backward can only be called in training mode")
+        *tensors, output, _, _ = ctx.saved_tensors
+        of_weights = any(ctx.needs_input_grad[2 + call.states :])
+        with call.tracker.suspended(), torch.enable_grad():
+            inputs = [t.detach().requires_grad_() for t in tensors]
+            with call.tracker.random_of_device(ctx.random):
+                values = call.compute(inputs)
+            known = [(v, g) for v, g in zip(values, gradients, strict=True) if g is not None]
+            found = torch.autograd.grad(
+                [v for v, _ in known], inputs, [g for _, g in known], allow_unused=True
+            )
+            dense = [
+                torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)
+            ]
+            others = 1 + call.states
+            results = [call.laid_out(dense[0]), *map(torch.clone, dense[1:others])]
+            in_place = _in_one_block(dense[others:], call) if of_weights else []
+        _place(call, tensors, output, gradients, results, in_place)
+        of_none: list[Any] = [None] * (len(tensors) - others)
+        return None, *results, *(in_place or of_none)
+
+
+def _place(
+    call: Call,
+    tensors: list[torch.Tensor],
+    output: torch.Tensor,
+    gradients: tuple[torch.Tensor | None, ...],
+    results: list[torch.Tensor],
+    of_weights: list[torch.Tensor],
+) -> None:
+    """_cudnn_rnn_backward: zeros for gradients that nobody gave, then the gradients of input and
+    states, then those of the weights."""
+    itemsize = tensors[0].dtype.itemsize
+    with call.tracker.suspended():
+        given = [0 if g is None else call.copied(g) for g in gradients[:1]]
+        given += [
+            0 if g is None or g.is_contiguous() else g.numel() * g.dtype.itemsize
+            for g in gradients[1:]
+        ]
+        copied = call.copied(tensors[0])
+    with call.blocks() as zeros:
+        for gradient, like in zip(gradients, (output, *tensors[1:]), strict=False):
+            if gradient is None:
+                zeros.take(like.numel() * itemsize)
+        with call.blocks() as copies:
+            copies.take(copied)
+            copies.take(given[0])
+            call.storages.place(results[0])
+            for size in given[1:]:
+                copies.take(size)
+            for result in results[1:]:
+                call.storages.place(result)
+            copies.take(call.workspace(itemsize))
+        if of_weights:
+            with call.blocks() as copies:
+                copies.take(copied)
+                own = of_weights[0].untyped_storage().nbytes() < call.layout.numel * itemsize
+                copies.take(call.layout.numel * itemsize if own else 0)
+                if not own:
+                    call.storages.place(of_weights[0])
+                copies.take(call.workspace(itemsize))
+                for gradient in of_weights:
+                    call.storages.place(gradient)
+
+
+def _in_one_block(gradients: Any, call: Call) -> list[torch.Tensor]:
+    """The weights' gradients: parts of one buffer, or of none where cuDNN's has room for biases
+    that the layer does not have."""
+    if call.each < 4:
+        return [gradient.clone() for gradient in gradients]
+    buffer = torch.empty(call.layout.numel, dtype=gradients[0].dtype)
+    places = call.layout.views(buffer, call.each)
+    return [place.copy_(gradient) for place, gradient in zip(places, gradients, strict=True)]

@@ -1,0 +1,160 @@
+"""Where CUDA's operators are others than the CPU's: registered above autograd, for device tensors
+only."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.kernels.attention import (
+    additive_mask,
+    attend,
+    choose_attention,
+    mask_for_kernel,
+)
+from gpumem_magic.virtual.kernels.attention_math import attend_plainly
+from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
+from gpumem_magic.virtual.kernels.recurrent import Recurrent
+from gpumem_magic.virtual.kernels.recurrent_cells import CELLS
+from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda.threads import Here
+from gpumem_magic.virtual.traits import composite_kernel, host_kernel
+from gpumem_magic.virtual.workspaces.fused_cells import FUSED
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+
+_KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
+
+
+class Kernels:
+    """Replacements of whole operators while the virtual GPU is on; host tensors keep what they
+    had."""
+
+    def __init__(
+        self, storages: Storages, here: Here, card: GPUModel, scratch: ScratchMemory
+    ) -> None:
+        self._storages = storages
+        self._here = here
+        self._card = card
+        self._recurrent = Recurrent(storages, here, card, scratch)
+        self._encoder_layer = EncoderLayer(storages, card.capability)
+        self._library: Any = None
+
+    def patch(self, patches: Patches) -> None:
+        """Replace what modules ask for before they call an operator."""
+        self._recurrent.install(patches)
+        self._encoder_layer.install(patches)
+
+    def install(self) -> None:
+        """Register them with torch."""
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
+            self._impl("dropout", self._dropout)
+            self._impl("scaled_dot_product_attention", self._attention)
+            self._impl("group_norm", _group_norm)
+            if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
+                self._impl("rms_norm", RMSNorm(self._storages, self._here))
+            for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
+                for name, kernel in operators.items():
+                    self._impl(name, kernel)
+            for name, kernel in FUSED.items():
+                self._for_host(name, kernel)
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+            self._here.tracker.replacements.clear()
+
+    def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        on_host = host_kernel(operator)
+
+        def choose(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if tensor in self._storages and not self._here.tracker.is_suspended:
+                return kernel(tensor, *args, **kwargs)
+            return on_host(tensor, *args, **kwargs)
+
+        self._library.impl(name, choose, _KEY)
+        self._here.tracker.replacements[operator] = choose
+
+    def _for_host(self, name: str, kernel: Callable[..., Any]) -> None:
+        """Register what torch has for CUDA alone; also for tensors without values, where torch
+        knows no shapes."""
+        for key in ("CPU", "Meta"):
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                self._library.impl(name, kernel, key)
+
+    def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
+        native/Dropout.cpp)."""
+        if train and p == 1 and tensor.numel():
+            return tensor * tensor.new_zeros(())
+        if not train or p == 0 or not tensor.numel():
+            return tensor
+        if not 0 < p < 1:  # torch's own words for a wrong probability
+            plain: torch.Tensor = composite_kernel(torch.ops.aten.dropout.default)(tensor, p, train)
+            return plain
+        dropped: torch.Tensor = torch.ops.aten.native_dropout(tensor, p, True)[0]
+        return dropped
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if key not in self._storages or value not in self._storages:
+            raise RuntimeError(
+                "Expected query, key, and value to have the same device type, but got "
+                f"query.device: {query.device} key.device: {key.device} and value.device: "
+                f"{value.device} instead."
+            )
+        attn_mask = additive_mask(attn_mask, query)
+        choice = choose_attention(query, key, value, attn_mask, is_causal, self._card.capability)
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        if choice is None:
+            return attend_plainly(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
+        attn_mask = mask_for_kernel(attn_mask, choice, query, key)
+        return attend(
+            self._storages,
+            self._here.tracker,
+            choice,
+            self._card,
+            (query, key, value),
+            attn_mask,
+            (dropout_p, is_causal),
+            options,
+        )
+
+
+def _group_norm(
+    tensor: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """CUDA's kernel wants its input dense, the host's also with channels last (group_norm in
+    native/group_norm.cpp)."""
+    normalized: torch.Tensor = composite_kernel(torch.ops.aten.group_norm.default)(
+        tensor.contiguous(), num_groups, weight, bias, eps, cudnn_enabled
+    )
+    return normalized

@@ -1,0 +1,293 @@
+"""Measures cells on the virtual GPU: what its allocator does becomes a Recording."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gpumem_magic.allocator.caching import CachingAllocator
+from gpumem_magic.allocator.driver import SimulatedDriver
+from gpumem_magic.sources.cuda.regions import Regions
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
+from gpumem_magic.sources.objects.births import Birth, births_of, born_within
+from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
+from gpumem_magic.sources.stacks.callsite import error_line
+from gpumem_magic.values.findings import Level, Trace
+from gpumem_magic.values.recording import (
+    Category,
+    Cell,
+    Device,
+    Events,
+    Failure,
+    Label,
+    LiveBlocks,
+    Machine,
+    Phase,
+    Reading,
+    Recording,
+)
+from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.event_log import EventLog
+from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
+from gpumem_magic.virtual.kinds import known_kinds
+from gpumem_magic.virtual.memory import virtual_memory
+
+_UNTOLD = -1
+_Fact = TypeVar("_Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A recording that is under way."""
+
+    log: EventLog
+    watch: OwnerWatch
+    started: float
+    before: Reading
+    initial: LiveBlocks
+    retries: int
+
+
+class VirtualSource:
+    """Measures cells on one virtual GPU, which answers for torch from the start until `close`."""
+
+    def __init__(self, model: GPUModel, gpu: VirtualGPU | None = None) -> None:
+        self.gpu = gpu or VirtualGPU(model)
+        self._begun: _Begun | None = None
+        self._told: dict[int, tuple[object, int]] = {}
+        self._births: dict[int, tuple[object, Birth]] = {}
+        self._requests = -1
+        self._highest = 0
+        self._last: tuple[str, dict[int, object]] = "", {}
+        self._machine = Machine()
+        self._regions = Regions(self._position, self._look)
+        self.gpu.switch_on()
+
+    @property
+    def device(self) -> Device:
+        """The simulated card."""
+        model = self.gpu.model
+        return Device(model.name, 0, model.total, model.capability, virtual=True)
+
+    def enter(self) -> None:
+        """The cell's operators run on the card from here on."""
+        self.gpu.enter()
+
+    def leave(self) -> None:
+        """What runs between cells is none of the card's business."""
+        self.gpu.leave()
+
+    def level(self) -> Level:
+        """What is allocated, reserved and used on the card."""
+        allocator = self.gpu.allocator
+        used = allocator.driver.total - allocator.driver.free
+        return Level(allocator.allocated, allocator.reserved, used)
+
+    def start(
+        self, namespaces: Callable[[], Mapping[str, Any]], outermost: FrameType | None = None
+    ) -> None:
+        """Begin recording; `namespaces()` gives the names that may own tensors. Stacks end above
+        `outermost`, by default where the notebook runs its cell."""
+        log = EventLog(self.gpu)
+        watch = OwnerWatch(namespaces, self.gpu.storages.locate)
+        self._begun = _Begun(
+            log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
+        )
+        self._look(START, None)
+        self._regions.install()
+        log.begin(outermost)
+
+    def stop(
+        self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
+    ) -> tuple[Recording, ...]:
+        """End recording; one Recording, of the card."""
+        begun = self._begun
+        if begun is None:
+            raise RuntimeError("nothing is being recorded: start comes first")
+        seconds = begun.log.end()
+        self._regions.remove()
+        self._look("end", None)
+        begun.watch.read_names()
+        self._begun = None
+        stacks = begun.log.stacks()
+        events = begun.log.events(stacks)
+        message = out_of_memory(error)
+        recording = Recording(
+            device=self.device,
+            cell=cell,
+            started=begun.started,
+            seconds=seconds,
+            before=begun.before,
+            after=self._read(),
+            events=events,
+            stacks=stacks,
+            initial=begun.initial,
+            labels=(
+                *label_owners(begun.watch.seen, events, begun.initial),
+                *self._label_workspaces(events),
+            ),
+            cells=cells,
+            failure=_failure(begun.log, message),
+            retries=self._retries() - begun.retries,
+            error=None if error is None else one_line(error),
+            error_line=error_line(error, cell, cells),
+            notes=() if begun.watch.failure is None else (begun.watch.failure,),
+            names=begun.watch.names,
+            machine=self._machine,
+        )
+        return (recording,)
+
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
+        placements = self.gpu.storages.placements()
+        born = births_of(recording, self._known(self._births))
+        self._births = {address: (placements.get(address), b) for address, b in born.items()}
+        self._requests = self._allocations()
+        new = {address: placements.get(address) for address in born_within(recording)}
+        self._last = recording.cell.filename, new
+        if trace.survivors is None:
+            return
+        told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
+        self._told = {address: (placements.get(address), category) for address, category in told}
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks on the card that `cell` left, if it was the last one recorded."""
+        filename, new = self._last
+        placements = self.gpu.storages.placements()
+        found = (at for at, then in new.items() if then and placements.get(at) is then)
+        return frozenset(found) if filename == cell.filename else frozenset()
+
+    def memory(self) -> DeviceMemory:
+        """What the card's allocator holds now."""
+        stepped = self._regions.last is Phase.OPTIMIZER
+        return virtual_memory(
+            self.gpu,
+            self.device,
+            self._read(),
+            self._known(self._told),
+            self._known(self._births),
+            stepped if self._requests == self._allocations() else None,
+        )
+
+    def _known(self, told: Mapping[int, tuple[object, _Fact]]) -> dict[int, _Fact]:
+        """What was told of blocks that still are where they were."""
+        placements = self.gpu.storages.placements()
+        return {
+            address: fact
+            for address, (then, fact) in told.items()
+            if placements.get(address) is then
+        }
+
+    def _allocations(self) -> int:
+        return self.gpu.allocator.stats()["allocation.all.allocated"]
+
+    def kinds(self) -> dict[Category, int]:
+        """What is known of the kinds of memory while a recording is under way, in bytes."""
+        begun = self._begun
+        if begun is None:
+            return {}
+        return known_kinds(begun.initial, begun.watch.seen, self.gpu.allocator.size_of)
+
+    def events_so_far(self) -> Sequence[tuple[Any, ...]]:
+        """A row for each event of the recording that is under way: action, address, size, ..."""
+        return self._begun.log.rows if self._begun else ()
+
+    def news(self) -> int:
+        """Grows while the recording comes to something new: a place that allocates, a new peak, a
+        module that was imported."""
+        if self._begun is None:
+            return 0
+        self._highest = max(self._highest, self.gpu.allocator.allocated)
+        return self._begun.log.places + self._highest + len(sys.modules)
+
+    def share(self, machine: Machine) -> None:
+        """Let the card be one of a machine on which other processes run and other devices are."""
+        self._machine = machine
+        driver = self.gpu.allocator.driver
+        assert isinstance(driver, SimulatedDriver)
+        driver.others = sum(one.used or 0 for one in machine.neighbours)
+
+    def become(
+        self,
+        model: GPUModel,
+        allocator: CachingAllocator,
+        moved: Mapping[int, int],
+        compute: Kernelless,
+    ) -> None:
+        """Go on with another card that computes nothing: see VirtualGPU.become."""
+        if self._begun is not None:
+            self._begun.log.end()
+            self._begun = None
+            self._regions.remove()
+        self.gpu.leave()
+        told, born = self._known(self._told), self._known(self._births)
+        self.gpu.become(model, allocator, moved, compute)
+        here = self.gpu.storages.placements()
+        self._told = {moved[at]: (here.get(moved[at]), told[at]) for at in told if at in moved}
+        self._births = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
+
+    def close(self) -> None:
+        """Switch the card off. Tensors that were on it are host tensors from then on."""
+        if self._begun is not None:
+            self._begun.log.end()
+            self._begun = None
+        self._regions.remove()
+        self.gpu.switch_off()
+
+    def _position(self) -> int:
+        return len(self._begun.log) if self._begun else 0
+
+    def _look(self, kind: str, optimizer: object | None) -> None:
+        if self._begun is not None:
+            with self.gpu.tracker.suspended():
+                self._begun.watch.look(kind, self._position, optimizer)
+
+    def _retries(self) -> int:
+        return self.gpu.allocator.stats()["num_alloc_retries"]
+
+    def _read(self) -> Reading:
+        allocator = self.gpu.allocator
+        used = allocator.driver.total - allocator.driver.free
+        mine = sum(process.used for process in allocator.driver.processes() if process.pid is None)
+        return Reading(allocator.allocated, allocator.reserved, used, mine)
+
+    def _live_blocks(self) -> LiveBlocks:
+        held = self.gpu.allocator.snapshot()
+        blocks = [
+            (block.address, block.size, block.requested)
+            for segment in held
+            for block in segment.blocks
+            if block.state == "active_allocated"
+        ]
+        address, size, requested = np.array(blocks, np.int64).reshape(-1, 3).T
+        placements = self.gpu.storages.placements()
+        nothing = None, _UNTOLD
+        told = [(placements.get(a), *self._told.get(a, nothing)) for a in address.tolist()]
+        category = [code if now is then else _UNTOLD for now, then, code in told]
+        fixed = not any(segment.expandable for segment in held)
+        segments = np.array([(segment.address, segment.size) for segment in held], np.int64)
+        return LiveBlocks(
+            *(address, size, requested, np.array(category, np.int8)),
+            segments=segments.reshape(-1, 2) if fixed else None,
+        )
+
+    def _label_workspaces(self, events: Events) -> tuple[Label, ...]:
+        return tuple(
+            Label(len(events), address, Category.WORKSPACE, library)
+            for (library, _, _), address in self.gpu.scratch.held.items()
+            if address
+        )
+
+
+def _failure(log: EventLog, message: str | None) -> Failure | None:
+    """What the card refused last; what the text says, where the code raised the error itself."""
+    if message is None:
+        return None
+    return log.failure(message) or read_failure(message, len(log))

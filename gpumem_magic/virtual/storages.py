@@ -1,0 +1,155 @@
+"""Which storages are "on the GPU", and the life of each: birth and death become allocator calls."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+
+storage_id: Callable[[torch.Tensor], int] = getattr(
+    torch._C, "_storage_id", lambda tensor: tensor.untyped_storage()._cdata
+)
+"""The identity of a tensor's storage, the same for all its views. Not seen by function modes."""
+
+ON_DEVICE_WITHOUT_BLOCK = 0
+"""The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
+
+
+def pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, on the host, which from here on counts as page-locked memory."""
+    tensor.untyped_storage()._gpumem_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether `pinned` has had the tensor's storage."""
+    return hasattr(tensor.untyped_storage(), "_gpumem_pinned")
+
+
+class _Death(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference to a storage that remembers which one it was."""
+
+    __slots__ = ("storage",)
+    storage: int
+
+
+class Storages:
+    """The storages on one device, each with its block in the allocator.
+
+    A storage can die at any moment, also inside the allocator's own code when the garbage collector
+    runs there or in another thread; its block waits until the allocator is free again.
+    """
+
+    def __init__(self, allocator: CachingAllocator) -> None:
+        self.allocator = allocator
+        self.stream = 0
+        self.refused_segment: int | None = None
+        self.addresses: dict[int, int] = {}
+        self._deaths: dict[int, _Death] = {}
+        self._dead: deque[int] = deque()
+        self._lock = threading.Lock()
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        try:
+            return storage_id(tensor) in self.addresses
+        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+            return False
+
+    def locate(self, tensor: torch.Tensor) -> int | None:
+        """The address of the tensor's block; None where it has none on this device."""
+        return self.addresses.get(storage_id(tensor)) or None if tensor in self else None
+
+    def place(self, tensor: torch.Tensor, address: int | None = None) -> None:
+        """Put the tensor's storage on the device, into the block at `address` or a new one.
+
+        Raises torch.OutOfMemoryError. Does nothing where it is there already.
+        """
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.addresses:
+            return
+        if address is None:
+            address = self.malloc(storage.nbytes())
+        self.addresses[key] = address
+        self._deaths[key] = death = _Death(storage, self._died)
+        death.storage = key
+
+    def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
+        """Go over to another allocator; moved: the address there of each block here."""
+        self.allocator = allocator
+        self._lock = threading.Lock()  # another thread of the process before may have held it
+        self._dead.clear()
+        self.addresses = {key: moved.get(at, at) for key, at in self.addresses.items()}
+
+    def resized(self, tensor: torch.Tensor) -> None:
+        """Follow a storage that an operator has made larger: a new block, then the old one goes."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        address = self.addresses[key]
+        size = self.allocator.size_of(address) if address else 0
+        if storage.nbytes() > size:
+            self.addresses[key] = self.malloc(storage.nbytes())
+            self.release(address)
+
+    def malloc(self, size: int) -> int:
+        """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError."""
+        if size == 0:
+            return ON_DEVICE_WITHOUT_BLOCK
+        self._lock.acquire()
+        try:
+            return self.allocator.malloc(size, self.stream)
+        except AllocationFailed as failed:
+            self.refused_segment = failed.segment
+            refusal = str(failed)
+        finally:
+            self._lock.release()
+            if self._dead:
+                self._bury()
+        # Out here it has no __context__, whose traceback would keep tensors of its frames alive.
+        raise torch.OutOfMemoryError(refusal)
+
+    def release(self, address: int) -> None:
+        """Give the block at `address` back."""
+        if address:
+            self._dead.append(address)
+            self._bury()
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[CachingAllocator]:
+        """The allocator, of which nothing changes within but by the caller."""
+        with self._lock:
+            yield self.allocator
+        self._bury()
+
+    def _died(self, death: _Death) -> None:
+        del self._deaths[death.storage]
+        if address := self.addresses.pop(death.storage):
+            self._dead.append(address)
+            self._bury()
+
+    def _bury(self) -> None:
+        """Free what has died, unless the allocator is at work: who works there does it then."""
+        while self._dead and self._lock.acquire(blocking=False):
+            try:
+                while self._dead:
+                    self.allocator.free(self._dead.popleft())
+            finally:
+                self._lock.release()
+
+    def placements(self) -> dict[int, object]:
+        """What stands at each address: an object of its own for each block ever placed there."""
+        deaths, addresses = self._deaths, self.addresses
+        return {address: deaths[key] for key, address in addresses.items() if key in deaths}
+
+    def living(self) -> Iterator[Any]:
+        """The storages that are alive on the device now."""
+        return (
+            storage for death in list(self._deaths.values()) if (storage := death()) is not None
+        )

@@ -1,0 +1,129 @@
+"""The calls that reach torch's C++ code with a device before any operator is dispatched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device
+from torch.utils._device import _device_constructors
+
+from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
+from gpumem_magic.virtual.tracker import Tracker
+
+_FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
+_NOT_DENSE = frozenset(
+    {
+        torch.sparse_coo_tensor,
+        torch.sparse_compressed_tensor,
+        torch.sparse_csr_tensor,
+        torch.sparse_csc_tensor,
+        torch.sparse_bsr_tensor,
+        torch.sparse_bsc_tensor,
+        torch.nested.nested_tensor,
+        torch.nested.as_nested_tensor,
+    }
+)
+_RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+_LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
+
+
+class Facade(TorchFunctionMode):
+    """Translates devices, never kernels: it is off inside its own handler."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        super().__init__()
+        self._tracker = tracker
+        tracker.facade = self
+        self._storages = tracker.storages
+        self.is_entered = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _FROM_DATA:
+            return self._make(func, args, kwargs)
+        if func in _LIKE_SELF:
+            return self._make_like(func, args, kwargs)
+        if func is torch.device and args and isinstance(args[0], int):
+            return torch.device("cuda", args[0])
+        if func in _RECURRENT and len(args) > 3:
+            self._check_recurrent(args)
+        if "device" in kwargs or _device.CURRENT_DEVICE is not None:
+            kwargs = self._placed(func, kwargs)
+        if kwargs.get("pin_memory") is True and func in _device_constructors():
+            made: torch.Tensor = func(*args, **{**kwargs, "pin_memory": False})
+            return made.pin_memory()
+        outer = self._tracker.function_called(func)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._tracker.function_returned(outer)
+
+    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """`kwargs` with the device as the tracker understands it, the default one included."""
+        device = kwargs.get("device")
+        if device is None and func in _device_constructors():
+            device = _device.CURRENT_DEVICE
+        if is_cuda(device):
+            checked(device)
+            if func in _NOT_DENSE:
+                raise NotImplementedError(
+                    f"torch.{func.__name__} on the GPU is not covered by the virtual GPU"
+                )
+            return {**kwargs, "device": DEVICE}
+        if device is not None and torch.device(device) == HOST:
+            return {**kwargs, "device": HOST_ASKED_FOR}
+        return kwargs
+
+    def _check_recurrent(self, args: tuple[Any, ...]) -> None:
+        """Raise what check_attributes in native/RNN.cpp does for a mixture of devices.
+
+        args: input, hidden states, weights; of a packed sequence the batch sizes come second.
+        """
+        states, weights = args[2:4] if isinstance(args[3], (list, tuple)) else args[1:3]
+        states = states if isinstance(states, (list, tuple)) else [states]
+        device = args[0].device
+        for kind, tensors in (("hidden", states), ("parameter", weights)):
+            for tensor in tensors:
+                if tensor.device != device:
+                    raise RuntimeError(
+                        f"Input and {kind} tensors are not at the same device, found input tensor "
+                        f"at {device} and {kind} tensor at {tensor.device}"
+                    )
+
+    def _make(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """`torch.tensor(data, device="cuda")` and its like: made on the host, then moved."""
+        device = kwargs.get("device")
+        if device is None:
+            source = args[0] if args else None
+            if isinstance(source, torch.Tensor) and source in self._storages:
+                device = DEVICE
+            elif _device.CURRENT_DEVICE is not None:
+                device = _device.CURRENT_DEVICE
+        if not is_cuda(device):
+            made: torch.Tensor = func(*args, **kwargs)
+            return made
+        checked(device)
+        made = func(*args, **{**kwargs, "device": HOST})
+        if made in self._storages:
+            return made
+        if isinstance(args[0] if args else None, torch.Tensor) or func is torch.as_tensor:
+            return made.to(DEVICE)
+        self._storages.place(made)
+        return made
+
+    def _make_like(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """`tensor.new_tensor(data)`: on the tensor's device where none is named."""
+        device = kwargs.get("device")
+        on_device = is_cuda(device) or (device is None and args[0] in self._storages)
+        made: torch.Tensor = func(*args, **{k: v for k, v in kwargs.items() if k != "device"})
+        if on_device:
+            self._storages.place(made)
+        return made

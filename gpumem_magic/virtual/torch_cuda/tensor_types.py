@@ -1,0 +1,85 @@
+"""torch.cuda.FloatTensor and its like: what code written before torch.device existed calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.devices import DEVICE
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.storages import Storages
+
+_DTYPES = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}
+_ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
+
+
+class TensorTypes:
+    """The classes torch.cuda.*Tensor, and torch.set_default_tensor_type, which takes them."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._default_is_device = False
+
+    def install(self, patches: Patches) -> None:
+        """Replace them in torch.cuda."""
+        for name, dtype in _DTYPES.items():
+            patches.set(torch.cuda, name, self._class(name, dtype))
+        original = torch.set_default_tensor_type
+
+        def set_default_tensor_type(t: Any) -> None:
+            dtype = dtype_on_device(t)
+            if dtype is not None:
+                torch.set_default_dtype(dtype)
+                torch.set_default_device(DEVICE)
+            else:
+                original(t)
+                if self._default_is_device:
+                    torch.set_default_device(None)
+            self._default_is_device = dtype is not None
+
+        patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
+
+    def _class(self, name: str, dtype: torch.dtype) -> type:
+        on_host: Any = getattr(torch, name)
+        storages = self._storages
+
+        class TensorType(type):
+            def __instancecheck__(cls, instance: object) -> bool:
+                if not isinstance(instance, torch.Tensor):
+                    return False
+                return instance.dtype is dtype and instance in storages
+
+            def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+                return on_host(*args, **kwargs).to(DEVICE)
+
+        return TensorType(name, (), {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+
+
+def dtype_on_device(kind: Any) -> torch.dtype | None:
+    """The element type that torch.cuda.FloatTensor, or its name, stands for; None for others."""
+    return _dtype(kind, _ON_DEVICE)
+
+
+def dtype_on_host(kind: Any) -> torch.dtype | None:
+    """The element type that torch.FloatTensor, or its name, stands for; None for others."""
+    return _dtype(kind, _ON_HOST)
+
+
+def _dtype(kind: Any, place: str) -> torch.dtype | None:
+    if isinstance(kind, type):
+        kind = f"{kind.__module__}.{kind.__name__}"
+    if not isinstance(kind, str) or not kind.startswith(place):
+        return None
+    return _DTYPES.get(kind.removeprefix(place))

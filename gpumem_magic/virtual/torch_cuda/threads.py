@@ -1,0 +1,110 @@
+"""Threads that user code starts: torch's modes belong to one thread, the card to all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import overrides
+
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.torch_cuda.facade import Facade
+from gpumem_magic.virtual.tracker import BACKWARD, Tracker
+
+
+class Here(threading.local):
+    """The modes of the thread that asks: the façade, or None where it has none, and its tracker (in
+    a thread without one, that of the cell's thread)."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.facade: Facade | None = None
+
+
+class Threads:
+    """Gives each thread that is started from tracked code modes of its own, for as long as the
+    virtual GPU is on."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._trackers: list[Tracker] = []
+
+    def install(self, patches: Patches) -> None:
+        """Replace threading.Thread.start."""
+        start = threading.Thread.start
+
+        def start_on_device(thread: threading.Thread) -> None:
+            facade = self._here.facade
+            if facade is not None and facade.is_entered:
+                thread.run = self._tracked(thread.run)  # type: ignore[method-assign]
+            start(thread)
+
+        patches.set(threading.Thread, "start", start_on_device)
+
+    def end(self) -> None:
+        """Threads that still run use the host alone from here on."""
+        for tracker in self._trackers:
+            tracker.is_suspended = True
+        self._trackers.clear()
+
+    def _tracked(self, run: Callable[[], None]) -> Callable[[], None]:
+        tracker = self._here.tracker.sibling()
+        self._trackers.append(tracker)
+
+        def tracked() -> None:
+            facade = Facade(tracker)
+            facade.is_entered = True
+            self._here.tracker, self._here.facade = tracker, facade
+            with facade, tracker:
+                run()
+
+        return tracked
+
+    def with_facade(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """`backward` with the thread's façade on: hooks and recomputed forward passes need it, but
+        torch reaches it from inside the handler of a mode, where that mode is off."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            facade, tracker = self._here.facade, self._here.tracker
+            if facade is None or not facade.is_entered:
+                return backward(*args, **kwargs)
+            if not tracker.is_suspended:
+                args = (args[0], _gradients_where(*args[:2]), *args[2:])
+            outer, tracker.function = tracker.function, BACKWARD
+            try:
+                if facade in overrides._get_current_function_mode_stack():
+                    return backward(*args, **kwargs)
+                with facade:
+                    return backward(*args, **kwargs)
+            finally:
+                tracker.function = outer
+
+        return run
+
+    def with_zeros_on_device(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """The backward of a user's autograd function, given device tensors alone."""
+
+        def run(node: Any, *gradients: Any) -> Any:
+            self._here.tracker.adopt(gradients)
+            return apply(node, *gradients)
+
+        return run
+
+
+def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients that backward starts with, on the devices of their outputs: numbers are moved,
+    others raise as in validate_outputs of autograd/engine.cpp."""
+    placed = list(gradients)
+    for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
+        if not (isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor)):
+            continue
+        if gradient.device != output.device:
+            if gradient.dim():
+                raise RuntimeError(
+                    f"invalid gradient at index {i} - expected device {output.device} but got "
+                    f"{gradient.device}"
+                )
+            placed[i] = gradient.to(output.device)
+    return tuple(placed)

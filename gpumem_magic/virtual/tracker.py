@@ -1,0 +1,305 @@
+"""Sees every operator, in backward too: which results live on the device, what else it takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpumem_magic.virtual.accumulation import Accumulation
+from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.operands import Compute, run_kernel, tensors_among
+from gpumem_magic.virtual.precision import lacks_dtype, run_wider
+from gpumem_magic.virtual.random import DeviceRandom
+from gpumem_magic.virtual.storages import Storages, pinned, storage_id
+from gpumem_magic.virtual.traits import (
+    Traits,
+    composite_kernel,
+    factory_bytes,
+    mixed_devices,
+)
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+
+_function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
+    """Stands for the function that is running while autograd calls operators and user code."""
+
+
+class Tracker(TorchDispatchMode):
+    """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
+
+    The kernels are the CPU's, so all values are real. `operator` is the one that runs now;
+    records_graph: autograd records it. function: the one of torch's that user code has called, as
+    far as the façade sees it.
+    facade: the function mode that goes with it. replacements: composite operators that are others
+    on CUDA. compute: runs the kernels, or does without them.
+    """
+
+    def __init__(
+        self,
+        storages: Storages,
+        scratch: ScratchMemory,
+        random: DeviceRandom,
+        accumulation: Accumulation | None = None,
+        compute: Compute = run_kernel,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.storages = storages
+        self.operator: str | None = None
+        self.records_graph = False
+        self.function: Callable[..., Any] | None = None
+        self.replacements: dict[Any, Callable[..., Any]] = {}
+        self.is_suspended = False
+        self.facade: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        self._scratch = scratch
+        self._random = random
+        self._traits: dict[Any, Traits] = {}
+        self._made_inside: set[int] = set()
+        self._accumulation = accumulation or Accumulation()
+        self._compute = compute
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing is computed."""
+        return self._compute is not run_kernel
+
+    def go_dry(self, scratch: ScratchMemory, compute: Compute) -> None:
+        """From here on compute nothing; scratch: what operators take beside their results."""
+        self._scratch, self._compute = scratch, compute
+        self._traits.clear()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would wrap the handler and import its compiler at the first operator."""
+        return False
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Operators inside leave no trace on the device."""
+        outer, self.is_suspended = self.is_suspended, True
+        try:
+            yield
+        finally:
+            self.is_suspended = outer
+
+    def random_of_device(
+        self, state: torch.Tensor | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Within, random numbers are the device's; from `state` on, which then is not advanced."""
+        return self._random.current() if state is None else self._random.repeated(state)
+
+    def sibling(self) -> Tracker:
+        """A tracker for another thread: same device, same knowledge of operators."""
+        other = Tracker(
+            self.storages, self._scratch, self._random, self._accumulation, self._compute
+        )
+        other.replacements, other._traits = self.replacements, self._traits
+        return other
+
+    def adopt(self, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        """Autograd makes zeros for outputs of a user's function that nobody used; on the device, as
+        far as it goes, where the other gradients are."""
+        given = [gradient for gradient in gradients if gradient is not None]
+        if any(gradient in self.storages for gradient in given):
+            for gradient in given:
+                if self._made(gradient):
+                    self.storages.place(gradient)
+
+    def function_called(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
+        """User code has called `function`; returns the one that it was called in, if any."""
+        outer, self.function = self.function, function
+        if self._made_inside and (outer is None or outer is BACKWARD):  # TorchScript, or autograd
+            self._made_inside.clear()
+        return outer
+
+    def function_returned(self, outer: Callable[..., Any] | None) -> None:
+        """User code's call has returned to `outer`, the function that it was made in, if any."""
+        self.function = outer
+        if self._made_inside and (outer is None or outer is BACKWARD):
+            self._made_inside.clear()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.is_suspended:
+            if (device := kwargs.get("device")) is not None and device.type == "cuda":
+                kwargs["device"] = HOST  # the default device: what is made here stays unseen
+            return self._compute(func, args, kwargs)
+        if self.function is None:
+            return self._called_by_script(func, types, args, kwargs)
+        traits = self._traits.get(func) or self._learn(func)
+        if not _function_mode_is_on() or traits.is_custom:
+            return self._see(func, traits, args, kwargs)
+        with torch._C.DisableTorchFunction():  # in backward, where only user code needs the façade
+            return self._see(func, traits, args, kwargs)
+
+    def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if traits.is_composite or func in self.replacements:  # met in inference mode only:
+            # elsewhere autograd takes it apart
+            with self:
+                return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+        if traits.is_view:
+            return func(*args, **kwargs)
+        if traits.accumulates:
+            in_place = self._accumulation.in_place(func, args, kwargs)
+            if in_place is not None:
+                func, traits = in_place, self._traits.get(in_place) or self._learn(in_place)
+        to_gpu = on_device = self._on_device(traits, func, args, kwargs)
+        if traits.takes_device and (device := kwargs.get("device")) is not None:
+            to_gpu = device.type == "cuda" or (on_device and device == HOST)
+            if to_gpu:
+                kwargs["device"] = HOST
+        if to_gpu or on_device or traits.is_custom:
+            return self._run(func, traits, args, kwargs, to_gpu)
+        if traits.is_random:
+            self._random.check(kwargs.get("generator"), on_device=False)
+        if kwargs.get("pin_memory"):
+            return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
+        out = self._compute(func, args, kwargs)
+        if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
+            self._made_inside.add(storage_id(out))
+        return out
+
+    def _called_by_script(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """TorchScript calls operators outside of any function; what is asked of tensors here must
+        not be taken for the next function that user code calls."""
+        self.function = func
+        try:
+            return self.__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self.function = None
+
+    def _learn(self, func: Any) -> Traits:
+        traits = self._traits[func] = Traits(func, self._scratch)
+        return traits
+
+    def _on_device(
+        self, traits: Traits, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Whether a device tensor is among the arguments. Raises as CUDA does for a mixture."""
+        addresses = self.storages.addresses
+        on_device, hosts = False, None
+        operands = tensors_among(args, kwargs)
+        if traits.indexes:
+            operands = self._without_host_indices(operands, args[0], args[1])
+        for tensor in operands:
+            try:
+                here = storage_id(tensor) in addresses
+            except (NotImplementedError, RuntimeError):  # sparse and the like
+                continue
+            if here:
+                on_device = True
+            elif not traits.may_mix or (traits.copies and tensor is args[0] and self._made(tensor)):
+                hosts = [tensor] if hosts is None else [*hosts, tensor]
+        if on_device and hosts:
+            stand_ins = [self._made(tensor) for tensor in hosts]  # first: dim() is a call as well
+            for tensor, is_stand_in in zip(hosts, stand_ins, strict=True):
+                if tensor.dim() and not tensor.is_meta:
+                    if not is_stand_in:
+                        raise mixed_devices(traits, func, args, tensor)
+                    self.storages.place(tensor)
+        return on_device
+
+    def _without_host_indices(
+        self, operands: list[torch.Tensor], indexed: torch.Tensor, indices: Any
+    ) -> list[torch.Tensor]:
+        """Indices may be on the host; raises as torch does where they alone are on the device."""
+        given = [index for index in indices if index is not None]
+        if indexed not in self.storages and not self._made(indexed):
+            if any(index in self.storages for index in given):
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor "
+                    "(cpu)"
+                )
+            return operands
+        hosts = {id(index) for index in given if index not in self.storages}
+        return [tensor for tensor in operands if id(tensor) not in hosts]
+
+    def _made(self, tensor: torch.Tensor) -> bool:
+        """Whether a host tensor stands for one of the device: torch's own code made it, and could
+        not know of the device, inside the function that is running now."""
+        return storage_id(tensor) in self._made_inside
+
+    def _run(
+        self,
+        func: Any,
+        traits: Traits,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        to_gpu: bool,
+    ) -> Any:
+        self.operator = traits.name
+        self.records_graph = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in tensors_among(args, kwargs)
+        )
+        if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
+            return self._make(func, traits, args, kwargs, size)
+        if traits.is_random and to_gpu:
+            self._random.check(kwargs.get("generator"), on_device=True)
+            with self._random.current():
+                out = self._compute(func, args, kwargs)
+        elif traits.is_custom:
+            with self.facade, self:  # its kernel is user code
+                out = func.redispatch(_CPU, *args, **kwargs)
+        else:
+            try:
+                out = self._compute(func, args, kwargs)
+            except RuntimeError as error:
+                if not lacks_dtype(error, func, args):
+                    raise
+                out = run_wider(func, args, kwargs)
+        if traits.placing is not None and to_gpu:
+            traits.placing(args, out)
+        elif traits.returns_new and to_gpu:
+            self._place(out if traits.on_device is None else traits.on_device(out))
+        if traits.may_resize:
+            self._follow_resizes(args, kwargs)
+        if traits.scratch is not None:
+            traits.scratch(args, kwargs)
+        self.operator = None
+        return out
+
+    def _make(
+        self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int
+    ) -> Any:
+        """A factory's result, its block first: the host spends nothing on what cannot fit."""
+        if traits.is_random:
+            self._random.check(kwargs.get("generator"), on_device=True)
+        address = self.storages.malloc(size)
+        try:
+            with self._random.current() if traits.is_random else contextlib.nullcontext():
+                out = self._compute(func, args, kwargs)
+        except BaseException:
+            self.storages.release(address)
+            raise
+        self.storages.place(out, address)
+        self.operator = None
+        return out
+
+    def _place(self, out: Any) -> None:
+        if isinstance(out, torch.Tensor):
+            if out.layout is not torch.strided:
+                raise NotImplementedError(
+                    f"aten.{self.operator} makes a tensor of {out.layout}, which the virtual GPU "
+                    "does not support; use dense tensors on it"
+                )
+            self.storages.place(out)
+        elif isinstance(out, (tuple, list)):
+            for item in out:
+                self._place(item)
+
+    def _follow_resizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for tensor in tensors_among(args, kwargs):
+            if tensor in self.storages:
+                self.storages.resized(tensor)

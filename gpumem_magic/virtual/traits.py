@@ -1,0 +1,147 @@
+"""What the tracker needs to know of an operator, told from its schema once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.accumulation import Accumulation
+from gpumem_magic.virtual.workspaces.scratch import Placing, Scratch, ScratchMemory
+
+_HOST_OPERANDS_ALLOWED = frozenset(
+    "copy_ _to_copy set_ _pin_memory _ctc_loss _ctc_loss_backward _cudnn_ctc_loss "
+    "_pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence "
+    "tensor_split".split()
+)
+"""Operators that take host tensors beside device tensors on a GPU too: copies, lengths."""
+
+_INDEXING = frozenset("index index_put index_put_ _index_put_impl_".split())
+"""Operators whose second argument, a list of indices, may be on the host."""
+
+_NO_KERNEL = frozenset({"_unsafe_view", "prim::layout", "prim::device"})
+"""Operators that compute nothing, though their schema does not tell so."""
+
+_TORCHS_OWN = frozenset(
+    "aten prim prims quantized mkldnn mkl onednn _quantized sparse torchvision profiler inductor "
+    "_caffe2 static_runtime".split()
+)
+"""Namespaces of operators written in C++: all others may have kernels in Python."""
+
+
+_TAKEN_APART = frozenset(
+    "_euclidean_dist _trilinear allclose binary_cross_entropy_with_logits dist embedding".split()
+)
+"""Operators that torch's own code makes of others, on every device, below autograd."""
+
+_RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
+    "native_dropout": lambda results: results[::-1],
+    "_pack_padded_sequence": lambda results: results[0],
+}
+"""The results that live on the device, in the order in which CUDA allocates them, where that is not
+simply all of them in turn."""
+
+
+class Traits:
+    """One operator. scratch: what takes the memory that it needs besides its results,
+    or None. placing: what does both in one, or None."""
+
+    __slots__ = (
+        "accumulates",
+        "copies",
+        "indexes",
+        "is_composite",
+        "is_custom",
+        "is_random",
+        "is_view",
+        "may_mix",
+        "may_resize",
+        "name",
+        "on_device",
+        "placing",
+        "returns_new",
+        "scratch",
+        "takes_device",
+    )
+
+    def __init__(self, func: Any, scratch: ScratchMemory) -> None:
+        schema, tags = func._schema, func.tags
+        name: str = schema.name.removeprefix("aten::")
+        self.name = name
+        self.is_view = func.is_view or torch.Tag.inplace_view in tags or name in _NO_KERNEL
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        self.is_composite = (
+            name in _TAKEN_APART
+            or (  # some have a kernel besides, which is what devices run
+                func.namespace != "prim"
+                and has_kernel(func.name(), "CompositeImplicitAutograd")
+                and not has_kernel(func.name(), "CPU")
+            )
+        )
+        self.accumulates = Accumulation.concerns(func)
+        self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
+        self.copies = name == "copy_"
+        self.indexes = name in _INDEXING
+        self.on_device = _RESULTS_ON_DEVICE.get(name)
+        self.may_mix = name in _HOST_OPERANDS_ALLOWED
+        self.takes_device = any(argument.name == "device" for argument in schema.arguments)
+        self.returns_new = any(result.alias_info is None for result in schema.returns)
+        self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
+        self.scratch: Scratch | None = scratch.of(name)
+        self.placing: Placing | None = scratch.placing(name)
+
+
+_COMPOSITE = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+)
+"""The keys of kernels that are made of other operators."""
+
+
+def composite_kernel(operator: Any) -> Callable[..., Any]:
+    """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
+    written for tracing, and draws other numbers."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    key = next((key for key in _COMPOSITE if has_kernel(operator.name(), key)), _COMPOSITE[-1])
+    return functools.partial(operator._op_dk, getattr(torch._C.DispatchKey, key))
+
+
+def host_kernel(operator: Any) -> Callable[..., Any]:
+    """torch's own C++ code for host tensors, whether the operator is composite or has a kernel."""
+    keys = torch._C.DispatchKey
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    is_composite = has_kernel(operator.name(), "CompositeImplicitAutograd")
+    return functools.partial(
+        operator._op_dk, keys.CompositeImplicitAutograd if is_composite else keys.CPU
+    )
+
+
+def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not
+    tell."""
+    size = args[0] if args else None
+    dtype = kwargs.get("dtype") or (None if traits.name == "full" else torch.get_default_dtype())
+    if dtype is None or not isinstance(size, (list, torch.Size)):
+        return 0
+    numel = 1
+    for n in size:
+        if not isinstance(n, int):
+            return 0
+        numel *= n
+    return numel * int(dtype.itemsize)
+
+
+def mixed_devices(
+    traits: Traits, func: Any, args: tuple[Any, ...], host: torch.Tensor
+) -> RuntimeError:
+    """What CUDA raises when `host` is among device tensors."""
+    names = [a.name for a, v in zip(func._schema.arguments, args, strict=False) if v is host]
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+        f"cpu! (when checking argument for argument {names[0] if names else 'tensors'} "
+        f"in method wrapper_CUDA_{traits.name})"
+    )

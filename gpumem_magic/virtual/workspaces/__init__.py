@@ -1,0 +1,1 @@
+"""What operators take on a CUDA device beside their results."""

@@ -1,0 +1,242 @@
+"""The order in which convolutions allocate on a GPU: results, and copies in the layout of the
+kernel that runs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.workspaces.layouts import CONTIGUOUS, Layout, kernel_format
+
+SumOfBias = Callable[[torch.Tensor, Sequence[int]], None]
+"""Takes the buffers of a reduction of the tensor over these dimensions."""
+
+
+class _Asked(NamedTuple):
+    """What was asked of a convolution besides its tensors."""
+
+    stride: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    groups: int
+
+    def is_depthwise(self, inputs: Layout) -> bool:
+        """is_depthwise of native/Convolution.cpp."""
+        return not self.transposed and self.groups > 1 and inputs.size[1] == self.groups
+
+    def is_native_depthwise(self, inputs: Layout, weight: Layout) -> bool:
+        """Whether torch's own kernel for depthwise convolutions runs (use_cudnn_depthwise in
+        native/Convolution.cpp)."""
+        channels = inputs.size[1]
+        if not self.is_depthwise(inputs) or not torch.backends.cudnn.enabled:
+            return self.is_depthwise(inputs)
+        return kernel_format(inputs, weight) is CONTIGUOUS and not (
+            inputs.dtype is torch.float16
+            and len(inputs.size) == 4
+            and set(self.dilation) == {1}
+            and (len(set(self.stride)) == 1 or inputs.size[2] == 1)
+            and channels >= 32
+            and _pays(inputs.size, weight.size, self.stride[-1])
+        )
+
+    def columns(self, inputs: Layout, weight: Layout, outputs: Sequence[int]) -> int:
+        """Bytes of the unfolded image of one sample and group, where torch's own kernels multiply
+        matrices."""
+        places = math.prod((inputs.size if self.transposed else outputs)[2:])
+        channels = weight.size[1] * math.prod(weight.size[2:])
+        return channels * places * inputs.dtype.itemsize
+
+
+def _pays(inputs: Sequence[int], weight: Sequence[int], stride: int) -> bool:
+    """check_cudnn_depthwise_workload_with_filter of native/Convolution.cpp."""
+    batch, channels, height, width = inputs
+    filter_size = weight[3]
+    if height == 1 and stride == 1:
+        return True
+    if weight[2] != filter_size or filter_size not in (1, 3, 5) or width < 7:
+        return False
+    if stride != 2:
+        return stride == 1
+    if filter_size == 1:
+        return width <= 28 if batch == 1 else batch <= 16 and channels >= 128 and width <= 7
+    return batch == 1 or channels >= 512 or (channels >= 256 and width >= 28)
+
+
+class Convolutions:
+    """Places the results of convolutions.
+
+    hold_workspace: takes the one of cuBLAS, for torch's own kernels. workspace: bytes that cuDNN
+    takes for the time of each of its kernels. 0, the default: cuDNN chooses among algorithms whose
+    needs (from 51 KiB to 128 MiB have been published for common shapes) follow no formula known
+    outside of it, so that a peak inside a convolution is low by that much.
+    """
+
+    def __init__(
+        self,
+        storages: Storages,
+        sum_of_bias: SumOfBias,
+        hold_workspace: Callable[[], None],
+        capability: tuple[int, int],
+        workspace: int = 0,
+    ) -> None:
+        self._storages = storages
+        self._capability = capability
+        self._sum_of_bias = sum_of_bias
+        self._hold_workspace = hold_workspace
+        self._workspace = workspace
+
+    def forward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """After `_convolution` of native/Convolution.cpp, `cudnn_convolution` and
+        `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
+        inputs, weight = Layout.of(args[0]), Layout.of(args[1])
+        asked = _Asked(args[3], args[5], args[6], args[8])
+        with Blocks(self._storages) as copies:
+            if args[0].dim() == 3:
+                inputs = self._copied(copies, inputs, CONTIGUOUS)
+            if asked.is_native_depthwise(inputs, weight):
+                self._copied(copies, inputs, CONTIGUOUS)
+                self._storages.place(out)
+            elif self._has_cudnn(inputs, asked):
+                layout = kernel_format(inputs, weight)
+                self._copied(copies, inputs, layout)
+                self._storages.place(out)
+                self._run(copies, (weight, layout))
+            else:
+                self._native_forward(inputs, weight, asked, out)
+
+    def backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
+        """After `convolution_backward` of native/Convolution.cpp."""
+        gradient, inputs, weight = map(Layout.of, args[:3])
+        asked = _Asked(args[4], args[6], args[7], args[9])
+        if args[1].dim() == 3:
+            inputs = inputs.in_format(CONTIGUOUS)
+        if asked.is_native_depthwise(inputs, weight):
+            self._depthwise(gradient, inputs, out)
+        elif self._has_cudnn(inputs, asked):
+            self._cudnn(gradient, inputs, weight, asked.transposed, out)
+        else:
+            self._native_backward(gradient, inputs, weight, asked, out)
+        if out[2] is not None and out[2] not in self._storages:
+            self._storages.place(out[2])
+            self._sum_of_bias(args[0], [0, *range(2, args[0].dim())])
+
+    def _cudnn(
+        self,
+        gradient: Layout,
+        inputs: Layout,
+        weight: Layout,
+        transposed: bool,
+        out: tuple[torch.Tensor | None, ...],
+    ) -> None:
+        """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
+        native/cudnn/ConvShared.cpp."""
+        with Blocks(self._storages) as copies:
+            if out[1] is not None:
+                inputs = self._copied(copies, inputs, kernel_format(inputs, weight))
+            wanted = inputs.suggested()
+            if transposed or gradient.suggested() is not wanted:
+                gradient = self._copied(copies, gradient, wanted)
+            if out[0] is not None:
+                layout = kernel_format(gradient, weight)
+                self._storages.place(out[0])
+                with Blocks(self._storages) as inner:
+                    self._run(inner, (weight, layout), (gradient, layout))
+            if out[1] is not None:
+                layout = kernel_format(inputs, gradient)
+                both = (inputs, gradient) if transposed else (gradient, inputs)
+                with Blocks(self._storages) as inner:
+                    for operand in both:
+                        self._copied(inner, operand, layout)
+                    self._storages.place(out[1])
+                    self._run(inner)
+
+    def _depthwise(
+        self, gradient: Layout, inputs: Layout, out: tuple[torch.Tensor | None, ...]
+    ) -> None:
+        """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
+        flat = len(inputs.size) == 4
+        with Blocks(self._storages) as copies:
+            if flat:
+                self._copied(copies, gradient, CONTIGUOUS)
+                self._copied(copies, inputs, CONTIGUOUS)
+            for result in (out[1], out[0]) if flat else out[:2]:
+                if result is not None:
+                    self._storages.place(result)
+            if not flat:
+                self._copied(copies, gradient, CONTIGUOUS)
+                self._copied(copies, inputs, CONTIGUOUS)
+                if out[2] is not None:
+                    self._storages.place(out[2])
+
+    def _native_forward(self, inputs: Layout, weight: Layout, asked: _Asked, out: Any) -> None:
+        """After `_convolution` where cuDNN does not run, which splits groups, and
+        native/cuda/ConvolutionMM2d.cu."""
+        with Blocks(self._storages) as copies:
+            self._copied(copies, inputs, CONTIGUOUS)
+            self._copied(copies, weight, CONTIGUOUS)
+            columns = asked.columns(inputs, weight, out.shape)
+            if asked.groups > 1:
+                for _ in range(asked.groups):
+                    copies.take(out.nbytes // asked.groups)
+                    with Blocks(self._storages) as buffers:
+                        buffers.take(inputs.nbytes // asked.groups, columns)
+                        self._hold_workspace()
+            self._storages.place(out)
+            if asked.groups == 1:
+                if set(weight.size[2:]) != {1}:
+                    copies.take(columns)
+                self._hold_workspace()
+
+    def _native_backward(
+        self,
+        gradient: Layout,
+        inputs: Layout,
+        weight: Layout,
+        asked: _Asked,
+        out: tuple[torch.Tensor | None, ...],
+    ) -> None:
+        """After slow_conv2d_backward_cuda of native/cuda/ConvolutionMM2d.cu."""
+        with Blocks(self._storages) as copies:
+            for layout in (inputs, weight, gradient):
+                self._copied(copies, layout, CONTIGUOUS)
+            results = [result for result in out if result is not None]
+            columns = asked.columns(inputs, weight, gradient.size)
+            if asked.groups > 1:
+                for result in results * asked.groups:
+                    copies.take(result.nbytes // asked.groups)
+                with Blocks(self._storages) as buffers:
+                    buffers.take(columns)
+                    self._hold_workspace()
+            for place, result in enumerate(results):
+                self._storages.place(result)
+                if place == 0 and asked.groups == 1:
+                    copies.take(columns)
+                    self._hold_workspace()
+
+    def _copied(self, copies: Blocks, layout: Layout, memory_format: torch.memory_format) -> Layout:
+        """`layout` in `memory_format`; a copy is given back with `copies`."""
+        if layout.is_in(memory_format):
+            return layout
+        copies.take(layout.nbytes)
+        return layout.in_format(memory_format)
+
+    def _run(self, copies: Blocks, *operands: tuple[Layout, torch.memory_format]) -> None:
+        """cuDNN's kernel runs, on operands in its layout."""
+        for layout, memory_format in operands:
+            self._copied(copies, layout, memory_format)
+        if self._workspace:
+            copies.take(self._workspace)
+
+    def _has_cudnn(self, inputs: Layout, asked: _Asked) -> bool:
+        """supportsBFloat16ConvolutionWithCuDNNv8 of cuda/detail/CUDAHooks.cpp, and the user's
+        switch."""
+        return torch.backends.cudnn.enabled and (
+            inputs.dtype is not torch.bfloat16
+            or self._capability >= (8, 0)
+            or asked.is_depthwise(inputs)
+        )

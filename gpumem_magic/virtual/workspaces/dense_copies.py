@@ -1,0 +1,191 @@
+"""Copies between host and device that need a dense one on the device in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.workspaces.layouts import is_dense
+
+_shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+"""Lazy parameters refuse to tell theirs before it is decided."""
+
+
+class Transfers:
+    """What copying takes besides its result (copy_requires_temporaries and copy_kernel_cuda of
+    native/cuda/Copy.cu)."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+
+    def to_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`_to_copy` in either direction."""
+        source, device = args[0], kwargs.get("device")
+        leaves = source in self._storages
+        if leaves and device in (None, HOST):  # it stays on the device
+            return
+        target = torch.empty_like(
+            source,
+            dtype=kwargs.get("dtype") or source.dtype,
+            device="meta",
+            memory_format=kwargs.get("memory_format") or torch.preserve_format,
+        )
+        self._take(_between(target, source, leaves, bool(kwargs.get("non_blocking"))))
+
+    def copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`copy_` in either direction."""
+        target, source = args[:2]
+        if (target in self._storages) is (source in self._storages):
+            return
+        waits_not = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+        self._take(_between(target, source, source in self._storages, bool(waits_not)))
+
+    def where(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """Place what `where` returns, beside numbers of the host (where_self_out of
+        native/TensorCompare.cpp)."""
+        with Blocks(self._storages) as numbers:
+            for operand in args[1:]:
+                if operand not in self._storages:
+                    numbers.take(out.dtype.itemsize)
+            self._storages.place(out)
+
+    def _take(self, size: int) -> None:
+        self._storages.release(self._storages.malloc(size))
+
+
+def _between(target: torch.Tensor, source: torch.Tensor, leaves: bool, waits_not: bool) -> int:
+    """Bytes of the dense copy on the device. Who waits has the host convert values, the device does
+    so for who does not."""
+    same = target.dtype is source.dtype
+    if same and _alike(target, source):
+        return 0
+    if not leaves:
+        is_ready = target.is_contiguous() and (same or not waits_not)
+        return 0 if is_ready else target.numel() * (source if waits_not else target).dtype.itemsize
+    if waits_not and not same:
+        return target.numel() * target.dtype.itemsize
+    is_ready = source.shape == target.shape and source.is_contiguous()
+    return 0 if is_ready else target.numel() * source.dtype.itemsize
+
+
+def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether one run of bytes becomes another."""
+    shapes = _shape(first), _shape(second)
+    if shapes[0] != shapes[1]:
+        return first.numel() == 1 and second.numel() == 1
+    return is_dense(first) and all(
+        n == 1 or a == b for n, a, b in zip(shapes[0], first.stride(), second.stride(), strict=True)
+    )
+
+
+AFTER = {
+    "_softmax": (0,),
+    "_log_softmax": (0,),
+    "_log_softmax_backward_data": (0, 1),
+    "adaptive_max_pool3d": (0,),
+    "reflection_pad1d": (0,),
+    "reflection_pad2d": (0,),
+    "replication_pad1d": (0,),
+    "replication_pad2d": (0,),
+}
+"""By operator, the places of the operands that are copied after the results are made
+(native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu and the padding kernels)."""
+
+
+def copied(places: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
+    """Bytes of the copies."""
+    return [
+        args[place].numel() * args[place].dtype.itemsize
+        for place in places
+        if place < len(args) and not args[place].is_contiguous()
+    ]
+
+
+def packing_copies(
+    padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool = False
+) -> list[int]:
+    """Of the pieces that `_pack_padded_sequence` copies before it joins them: one for each length,
+    with all steps beyond the next shorter one (native/PackedSequence.cpp)."""
+    steps_first = padded.transpose(0, 1) if batch_first else padded
+    sizes, done = [], 0
+    shortest_first = reversed(lengths.tolist())
+    for sequences, length in zip(range(len(lengths), 0, -1), shortest_first, strict=True):
+        if length > done:
+            piece = steps_first[done:length, :sequences]
+            if not piece.is_contiguous():
+                sizes.append(piece.numel() * piece.dtype.itemsize)
+            done = length
+    return sizes
+
+
+_FUSING = ("addmm", "_addmm_activation")
+
+_TWO = ("mm", *_FUSING)
+
+_BATCHES = ("bmm", "baddbmm")
+
+_VECTOR = ("mv", "addmv")
+
+
+def product_copies(operator: str) -> Callable[[tuple[Any, ...]], list[int]]:
+    """What tells the bytes of the copies, in order, from an operator's arguments."""
+    if operator in _TWO:
+        return lambda args: _matrices(*_operands(operator, args))
+    if operator in _BATCHES:
+        return lambda args: _batches(*_operands(operator, args))
+    if operator in _VECTOR:
+        return lambda args: _vector(*_operands(operator, args))
+    return lambda args: []
+
+
+def fuses_bias(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether cuBLASLt does it, bias included (isInputCompliesAddmmCudaLt of
+    native/cuda/Blas.cpp)."""
+    if operator not in _FUSING:
+        return False
+    bias, _, weight = args[:3]
+    fits = bias.dim() == 1 and min(weight.shape) > 1 and kwargs.get("beta", 1) == 1
+    return bool(fits and weight.is_floating_point())
+
+
+def _operands(operator: str, args: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    added = operator not in ("mm", "bmm", "mv")  # to what comes first
+    return args[added], args[1 + added]
+
+
+def _matrices(first: torch.Tensor, second: torch.Tensor) -> list[int]:
+    """cublasCommonArgs of native/cuda/Blas.cpp: cuBLAS wants columns, so the result is transposed
+    and the second matrix is looked at first."""
+    return [m.nbytes for m in (second, first) if not (is_dense(m) or _has_rows(m, *m.shape))]
+
+
+def _batches(first: torch.Tensor, second: torch.Tensor) -> list[int]:
+    """bmm_out_cuda_impl of native/cuda/Blas.cpp, whose result is dense."""
+    rows, columns, depth = first.shape[1], second.shape[2], first.shape[2]
+    if columns == 1:
+        pairs = ((first, rows, depth), (second, depth, columns))
+    else:
+        pairs = ((second, depth, columns), (first, rows, depth))
+    return [
+        batch.nbytes
+        for batch, height, width in pairs
+        if not _has_rows(batch, height, width)
+        and not (batch.is_contiguous() and 0 not in batch.stride()[1:])
+    ]
+
+
+def _vector(matrix: torch.Tensor, vector: torch.Tensor) -> list[int]:
+    """addmv_out_cuda of native/cuda/Blas.cpp."""
+    copies = [vector.nbytes] if vector.stride()[0] == 0 else []
+    return copies if _has_rows(matrix, *matrix.shape) else [*copies, matrix.nbytes]
+
+
+def _has_rows(matrix: torch.Tensor, rows: int, columns: int) -> bool:
+    """Whether its rows or its columns are dense, and none overlap."""
+    down, along = matrix.stride()[-2:]
+    return bool((along == 1 and down >= max(1, columns)) or (down == 1 and along >= max(1, rows)))

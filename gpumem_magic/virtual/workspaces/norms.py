@@ -1,0 +1,194 @@
+"""What batch, layer and group norm take on a GPU, in the order in which cuDNN's wrapper and torch's
+own kernels take it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.workspaces.layouts import Layout
+
+_MOST_THREADS = 512
+_WIDTH = 32
+_ROWS_OF_A_THREAD = 16
+_MOST_BLOCKS, _FEWEST_BLOCKS = 128, 8
+_MOST_SAMPLES = {True: 880801, False: 65535}
+"""Samples of a batch that cuDNN's kernel takes, in training and without."""
+
+_SINGLE = 4  # bytes
+_LEAST_EPSILON = 0.0
+"""CUDNN_BN_MIN_EPSILON."""
+
+
+class Norms:
+    """Places the results of batch and layer norm and of their backward passes; takes what group
+    norm needs besides its own."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+
+    def forward(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+        """batch_norm_cuda of native/cuda/Normalization.cu; cudnn_batch_norm of
+        native/cudnn/BatchNorm.cpp, which keeps no statistics unless it trains."""
+        inputs, training = args[0], args[5]
+        by_cudnn = _has_cudnn(inputs, args[1:5], training, args[7])
+        saved = inputs.shape[1] * _accumulator(inputs)
+        with Blocks(self._storages) as copies:
+            if by_cudnn:
+                copies.take(_copied(inputs, Layout.plain(inputs).suggested()))
+            self._storages.place(out[0])
+            for statistic in out[1:3]:
+                self._place(statistic, 0 if by_cudnn and not training else saved)
+            if training and not by_cudnn and _has_channels_last(inputs):
+                copies.take(*_staging(inputs, 4))
+
+    def backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
+        """batch_norm_backward_cuda of native/cuda/Normalization.cu, which cuDNN's wrapper leaves
+        the statistics that have been given to; else cudnn_batch_norm_backward."""
+        gradient, inputs, weight = args[:3]
+        training, epsilon = args[7:9]
+        with Blocks(self._storages) as copies:
+            if training and _has_cudnn(inputs, (weight, weight, *args[3:5]), True, epsilon):
+                wanted = Layout.plain(inputs).suggested()
+                copies.take(_copied(inputs, wanted), _copied(gradient, wanted))
+            elif not _has_channels_last(inputs) and any(r is not None for r in out[1:]):
+                pass  # one kernel for all of it
+            else:
+                self._apart(copies, args, out)
+            for result in out:
+                if result is not None:
+                    self._storages.place(result)
+
+    def layer(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+        """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
+        host's kernel has as halves, are of float32."""
+        self._beside_copy(args[0], out, least=_SINGLE)
+
+    def layer_backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
+        """layer_norm_backward_cuda, in the same file."""
+        self._beside_copy(args[1], out)
+
+    def _beside_copy(
+        self, inputs: torch.Tensor, out: tuple[torch.Tensor | None, ...], least: int = 0
+    ) -> None:
+        """least: bytes of one value of the results after the first."""
+        with Blocks(self._storages) as copies:
+            copies.take(0 if inputs.is_contiguous() else inputs.numel() * inputs.itemsize)
+            for place, result in enumerate(out):
+                if result is not None:
+                    itemsize = max(result.itemsize, least if place else 0)
+                    self._place(result, result.numel() * itemsize)
+
+    def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
+        """What takes the buffers of group norm, by operator."""
+        return {
+            "native_group_norm": self._group_norm,
+            "native_group_norm_backward": self._group_norm_backward,
+        }
+
+    def _group_norm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """GroupNormKernelImplInternal of native/cuda/group_norm_kernel.cu."""
+        inputs, weight, bias, samples, channels, pixels, groups = args[:7]
+        with Blocks(self._storages) as buffers:
+            if inputs.dtype.itemsize < _SINGLE:
+                buffers.take(*[samples * groups * _SINGLE] * 2)
+            if pixels > 1 and (weight is not None or bias is not None):
+                buffers.take(*[samples * channels * _accumulator(inputs)] * 2)
+
+    def _group_norm_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """GroupNormBackwardKernelImplInternal, in the same file."""
+        inputs, weight, samples, channels, pixels, groups, wanted = args[1], *args[4:10]
+        channel = samples * channels * _accumulator(inputs)
+        with Blocks(self._storages) as buffers:
+            if pixels > 1:
+                buffers.take(channel, channel)
+            if wanted[0]:
+                with Blocks(self._storages) as of_inputs:
+                    if pixels > 1 and weight is not None:
+                        of_inputs.take(channel)
+                    of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
+
+    def _apart(
+        self, copies: Blocks, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
+    ) -> None:
+        """Sums first, in batch_norm_backward_reduce_cuda, and then the input's gradient."""
+        gradient, inputs, training = args[0], args[1], args[7]
+        channel = inputs.shape[1] * _accumulator(inputs)
+        if not training:
+            copies.take(channel)
+        if training or any(result is not None for result in out[1:]):
+            copies.take(channel, channel)
+            for result in out[1:]:
+                if result is not None:
+                    self._storages.place(result)
+            if _has_channels_last(inputs) and _has_channels_last(gradient):
+                with Blocks(self._storages) as staging:
+                    staging.take(*_staging(inputs, 2))
+
+    def _place(self, tensor: torch.Tensor, size: int) -> None:
+        if tensor not in self._storages:
+            self._storages.place(tensor, self._storages.malloc(size))
+
+
+def _has_cudnn(
+    inputs: torch.Tensor, others: Sequence[torch.Tensor | None], training: bool, epsilon: float
+) -> bool:
+    """_select_batch_norm_backend of native/Normalization.cpp."""
+    weight, bias, mean, variance = others
+    if weight is None or bias is None or not torch._C._get_cudnn_enabled():
+        return False
+    if torch.bfloat16 in (inputs.dtype, weight.dtype):
+        return False
+    if inputs.dtype is torch.float16 and weight.dtype is not torch.float32:
+        return False
+    has_statistics = mean is not None and variance is not None
+    return (
+        (has_statistics or (mean is None and variance is None and training))
+        and inputs.dim() >= 3
+        and inputs.shape[0] <= _MOST_SAMPLES[training]
+        and epsilon >= _LEAST_EPSILON
+    )
+
+
+def _has_channels_last(tensor: torch.Tensor) -> bool:
+    """batch_norm_use_channels_last_kernels of native/cuda/Normalization.cu."""
+    if tensor.is_contiguous():
+        return tensor.stride()[1] == 1
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _staging(inputs: torch.Tensor, values: int) -> tuple[int, ...]:
+    """Bytes of the partial sums, of `values` each, and of the semaphores, where several blocks of
+    threads share a channel (flexible_launch_configs of native/cuda/Normalization.cuh)."""
+    channels = inputs.shape[1]
+    rows = inputs.numel() // max(1, channels)
+    if not rows:
+        return ()
+    width = min(_power_of_two(channels), _WIDTH)
+    height = min(_power_of_two(-(-rows // _ROWS_OF_A_THREAD)), _MOST_THREADS // width)
+    if width * height != _MOST_THREADS:
+        width = min(_power_of_two(channels), _MOST_THREADS // height)
+    blocks = min(-(-rows // (height * _ROWS_OF_A_THREAD)), _MOST_BLOCKS)
+    if blocks < _FEWEST_BLOCKS:
+        return ()
+    return values * channels * blocks * _accumulator(inputs), 4 * -(-channels // width)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << int(math.log2(n)) if n > 0 else 1
+
+
+def _accumulator(inputs: torch.Tensor) -> int:
+    """Bytes of one value of the type that sums are made in."""
+    return max(_SINGLE, inputs.dtype.itemsize)
+
+
+def _copied(tensor: torch.Tensor, memory_format: torch.memory_format) -> int:
+    """Bytes of the copy in `memory_format`, 0 where there is no need of one."""
+    layout = Layout.plain(tensor)
+    return 0 if layout.is_in(memory_format) else layout.nbytes

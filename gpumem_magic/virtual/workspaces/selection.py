@@ -1,0 +1,234 @@
+"""What sorting, finding the largest elements and drawing without order take on a GPU, in bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.workspaces.reductions import Processors
+
+SMALL_SORT = 4096
+
+_SORTED_INDEX = 8  # bytes
+
+_ALIGNMENT = 256
+
+_RADIX_BITS = 8
+
+_RADIX_DIGITS = 2**_RADIX_BITS
+
+_SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
+
+_UNIQUE_TILE = 256
+
+_SCAN_THREADS, _SCAN_ITEMS = 128, 15
+
+SCAN_STORAGE = 1279
+"""Bytes of DeviceScan for up to some thousand tiles: three arrays of tile states, each of which
+takes one or two units of alignment."""
+
+
+def radix_sort_storage(
+    n: int, key: int, value: int, capability: tuple[int, int], bits: int | None = None
+) -> int:
+    """Bytes that DeviceRadixSort takes for `n` pairs of `key` and `value` bytes, of whose keys
+    `bits` are compared (None: all).
+
+    After cub/device/dispatch/dispatch_radix_sort.cuh: one byte where one block sorts all; else the
+    one-sweep kernels' histograms, look-back states and a second buffer for keys and values.
+    """
+    widest = max(key, value)
+    if n <= _SINGLE_TILE_THREADS * _items(_SINGLE_TILE_ITEMS, widest):
+        return 1
+    passes = -(-(bits or 8 * key) // _RADIX_BITS)
+    small = key == value == 4
+    if capability < (8, 0):
+        tile = 256 * _items(46 if small else 23, widest)
+    else:
+        tile = 384 * _items(21, widest)
+    parts = [passes * _RADIX_DIGITS * 8, -(-n // tile) * _RADIX_DIGITS * 4, passes * 4]
+    if passes > 1:
+        parts += [n * key, n * value]
+    return _aliased(parts)
+
+
+def scan_storage(n: int, itemsize: int) -> int:
+    """Bytes that DeviceScan takes for `n` elements: a state and a value for each tile, read and
+    written at once (cub/device/dispatch/dispatch_scan.cuh)."""
+    tiles = -(-n // (_SCAN_THREADS * _items(_SCAN_ITEMS, itemsize)))
+    return _aliased([(tiles + 32) * 2 * itemsize, 1])
+
+
+def unique_storage(n: int) -> int:
+    """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs."""
+    return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
+
+
+def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) -> tuple[int, ...]:
+    """Bytes of the buffers that sorting along `dim` takes besides values and indices.
+
+    After sort_cuda_kernel of native/cuda/Sort.cpp: slices of up to 4096 elements are sorted in
+    place, beside one row of indices; a single long one by CUB; several long ones by CUB twice, with
+    the number of the slice.
+    """
+    n = tensor.numel()
+    slice_size = tensor.shape[dim] if tensor.dim() else 1
+    if n == 0 or tensor.dim() == 0:
+        return ()
+    if slice_size <= SMALL_SORT:
+        return (slice_size * _SORTED_INDEX,)
+    storage = radix_sort_storage(n, tensor.itemsize, _SORTED_INDEX, capability)
+    if slice_size == n:
+        return (n * _SORTED_INDEX, storage)
+    return (n * _SORTED_INDEX, n * _SORTED_INDEX, n * tensor.itemsize, storage)
+
+
+def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
+    """Bytes that the median of all elements takes: they are sorted (median_impl of
+    native/cuda/Sorting.cpp)."""
+    flat = tensor.numel()
+    if flat <= SMALL_SORT:
+        return (flat * tensor.itemsize, flat * _SORTED_INDEX, flat * _SORTED_INDEX)
+    storage = radix_sort_storage(flat, tensor.itemsize, _SORTED_INDEX, capability)
+    return (flat * tensor.itemsize, flat * _SORTED_INDEX, flat * _SORTED_INDEX, storage)
+
+
+def _items(nominal: int, widest: int) -> int:
+    """Items of a thread: nominal ones have four bytes (RegBoundScaling of cub/util_arch.cuh)."""
+    return max(1, nominal * 4 // max(4, widest))
+
+
+def _aliased(parts: list[int]) -> int:
+    """Parts of one buffer (AliasTemporaries of cub/util_device.cuh)."""
+    return sum(math.ceil(part / _ALIGNMENT) for part in parts) * _ALIGNMENT + _ALIGNMENT - 1
+
+
+_THREADS = 256
+
+_DIGITS = 256
+
+_BLOCKS_OF_A_PROCESSOR = 6  # its 65,536 registers by 40 for each thread
+
+_FEWEST_ITEMS, _MOST_ITEMS = 4, 64
+
+_INDEX = 8
+
+_LONG_ENOUGH = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
+"""(Slices at most, elements of each at least) for several blocks of threads to share a slice."""
+
+_LONG_ENOUGH_FOR_MANY = 400
+
+
+class Selections:
+    """Takes these buffers."""
+
+    def __init__(
+        self, storages: Storages, processors: Processors, capability: tuple[int, int]
+    ) -> None:
+        self._storages = storages
+        self._processors = processors
+        self._capability = capability
+
+    def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
+        """What takes an operator's buffers, by its name."""
+        return {
+            "topk": self._topk,
+            "sort": self._sort,
+            "median": self._median,
+            "randperm": lambda args, kwargs: self._take(
+                *permutation_buffers(args[0], self._capability)
+            ),
+            "multinomial": self._multinomial,
+            "_cdist_backward": self._distances,
+        }
+
+    def _topk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensor, k = args[:2]
+        dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
+        in_order = args[4] if len(args) > 4 else kwargs.get("sorted", True)
+        with Blocks(self._storages) as buffers:
+            shared = top_buffers(tensor, k, dim, self._processors)
+            buffers.take(*shared)
+            if shared:
+                self._take(SCAN_STORAGE)
+                self._take(SCAN_STORAGE)
+        if in_order and k > SMALL_SORT:
+            with Blocks(self._storages) as copies:
+                best = tensor.narrow(dim, 0, k)
+                copies.take(best.numel() * _INDEX, best.numel() * best.dtype.itemsize)
+                self._take(*sort_buffers(best, dim, self._capability))
+                self._take(best.numel() * _INDEX)
+
+    def _sort(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._take(*sort_buffers(args[0], _sorted_dim(args, kwargs), self._capability))
+
+    def _median(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if len(args) == 1:
+            self._take(*median_buffers(args[0], self._capability))
+
+    def _multinomial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight;
+        with replacement, sorted sums of them (native/cuda/MultinomialKernel.cu)."""
+        weights, count = args[:2]
+        again = args[2] if len(args) > 2 else kwargs.get("replacement", False)
+        with Blocks(self._storages) as copies:
+            copies.take(*[weights.nbytes] * (3 if again and count > 1 else 1))
+            if count > 1 and not again:
+                copies.take(weights.narrow(-1, 0, count).nbytes)
+                self._topk((weights, count), kwargs)
+
+    def _distances(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
+        first, second = args[1:3]
+        self._take(first.numel() * second.shape[-2] * first.dtype.itemsize)
+
+    def _take(self, *sizes: int) -> None:
+        with Blocks(self._storages) as buffers:
+            buffers.take(*sizes)
+
+
+def top_buffers(tensor: torch.Tensor, k: int, dim: int, processors: Processors) -> tuple[int, ...]:
+    """Of `topk`, where several blocks of threads share a slice; () where one block has each
+    (native/cuda/TensorTopK.cu)."""
+    length = tensor.shape[dim] if tensor.dim() else 1
+    slices = tensor.numel() // max(1, length)
+    least = next((n for most, n in _LONG_ENOUGH if slices <= most), _LONG_ENOUGH_FOR_MANY)
+    if k == 0 or tensor.numel() == 0 or length < least:
+        return ()
+    items = math.ceil(slices * length / (processors.count * _BLOCKS_OF_A_PROCESSOR * _THREADS))
+    items = max(_FEWEST_ITEMS, min(items, _MOST_ITEMS))
+    blocks = slices * math.ceil(length / (items * _THREADS))
+    value = tensor.dtype.itemsize
+    return (
+        slices * value,
+        2 * slices * 4,
+        2 * slices * max(4, value),
+        blocks * _DIGITS * 2,
+        slices * _DIGITS * 4,
+        blocks * 4,
+        blocks * 4,
+    )
+
+
+def permutation_buffers(n: int, capability: tuple[int, int]) -> tuple[int, ...]:
+    """Of `randperm`: numbers in order, random keys, and both sorted (randperm_out_cuda of
+    native/cuda/Randperm.cu)."""
+    if n < 2:
+        return ()
+    distinct = n + (6 * n * n + 1) / (-12 * math.log(0.9))
+    bits = min(64, math.ceil(math.log2(distinct)))
+    key = 8 if bits > 32 else 4
+    return n * 8, n * key, n * key, radix_sort_storage(n, key, 8, capability, bits)
+
+
+def _sorted_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The dimension that `sort` was asked for, in either of its overloads."""
+    named = kwargs.get("dim")
+    if named is None:
+        named = next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), -1)
+    return int(named)

@@ -1,0 +1,49 @@
+"""Clipping is only spoken of where memory was meant."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.rules.clipping_is_not_memory import ClippingIsNotMemory
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Cell
+
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+def lines(source):
+    cell = Code(Cell(source, "<cell>"), {"torch": "torch"})
+    found = ClippingIsNotMemory().find(SimpleNamespace(lifetimes=None), cell, Names())
+    return [advice.line for advice in found]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{CLIP}  # avoids OOM",
+        f"# reduce memory usage\n# of the gradients\n{CLIP}",
+        f"print('clip: limit GPU memory')\n{CLIP}",
+        f"{CLIP}\nprint('clipped gradients to save memory')",
+    ],
+)
+def test_words_about_memory(source):
+    assert len(lines(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        CLIP,
+        f"{CLIP}  # stability",
+        f"{CLIP}  # does not save memory",
+        f"# keep the memory bank normalised\n{CLIP}",
+        f"{CLIP}\n# free GPU memory\ntorch.cuda.empty_cache()",
+        f"print('GPU memory:', torch.cuda.memory_allocated())\n{CLIP}",
+        "# clipping saves memory\nx = 1",
+    ],
+)
+def test_silence_without_them(source):
+    assert lines(source) == []

@@ -1,0 +1,198 @@
+"""Libraries write to the scratch folder, and find again what they saved."""
+
+# Cells as people write them.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+
+import pytest
+
+from .saving_cell import run_saving_cell
+
+
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def dry(tmp_path, work, in_child):
+    """Runs code as a dry run does, in a folder that must stay as it is: `result`, what was told."""
+    return functools.partial(run_saving_cell, folder=tmp_path, in_child=in_child)
+
+
+def test_a_database_is_written_in_the_scratch_folder(dry, work):
+    with sqlite3.connect(work / "real.db") as real:
+        real.execute("create table runs (name)")
+        real.execute("insert into runs values ('old')")
+    real.close()
+    result, notes = dry("""
+with sqlite3.connect("real.db") as copy:
+    copy.execute("insert into runs values ('new')")
+result = copy.execute("select name from runs").fetchall()
+copy.close()
+result += sqlite3.connect(Path("real.db")).execute("select count(*) from runs").fetchone()
+new = sqlite3.connect("file:new.db?mode=rwc", uri=True)
+new.execute("create table a (b)")
+new.commit()
+read_only = sqlite3.connect(f"file://{Path('new.db').absolute()}?mode=ro", uri=True)
+result += read_only.execute("select count(*) from a").fetchone()
+result += [refused(read_only.execute, "insert into a values (1)"), sorted(os.listdir())]
+sqlite3.connect(":memory:").execute("create table a (b)")
+sqlite3.connect("file::memory:?cache=shared", uri=True).execute("create table a (b)")
+result += [refused(sqlite3.connect, "no/such.db")]
+""")
+    assert result == [
+        ("old",),
+        ("new",),
+        2,
+        0,
+        "OperationalError",
+        ["new.db", "real.db"],
+        "OperationalError",
+    ]
+    assert notes[0].count("sqlite3.connect(") == 4
+
+
+def test_a_large_database_is_only_read(dry, work, monkeypatch):
+    from gpumem_magic.isolation.effects import overlay
+
+    with sqlite3.connect(work / "real.db") as real:
+        real.execute("create table runs (name)")
+        real.executemany("insert into runs values (?)", [("x" * 1000,)] * 100)
+    real.close()
+    monkeypatch.setattr(overlay, "_ROOM", 1 << 15)
+    result, notes = dry("""
+real = sqlite3.connect("real.db")
+result = [*real.execute("select count(*) from runs").fetchone()]
+result += [refused(real.execute, "insert into runs values ('new')")]
+""")
+    assert result == [100, "OperationalError"]
+    assert notes == ()
+
+
+def test_shelves(dry):
+    result, _ = dry("""
+import shelve
+with shelve.open("shelf") as shelf:
+    shelf["a"] = [1]
+with shelve.open("shelf") as shelf:
+    result = shelf["a"]
+""")
+    assert result == [1]
+
+
+def test_tables(dry):
+    pytest.importorskip("pandas")
+    result, notes = dry("""
+import pandas
+frame = pandas.DataFrame({"a": [1, 2]})
+frame.to_csv("a.csv", index=False)
+frame["a"].to_pickle(path="a.pkl")
+frame.to_json("a.json")
+result = [pandas.read_csv("a.csv").equals(frame), len(pandas.read_pickle("a.pkl")), frame.to_csv(index=False)]
+result += [pandas.read_json("a.json").equals(frame), sorted(os.listdir())]
+""")
+    assert result == [True, 2, "a\n1\n2\n", True, ["a.csv", "a.json", "a.pkl"]]
+    assert "to_csv(..., 'a.csv', index=False) (line 4), to_pickle(..., path='a.pkl')" in notes[0]
+
+
+def test_parquet(dry):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
+    result, _ = dry("""
+import pandas, pyarrow
+import pyarrow.parquet as parquet
+frame = pandas.DataFrame({"a": [1, 2]})
+frame.to_parquet("a.parquet")
+frame.to_feather("a.feather")
+parquet.write_table(pyarrow.table({"a": [1]}), "b.parquet")
+result = [pandas.read_parquet("a.parquet").equals(frame), parquet.read_table("b.parquet").num_rows]
+result += [pandas.read_feather("a.feather").equals(frame)]
+""")
+    assert result == [True, 1, True]
+
+
+def test_figures(dry):
+    pytest.importorskip("matplotlib")
+    result, notes = dry("""
+from matplotlib.figure import Figure
+from PIL import Image
+figure, buffer = Figure(), io.BytesIO()
+figure.savefig("a.png")
+figure.savefig("a.pdf")
+figure.savefig(buffer)
+Image.open("a.png").convert("RGB").save("b.jpg")
+result = [buffer.getvalue()[:4], open("a.pdf", "rb").read(4), Image.open("b.jpg").format]
+""")
+    assert result == [b"\x89PNG", b"%PDF", "JPEG"]
+    assert "savefig(..., 'a.png') (line 5)" in notes[0]
+
+
+def test_h5_files(dry):
+    pytest.importorskip("h5py")
+    result, notes = dry("""
+import h5py
+with h5py.File("a.h5", "w") as file:
+    file["x"] = [1, 2]
+with h5py.File("a.h5", mode="a") as file:
+    file["y"] = [3]
+with h5py.File("a.h5") as file:
+    result = [file["x"][:].tolist(), sorted(file), refused(h5py.File, "b.h5")]
+""")
+    assert result == [[1, 2], ["x", "y"], "FileNotFoundError"]
+    assert "h5py.File(..., 'a.h5', 'w')" in notes[0]
+
+
+def test_safetensors_stay_in_memory(dry):
+    pytest.importorskip("safetensors")
+    result, notes = dry("""
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+save_file({"w": untouched(4), "b": torch.ones(2)}, "a.safetensors", metadata={"format": "pt"})
+with safe_open("a.safetensors", framework="pt", device="meta") as file:
+    result = [sorted(file.keys()), file.get_tensor("w").shape[0] >> 28, file.metadata()]
+result += [load_file("a.safetensors", device="meta")["b"].shape[0]]
+result += [os.path.getsize("a.safetensors") >> 30, torch.load("a.safetensors", "meta")["b"].shape[0]]
+""")
+    assert result == [["b", "w"], 4, {"format": "pt"}, 2, 4, 2]
+    assert notes[0].count("safetensors.save_file(..., 'a.safetensors'") == 1
+    assert "open(" not in notes[0]
+
+
+def test_real_safetensors_are_read(dry, work):
+    torch = pytest.importorskip("torch")
+    from_torch = pytest.importorskip("safetensors.torch")
+    from_torch.save_file({"a": torch.ones(3)}, work / "real.safetensors")
+    result, _ = dry("""
+from safetensors.torch import load_file
+result = load_file("real.safetensors")["a"].tolist()
+""")
+    assert result == [1, 1, 1]
+
+
+def test_tokenizers(dry):
+    pytest.importorskip("tokenizers")
+    result, notes = dry("""
+from tokenizers import Tokenizer, models
+Tokenizer(models.BPE()).save("tokenizer.json")
+os.mkdir("vocabulary")
+Tokenizer(models.BPE(vocab={"a": 0}, merges=[])).model.save("vocabulary")
+result = [type(Tokenizer.from_file("tokenizer.json")).__name__, sorted(os.listdir("vocabulary"))]
+""")
+    assert result == ["Tokenizer", ["merges.txt", "vocab.json"]]
+    assert "Tokenizer.save(..., 'tokenizer.json')" in notes[0]
+
+
+def test_joblib(dry):
+    pytest.importorskip("joblib")
+    result, _ = dry("""
+import joblib
+joblib.dump({"a": [1]}, "a.joblib")
+result = joblib.load("a.joblib")
+""")
+    assert result == {"a": [1]}

@@ -1,0 +1,85 @@
+import errno
+import os
+import struct
+
+import pytest
+
+from gpumem_magic.isolation.walls import seccomp
+
+ALLOWED = None
+X86, ARM = seccomp._MACHINES["x86_64"], seccomp._MACHINES["aarch64"]
+
+
+def decide(machine, number, *arguments, truncate=True, architecture=None):
+    """The error that the filter of a machine gives for a call, None if it is made."""
+    program = seccomp._Assembler(*machine).assemble(truncate)
+    steps = [*struct.iter_unpack("=HBBI", program)]
+    values = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("=iIQ6Q", number, architecture or machine[1], 0, *values)
+    at = loaded = 0
+    while True:
+        code, if_true, if_false, value = steps[at]
+        at += 1
+        if code == 0x20:
+            (loaded,) = struct.unpack_from("=I", data, value)
+        elif code == 0x06:
+            return ALLOWED if value == 0x7FFF0000 else value - 0x50000
+        else:
+            true = {0x15: loaded == value, 0x35: loaded >= value, 0x45: loaded & value}[code]
+            at += if_true if true else if_false
+
+
+@pytest.mark.parametrize(
+    ("x86", "arm", "error"),
+    [
+        (0, 63, ALLOWED),  # read
+        (1, 64, ALLOWED),  # write
+        (9, 222, ALLOWED),  # mmap
+        (59, 221, errno.EPERM),  # execve
+        (101, 117, errno.EPERM),  # ptrace
+        (50, 201, errno.EACCES),  # listen
+        (42, 203, errno.ECONNREFUSED),  # connect
+        (307, 269, errno.ECONNREFUSED),  # sendmmsg
+        (435, 435, errno.ENOSYS),  # clone3
+        (91, 52, 0),  # fchmod
+        (469, 469, 0),  # file_setattr
+    ],
+)
+def test_calls(x86, arm, error):
+    assert decide(X86, x86) == decide(ARM, arm) == error
+
+
+@pytest.mark.parametrize(
+    ("x86", "arm", "arguments", "error"),
+    [
+        (62, 129, (os.getpid(), 9), ALLOWED),  # kill
+        (62, 129, (os.getppid(), 9), errno.EPERM),
+        (62, 129, (0, 9), errno.EPERM),
+        (62, 129, (2**64 - os.getpid(), 9), errno.EPERM),
+        (302, 261, (0, 7), ALLOWED),  # prlimit64
+        (302, 261, (os.getppid(), 7), errno.EPERM),
+        (56, 220, (0x3D0F00,), ALLOWED),  # clone, of a thread
+        (56, 220, (0x1200011,), errno.EPERM),
+        (44, 206, (3, 0, 0, 0, 0), ALLOWED),  # sendto
+        (44, 206, (3, 0, 0, 0, 0x7F), errno.ECONNREFUSED),
+        (44, 206, (3, 0, 0, 0, 0x7F00000000), errno.ECONNREFUSED),
+        (41, 198, (1, 2), ALLOWED),  # socket
+        (41, 198, (10, 1), ALLOWED),
+        (41, 198, (16, 3), errno.EAFNOSUPPORT),
+        (16, 29, (0, 0x5401), ALLOWED),  # ioctl
+        (16, 29, (0, 0x5402), errno.EPERM),
+        (16, 29, (0, 0x40086602), errno.EPERM),
+    ],
+)
+def test_arguments(x86, arm, arguments, error):
+    assert decide(X86, x86, *arguments) == decide(ARM, arm, *arguments) == error
+
+
+def test_truncate_is_stopped_where_landlock_does_not():
+    assert decide(X86, 76) == decide(ARM, 45) == ALLOWED
+    assert decide(X86, 76, truncate=False) == decide(ARM, 45, truncate=False) == errno.EACCES
+
+
+def test_other_sets_of_numbers_are_unknown():
+    assert decide(X86, 0x40000000 + 59) == errno.ENOSYS
+    assert decide(X86, 3, architecture=0x40000003) == errno.ENOSYS

@@ -1,0 +1,94 @@
+"""The largest value that fits, as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gpumem_magic.renderers.columns import width
+from gpumem_magic.renderers.forecast import largest_html, largest_text, largest_to_dict
+from gpumem_magic.values.report import Report
+
+
+@dataclass
+class Found:
+    name: str
+    value: int
+    report: Report | None
+    next_report: Report | None
+    runs: int = 9
+    exact: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@pytest.fixture
+def found(reports):
+    fits, unfit = reports["predicted"](), reports["unfit"]()
+    above = replace(unfit, flow_guessed=False, name="batch_size = 97")
+    return Found("batch_size", 96, replace(fits, name="batch_size = 96"), above)
+
+
+def test_golden(found, same_as_golden):
+    same_as_golden("largest.txt", largest_text([found]) + "\n")
+    same_as_golden("largest.html", largest_html([found]).replace("><", ">\n<") + "\n")
+
+
+def test_it_says_the_value_and_what_happens_above_it(found):
+    for text in (largest_text([found]), largest_html([found])):
+        assert "The largest batch_size that fits Tesla T4 (14.57 GiB) is 96" in text
+        assert "14.09 GiB free" in text
+        assert "out of memory in line 7, at least 303.50 MiB short: optimizer.step()" in " ".join(
+            text.split()
+        )
+        assert "9 dry runs" in text
+    rows = largest_text([found]).splitlines()
+    assert [row.split()[0] for row in rows if row[:1].isdigit()] == ["96", "97", "9", "3"]
+
+
+def test_nothing_fits(found):
+    above = replace(found.next_report, name="batch_size = 1")
+    none = replace(found, value=0, report=None, next_report=above, runs=1)
+    text = largest_text([none])
+    assert "No batch_size fits: 1 is too large for Tesla T4" in text
+    assert "1 dry run" in text
+    assert "\n1   " in text
+
+
+def test_a_guessed_way_makes_it_probable(found):
+    guessed = replace(found, report=replace(found.report, flow_guessed=True))
+    assert "The largest batch_size that probably fits Tesla T4" in largest_text([guessed])
+
+
+def test_what_was_not_proven_is_not_said(found):
+    open_end = replace(found, exact=False, next_report=None, notes=("Up to 96 was tried.",))
+    text = largest_text([open_end])
+    assert "The largest batch_size found to fit Tesla T4 (14.57 GiB) is 96" in text
+    assert "note: Up to 96 was tried." in text
+    assert "97" not in text
+    above = replace(found.next_report, name="batch_size = 120")
+    assert "\n120  " in largest_text([replace(open_end, next_report=above)])
+
+
+def test_many_cards_each_have_a_headline_and_a_table(found):
+    text = largest_text([found, replace(found, value=100)])
+    assert text.splitlines()[0].endswith("is 96")
+    assert text.splitlines()[1].endswith("is 100")
+    assert largest_html([found, found]).count("<table") == 2
+
+
+def test_every_line_fits_80_columns(found):
+    long = replace(found, name="n" * 90)
+    for line in largest_text([found, long]).splitlines():
+        assert width(line) <= 80, line
+
+
+def test_as_values_it_has_the_reports_one_after_the_other(found):
+    data = largest_to_dict([found, replace(found, value=0, report=None)])
+    assert [fit["value"] for fit in data["fits"]] == [96, 0]
+    assert data["fits"][0]["device"] == "Tesla T4"
+    assert [Report.from_dict(one) for one in data["reports"]] == [
+        found.report,
+        found.next_report,
+        found.next_report,
+    ]

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from gpumem_magic.sources.objects.labels import (
+    OwnerWatch,
+    Workspace,
+    label_owners,
+    label_workspaces,
+    lt_workspace_size,
+    workspace_sizes,
+)
+from gpumem_magic.sources.objects.owners import Owned
+from gpumem_magic.values.recording import Action, Category, Events, Label, LiveBlocks, Phase
+
+torch = pytest.importorskip("torch")
+
+CUBLAS = 8_519_680
+MIB = 1 << 20
+NONE = LiveBlocks(*(np.array([], np.int64) for _ in range(3)))
+
+
+def allocations(*rows):
+    """Events that allocate (address, requested, phase), one after the other."""
+    address, requested, phase = (np.array(column) for column in zip(*rows, strict=True))
+    count = len(rows)
+    return Events(
+        np.full(count, Action.ALLOC, np.int8),
+        address.astype(np.int64),
+        requested.astype(np.int64),
+        requested.astype(np.int64),
+        np.full(count, -1, np.int32),
+        phase.astype(np.int8),
+        np.zeros(count),
+    )
+
+
+def owned(address, name="x"):
+    return Owned(address, Category.PARAMETER, name, (2,), "float32", False)
+
+
+def test_owners_on_other_devices_are_left_out():
+    events = allocations((512, 100, Phase.FORWARD))
+    initial = LiveBlocks(np.array([4096]), np.array([512]), np.array([100]))
+    labels = label_owners([(1, (owned(512), owned(4096, "y"), owned(9999, "z")))], events, initial)
+    assert labels == (
+        Label(1, 512, Category.PARAMETER, "x", (2,), "float32"),
+        Label(1, 4096, Category.PARAMETER, "y", (2,), "float32"),
+    )
+
+
+def test_workspaces_are_what_nobody_owns_and_stays():
+    events = allocations(
+        (512, CUBLAS, Phase.FORWARD),
+        (1024, CUBLAS, Phase.BACKWARD),
+        (2048, CUBLAS, Phase.BACKWARD),  # gone at the end
+        (3072, CUBLAS, Phase.OPTIMIZER),
+        (4096, CUBLAS, Phase.FORWARD),  # a tensor of the same size
+        (8192, 1 << 20, Phase.FORWARD),
+    )
+    initial = LiveBlocks(np.array([99]), np.array([CUBLAS]), np.array([CUBLAS]))
+    labels = (Label(6, 4096, None, "x"),)
+    alive = frozenset({99, 512, 1024, 3072, 4096, 8192})
+    found, workspaces = label_workspaces(labels, events, initial, alive, {})
+    assert [(label.address, label.position) for label in found] == [(99, 0), (512, 1), (1024, 2)]
+    assert {label.name for label in found} == {"cuBLAS workspace"}
+    assert workspaces == {a: Workspace("cuBLAS workspace", CUBLAS) for a in (99, 512, 1024)}
+
+
+def test_cublaslts_workspace_follows_that_of_cublas_in_the_same_call():
+    events = allocations(
+        (512, MIB, Phase.FORWARD),
+        (1024, CUBLAS, Phase.FORWARD),
+        (2048, MIB, Phase.FORWARD),
+        (4096, MIB, Phase.FORWARD),
+    )
+    found, workspaces = label_workspaces((), events, NONE, frozenset({512, 1024, 2048, 4096}), {})
+    names = [(label.address, label.name) for label in found]
+    assert names == [(1024, "cuBLAS workspace"), (2048, "cuBLASLt workspace")]
+    # WHEN the next cell begins with these blocks, one of them replaced by another
+    initial = LiveBlocks(
+        *(np.array(column) for column in ([1024, 2048, 8192], [0] * 3, [CUBLAS, MIB, MIB]))
+    )
+    again, _ = label_workspaces((), allocations((9, 9, 0)), initial, frozenset({1024}), workspaces)
+    assert [(label.address, label.position) for label in again] == [(1024, 0), (2048, 0)]
+    initial = LiveBlocks(*(np.array(column) for column in ([1024, 2048], [0] * 2, [CUBLAS, 700])))
+    again, _ = label_workspaces((), allocations((9, 9, 0)), initial, frozenset({1024}), workspaces)
+    assert [label.address for label in again] == [1024]
+
+
+@pytest.mark.parametrize(("config", "size"), [("", MIB), ("4096", 4 * MIB), ("x", MIB)])
+def test_sizes_of_cublaslts_workspaces(config, size):
+    assert lt_workspace_size(config) == size
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes"),
+    [
+        ("", (8_519_680, 33_554_432)),
+        (":4096:2:16:8", (8_519_680,)),
+        (":16:8", (131_072,)),
+        ("nonsense", (8_519_680, 33_554_432)),
+        (":16:x", (8_519_680, 33_554_432)),
+    ],
+)
+def test_sizes_of_workspaces(config, sizes):
+    assert workspace_sizes(config) == sizes
+
+
+def test_the_first_moment_of_each_kind_is_always_looked_at(monkeypatch):
+    watch = OwnerWatch(dict)
+    monkeypatch.setattr("gpumem_magic.sources.objects.labels.SHARE", 0.0)
+    for kind in ("a", "a", "b", "a", "b"):
+        watch.look(kind, lambda: 7)
+    assert [mark for mark, _ in watch.seen] == [7, 7]
+
+
+def test_every_moment_is_looked_at_while_it_is_cheap(monkeypatch):
+    watch = OwnerWatch(dict)
+    monkeypatch.setattr("gpumem_magic.sources.objects.labels.SHARE", 1e9)
+    for mark in range(5):
+        watch.look("a", lambda mark=mark: mark)
+    assert [mark for mark, _ in watch.seen] == [0, 1, 2, 3, 4]
+
+
+def test_names_that_cannot_be_read_are_no_error_of_the_cell():
+    def namespaces():
+        raise KeyError("gone")
+
+    watch = OwnerWatch(namespaces)
+    watch.look("end", lambda: 0)
+    assert watch.seen == []
+    assert "KeyError" in watch.failure
+
+
+def test_optimizers_are_not_kept():
+    watch = OwnerWatch(dict)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    watch.look("step", lambda: 0, optimizer)
+    gone = weakref.ref(optimizer)
+    del optimizer
+    gc.collect()  # an optimizer refers to itself
+    assert gone() is None
+
+
+def test_tensors_elsewhere_have_no_address():
+    from gpumem_magic.sources.objects.labels import address_of
+
+    assert address_of(torch.ones(2)) is None
+    assert address_of(torch.ones(2).to_sparse()) is None
+    assert address_of(torch.ones(2, device="meta")) is None

@@ -1,0 +1,33 @@
+"""torch.cuda.FloatTensor and its like."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device
+
+
+def test_they_make_and_recognise_device_tensors(gpu):
+    x = torch.cuda.FloatTensor([1, 2])
+    assert (x.is_cuda, x.dtype, x.tolist()) == (True, torch.float32, [1, 2])
+    assert torch.cuda.LongTensor(3).shape == (3,)
+    assert isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(x.half(), torch.cuda.FloatTensor)
+    assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+    assert torch.ones(2).type(torch.cuda.HalfTensor).type() == "torch.cuda.HalfTensor"
+
+
+@pytest.mark.filterwarnings("ignore:.*set_default_tensor_type")
+def test_one_can_be_the_default(gpu):
+    torch.set_default_tensor_type(torch.cuda.DoubleTensor)
+    try:
+        assert (torch.zeros(2).is_cuda, torch.zeros(2).dtype) == (True, torch.float64)
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert (torch.zeros(2).is_cuda, torch.zeros(2).dtype) == (False, torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["torch.FloatTensor", torch.float32, 3, "torch.cuda.Stream", int])
+def test_other_types_are_none_of_theirs(kind):
+    assert dtype_on_device(kind) is None

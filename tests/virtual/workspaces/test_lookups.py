@@ -1,0 +1,113 @@
+"""Embeddings, writes by index and sorts: what they take besides their results, as torch's CUDA
+build does on a device that computes nothing (compute capability 7.5)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gpumem_magic.virtual.workspaces.selection import radix_sort_storage, unique_storage
+
+T4 = (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("n", "key", "value", "bits", "size"),
+    [
+        (500, 8, 8, None, 1),
+        (3073, 8, 8, None, 68607),
+        (16384, 8, 8, None, 285183),
+        (20000, 8, 8, 14, 332799),
+        (50000, 8, 8, 10, 823295),
+        (4096, 4, 4, None, 1),
+        (100000, 4, 8, None, 1245695),
+        (100000, 8, 8, None, 1653759),
+        (240000, 4, 8, None, 2976767),
+    ],
+)
+def test_storage_of_radix_sorts(n, key, value, bits, size):
+    assert radix_sort_storage(n, key, value, T4, bits) == size
+
+
+@pytest.mark.parametrize(("n", "size"), [(4096, 1279), (16384, 2047)])
+def test_storage_of_selections(n, size):
+    assert unique_storage(n) == size
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "buffers"),
+    [
+        ((100, 1000), -1, [8000]),
+        ((100, 1000), 0, [800]),
+        ((100000,), -1, [800000, 1245695]),
+        ((8, 30000), -1, [1920000, 1920000, 960000, 2976767]),
+    ],
+)
+def test_a_sort_takes_a_row_of_indices_or_cubs_storage(blocks, shape, dim, buffers):
+    x = torch.ones(shape, device="cuda")
+    blocks()
+    kept = torch.sort(x, dim)
+    assert [size for size in blocks() if size > 0][2:] == buffers
+    assert kept.values.shape == shape
+
+
+def test_an_embeddings_gradient_is_summed_in_sorted_order(blocks):
+    layer = nn.Embedding(1000, 64, device="cuda")
+    y = layer(torch.zeros(3073, dtype=torch.long, device="cuda"))
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    taken = [size for size in blocks() if size > 2048]
+    assert taken == [24584, 24584, 24584, 68607, 256000, 24584, 24584, 8000, 8000, 10456, 334592]
+
+
+def test_few_indices_are_not_sorted(blocks):
+    layer = nn.Embedding(1000, 64, device="cuda")
+    y = layer(torch.zeros(3072, dtype=torch.long, device="cuda"))
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    assert [size for size in blocks() if size > 0] == [256000]
+
+
+@pytest.mark.parametrize("pick", ["x[i]", "x.gather(0, i[:, None].expand(-1, 64))", "x.take(i)"])
+def test_a_gradient_of_zeros_is_filled_in_place(blocks, pick):
+    x = torch.ones(1000, 64, device="cuda", requires_grad=True)
+    i = torch.zeros(500, dtype=torch.long, device="cuda")
+    y = eval(pick, {"x": x, "i": i})
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    assert blocks().count(256000) == 1
+    assert x.grad.sum().item() == y.numel()
+
+
+def test_zeros_written_over_a_gradient_spare_the_rest(gpu):
+    x = torch.ones(1000, 64, device="cuda", requires_grad=True)
+    y = x.index_put((torch.zeros(5, dtype=torch.long, device="cuda"),), x.new_zeros(64))
+    (y * y).mean().backward()
+    assert x.grad[0].sum().item() == 0
+    assert x.grad[1].sum().item() > 0
+
+
+def test_indices_that_are_broadcast_in_unlike_ways_are_copied(blocks):
+    x = torch.ones(16, 64, 8, device="cuda")
+    row = torch.arange(16, device="cuda")[:, None]
+    column = torch.zeros(16, 20, dtype=torch.int64, device="cuda")
+    first = torch.arange(20, device="cuda")[None]
+    blocks()
+    # GIVEN rows that go with every column: only they are not dense
+    y = x[row, column]
+    index, out = 16 * 20 * 8, 16 * 20 * 8 * 4
+    assert blocks() == [index, out, -index]
+    # AND both broadcast
+    z = x[row, first]
+    assert blocks() == [index, index, out, -index, -index]
+    # AND written to
+    x[row, first] = y
+    assert [size for size in blocks() if abs(size) == index] == [index, index, -index, -index]
+    # THEN indices of the same strides are read as they are, and so is a lone one
+    w = x[row[:, 0], column[:, 0].clone()], x[row]
+    assert index not in blocks()
+    del y, z, w

@@ -1,0 +1,117 @@
+"""Memory that operators take besides their results: workspaces and buffers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gpumem_magic.virtual.catalog import lookup
+from gpumem_magic.virtual.gpu import VirtualGPU
+from gpumem_magic.virtual.workspaces.scratch import cublas_workspace_size
+
+CUBLAS, CUBLASLT = 8_519_680, 1_048_576
+
+
+@pytest.mark.parametrize(
+    ("capability", "config", "size"),
+    [
+        ((7, 5), None, CUBLAS),
+        ((8, 0), None, CUBLAS),
+        ((9, 0), None, 33_554_432),
+        ((10, 0), None, 33_554_432),
+        ((9, 0), ":4096:8", 4096 * 1024 * 8),
+        ((7, 5), ":16:8", 16 * 1024 * 8),
+        ((7, 5), ":4096:2:16:8", CUBLAS),
+        ((7, 5), ":0:0", 0),
+    ],
+)
+def test_sizes_of_cublas_workspaces(capability, config, size):
+    assert cublas_workspace_size(capability, config) == size
+
+
+def test_the_first_product_takes_a_workspace_and_keeps_it(blocks):
+    x = torch.ones(64, 64, device="cuda")
+    blocks()
+    y = x @ x
+    assert blocks() == [64 * 64 * 4, CUBLAS]
+    y = x @ y
+    assert CUBLAS not in blocks()
+
+
+def test_backward_has_a_handle_of_its_own(blocks):
+    x = torch.ones(64, 64, device="cuda", requires_grad=True)
+    loss = (x @ x).sum()
+    blocks()
+    loss.backward()
+    assert blocks().count(CUBLAS) == 1
+    (x @ x).sum().backward()
+    assert CUBLAS not in blocks()
+
+
+def test_each_stream_has_a_handle_of_its_own(blocks):
+    x = torch.ones(64, 64, device="cuda")
+    x @ x
+    blocks()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x @ x
+    assert blocks().count(CUBLAS) == 1
+
+
+def test_a_fused_bias_takes_the_lt_librarys_workspace_as_well(gpu, blocks):
+    nn.Linear(64, 64).cuda()(torch.ones(2, 64, device="cuda"))
+    assert {CUBLAS, CUBLASLT} <= set(blocks())
+    assert len(gpu.scratch.held) == 2
+
+
+def test_workspaces_can_be_given_back(gpu, allocated):
+    x = torch.ones(64, 64, device="cuda")
+    x @ x
+    assert sum(map(gpu.allocator.size_of, gpu.scratch.held.values())) == CUBLAS
+    torch._C._cuda_clearCublasWorkspaces()
+    assert (gpu.scratch.held, torch.cuda.memory_allocated()) == ({}, 64 * 64 * 4)
+    x @ x
+    assert torch.cuda.memory_allocated() == 64 * 64 * 4 + CUBLAS
+
+
+def test_the_environment_sets_both_sizes(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "64")
+    with VirtualGPU(lookup("T4")) as gpu:
+        nn.Linear(64, 64).cuda()(torch.ones(2, 64, device="cuda"))
+        assert sorted(map(gpu.allocator.size_of, gpu.scratch.held.values())) == [
+            64 << 10,
+            128 << 10,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("loss", "buffers", "result"),
+    [
+        (nn.functional.mse_loss, 1, 4000),  # the first two reduce into a result of full size
+        (nn.functional.smooth_l1_loss, 1, 4000),
+        (nn.functional.huber_loss, 1, 4),
+        (nn.functional.binary_cross_entropy, None, 4000),  # these reduce into one, and copy it
+        (nn.functional.soft_margin_loss, None, 4000),
+        (nn.functional.binary_cross_entropy_with_logits, 2, 4),
+    ],
+)
+def test_a_loss_writes_one_value_per_element_before_it_is_reduced(blocks, loss, buffers, result):
+    x = torch.full((1000,), 0.5, device="cuda")
+    blocks()
+    value = loss(x, x)
+    taken = [-4, 4] if buffers is None else [-4000, 4000] * buffers
+    assert sorted(blocks()) == sorted([*taken, result])
+    loss(x, x, reduction="none")
+    assert 4 not in blocks()
+    assert value.dim() == 0
+
+
+def test_a_workspace_that_does_not_fit_is_out_of_memory(gpu):
+    x = torch.ones(64, 64, device="cuda")
+    hog = torch.empty(torch.cuda.mem_get_info()[0] // (2 << 20) * (2 << 20), dtype=torch.uint8,
+                      device="cuda")  # fmt: skip
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 20\.00 MiB"):
+        x @ x
+    del hog
+    assert (x @ x).sum().item() == 64**3
