@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from gpumem_magic.renderers.formats.files import save_reports
+from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
-from gpumem_magic.renderers.history import history_html, history_text
 from gpumem_magic.trace.lifetimes import Living
-from gpumem_magic.values.comparison import Comparison, compare
-from gpumem_magic.values.report import Report
+from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
+from gpumem_magic.values.findings import Line
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report, Reports
 
 KEPT = 30
 """Reports of which it is known what was alive when; of older ones this is forgotten."""
@@ -64,7 +65,7 @@ class History:
 
         Raises ValueError for another suffix; a file that was there stays whole if anything fails.
         """
-        save_reports(self._reports, path)
+        self._answer.save(path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Append the reports of a saved .json.
@@ -82,7 +83,7 @@ class History:
 
     def text(self) -> str:
         """One line for each report, for a terminal of 80 columns."""
-        return history_text(self._reports)
+        return self._answer.text()
 
     def __len__(self) -> int:
         return len(self._reports)
@@ -102,4 +103,51 @@ class History:
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
     ) -> dict[str, str]:
-        return {"text/plain": self.text(), "text/html": history_html(self._reports)}
+        return self._answer._repr_mimebundle_(include, exclude)
+
+    @property
+    def _answer(self) -> Reports:
+        return Reports(self.reports)
+
+
+def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) -> Comparison:
+    """What changed from `first` to `second`."""
+    return Comparison(
+        first, second, numbers, _levels(first, second), _lines(first, second), _kinds(first, second)
+    )
+
+
+def _levels(first: Report, second: Report) -> tuple[Difference, ...]:
+    named = [
+        Difference(
+            f"{moment} {size}", *(getattr(getattr(r, moment), size) for r in (first, second))
+        )
+        for moment in ("peak", "after")
+        for size in ("allocated", "reserved")
+    ]
+    return (*named, Difference("kept", wording.kept(first), wording.kept(second)))
+
+
+def _kinds(first: Report, second: Report) -> tuple[Difference, ...]:
+    pairs = [(kind, _held(first, kind), _held(second, kind)) for kind in Category]
+    return tuple(Difference(kind.value, a, b) for kind, a, b in pairs if a or b)
+
+
+def _held(report: Report, kind: Category) -> int | None:
+    """Bytes of `kind` at the peak; None where nothing says what the peak was made of."""
+    known = report.at_peak or report.peak.allocated == 0
+    return report.at_peak.get(kind, 0) if known else None
+
+
+def _lines(first: Report, second: Report) -> tuple[LineDifference, ...]:
+    """Equal lines pair up in order; those that only the first cell has come last."""
+    left: dict[str, list[Line]] = {}
+    for line in first.lines:
+        left.setdefault(wording.line_text(line), []).append(line)
+    pairs = []
+    for line in second.lines:
+        source = wording.line_text(line)
+        rest = left.get(source)
+        pairs.append(LineDifference(source, rest.pop(0) if rest else None, line))
+    gone = (line for lines in left.values() for line in lines)
+    return (*pairs, *(LineDifference(wording.line_text(line), line, None) for line in gone))

@@ -132,6 +132,17 @@ def test_the_comparison_in_words(history):
     assert "same peak: 3.00 MiB" in history.compare(1, 1).text()
 
 
+def test_a_comparison_is_kept_and_saved(history, tmp_path):
+    comparison = history.compare(2, 1)
+    values = comparison.to_dict()
+    assert (values["what"], values["numbers"]) == ("comparison", [2, 1])
+    assert values["levels"][0] == {"name": "peak allocated", "first": 6 * MIB, "second": 3 * MIB}
+    comparison.save(tmp_path / "c.json")
+    assert json.loads((tmp_path / "c.json").read_text()) == values
+    comparison.save(tmp_path / "c.txt")
+    assert (tmp_path / "c.txt").read_text() == comparison.text() + "\n"
+
+
 def test_names_are_escaped(history):
     history.append(report("<b>", ("x = '<script>'",)))
     for html in (history, history.compare(1, 4)):

@@ -21,7 +21,7 @@ def script(source, monkeypatch):
     """The source that a script's `measure` opens."""
     asked = []
     monkeypatch.setattr(
-        "gpumem_magic.sources.choose_source", lambda name: asked.append(name) or source
+        "gpumem_magic.devices.choose_source", lambda name: asked.append(name) or source
     )
     source.asked = asked
     return source
@@ -105,7 +105,7 @@ def test_in_a_notebook_it_measures_on_the_chosen_device(shell, source):
 
 
 def test_a_device_that_measures_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr("gpumem_magic.sources.choose_source", lambda name: None)
+    monkeypatch.setattr("gpumem_magic.devices.choose_source", lambda name: None)
     with pytest.raises(RuntimeError, match="choose a card"), measure(device="off"):
         pass
 

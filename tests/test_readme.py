@@ -95,14 +95,6 @@ def test_advice_costs_no_more_than_promised():
     assert max(cell["seconds"] for cell in results["cells"]) <= float(promised)
 
 
-def test_the_map_has_every_room_and_no_other():
-    package = ROOT / "gpumem_magic"
-    rooms = {f"{path.parent.relative_to(package)}/" for path in package.rglob("*/__init__.py")}
-    rooms |= {path.name for path in package.glob("*.py") if path.stem != "__init__"}
-    table = README.split("| room of `gpumem_magic/` |")[1]
-    assert set(re.findall(r"^\| `([\w./]+)` \|", table, re.MULTILINE)) == rooms - {"./"}
-
-
 def test_the_costs_are_those_that_were_measured():
     results = ROOT / "benchmarks" / "results"
     measured = {}

@@ -20,7 +20,7 @@ from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
 from gpumem_magic.renderers.advice.wording import offered
-from gpumem_magic.values.answer import View
+from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.assessment import Assessment, Change, RulePages
 from gpumem_magic.values.recording import Cell
 
@@ -63,7 +63,7 @@ def run_consultation(monitor: Monitor, asked: Consultation) -> None:
     """Answer what is asked of advice and rules. Raises UsageError for a number that none has."""
     if monitor.predicting:
         return
-    answer: View
+    answer: Answer
     if asked.apply is not None:
         answer = change = _change(monitor, asked.apply)
         monitor.shell.set_next_input(change.advice.source or "")
@@ -75,7 +75,7 @@ def run_consultation(monitor: Monitor, asked: Consultation) -> None:
     show_text(monitor.shell, answer)
 
 
-def _keep(monitor: Monitor, answer: View, output: str | None, save: str | None) -> None:
+def _keep(monitor: Monitor, answer: Answer, output: str | None, save: str | None) -> None:
     if output:
         monitor.shell.user_ns[output] = answer
     if save:

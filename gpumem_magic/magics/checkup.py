@@ -26,7 +26,7 @@ from gpumem_magic.sources.holders.letting_go import (
     empty_cache,
     let_go,
 )
-from gpumem_magic.values.answer import View
+from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.inventory import Breakdowns, Freed, HolderKind, Inventory, Recovery
 
 
@@ -98,7 +98,7 @@ def run_checkup(monitor: Monitor, checkup: Checkup, body: str = "") -> None:
     show_text(monitor.shell, answer)
 
 
-def _answer(monitor: Monitor, checkup: Checkup, body: str) -> View:
+def _answer(monitor: Monitor, checkup: Checkup, body: str) -> Answer:
     if checkup.explain is not None:
         return explain(checkup.explain or body.strip() or _last_error())
     source = _source(monitor)
@@ -115,7 +115,7 @@ def inventory(monitor: Monitor, source: Source) -> Inventory:
     return take_inventory(source, shell.user_ns, shell_roots(shell))
 
 
-def _held_by(monitor: Monitor, source: Source, names: tuple[str, ...]) -> View:
+def _held_by(monitor: Monitor, source: Source, names: tuple[str, ...]) -> Answer:
     shell = monitor.shell
     try:
         found = tuple(break_down(source, shell.user_ns, shell_roots(shell), name) for name in names)

@@ -8,8 +8,10 @@ from typing import Any
 
 import ipywidgets
 
-from gpumem_magic.panel.still import CLASS
 from gpumem_magic.renderers.markup import Markup
+
+STILL = "gpumem-still"
+"""The class of what stays in a saved notebook; the living panel hides it by that."""
 
 _FLEXIBLE = "1 1 220px"
 
@@ -122,7 +124,7 @@ def as_many(rows: Sequence[Markup], most: int = MOST) -> tuple[list[Markup], int
 
 
 STYLE = f"""<style>
-.{CLASS} {{ display: none; }}
+.{STILL} {{ display: none; }}
 .gpumem-panel {{ min-width: 0; overflow: hidden; }}
 .gpumem-panel .widget-box, .gpumem-panel .jupyter-widgets {{ min-width: 0; }}
 .gpumem-panel .widget-html-content, .gpumem-panel .widget-html {{ min-width: 0; width: 100%; }}

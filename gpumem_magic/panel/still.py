@@ -8,12 +8,10 @@ import uuid
 from IPython.display import display, update_display
 
 from gpumem_magic.history import History
+from gpumem_magic.panel.controls import STILL
 from gpumem_magic.panel.past import NO_CELLS
 from gpumem_magic.renderers.history import history_html, history_text
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element
-
-CLASS = "gpumem-still"
-"""The living panel hides it by this class, in its own stylesheet."""
 
 _LATEST = 20
 
@@ -55,4 +53,4 @@ class Still:
 
 def _framed(inner: Markup) -> str:
     above = element("div", "The panel as it was when the notebook was saved.")
-    return element("div", above, inner or EMPTY, style=ROOT, **{"class": CLASS})
+    return element("div", above, inner or EMPTY, style=ROOT, **{"class": STILL})

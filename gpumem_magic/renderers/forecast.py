@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gpumem_magic.renderers import markup, predicted, wording
 from gpumem_magic.renderers.columns import WIDTH, fit, left, right, wrap
@@ -12,6 +12,7 @@ from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, ro
 from gpumem_magic.renderers.text import notes_rows
 from gpumem_magic.renderers.wording import Entry
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.report import Report
 
 _HEAD = ("card", "fits", "allocated", "reserved", "device use", "fails in")
@@ -122,39 +123,7 @@ def _cards(reports: Sequence[Report]) -> str:
     return f"{len(reports)} cards" if len(reports) > 1 else wording.visible(reports[0].device.name)
 
 
-class Found(Protocol):
-    """What a search for the largest value gives (predict.Fit)."""
-
-    @property
-    def name(self) -> str:
-        """The variable."""
-
-    @property
-    def value(self) -> int:
-        """Its largest value that fits, 0 for none."""
-
-    @property
-    def report(self) -> Report | None:
-        """The cell with that value."""
-
-    @property
-    def next_report(self) -> Report | None:
-        """The cell with the next value."""
-
-    @property
-    def runs(self) -> int:
-        """Dry runs that were made."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether `value` and the one above it were both tried."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the user."""
-
-
-def largest_text(found: Sequence[Found]) -> str:
+def largest_text(found: Sequence[Fit]) -> str:
     """What was found on each card, for a terminal of 80 columns."""
     rows = [fit(headline(one), WIDTH) for one in found]
     for one in found:
@@ -164,7 +133,7 @@ def largest_text(found: Sequence[Found]) -> str:
     return "\n".join([*rows, *below_text([r for one in found for r in reports_of(one)])])
 
 
-def largest_html(found: Sequence[Found]) -> str:
+def largest_html(found: Sequence[Fit]) -> str:
     """The same as one <div> with inline styles."""
     large = "font-size:1.3em;font-weight:600"
     return element(
@@ -176,13 +145,13 @@ def largest_html(found: Sequence[Found]) -> str:
     )
 
 
-def _table(one: Found) -> Markup:
+def _table(one: Fit) -> Markup:
     caption = f"At the peak, on {_card(one)}"
     remarks = [markup.small(text) for text in (_effort(one), *one.notes)]
     return element("div", entries_html(caption, one.name, _entries(one)), *remarks)
 
 
-def headline(one: Found) -> str:
+def headline(one: Fit) -> str:
     """ "The largest batch_size that fits a Tesla T4 (14.74 GiB) is 96"."""
     name, card = wording.visible(one.name), _card(one)
     if not one.value:
@@ -193,12 +162,12 @@ def headline(one: Found) -> str:
     return f"The largest {name} that {probably}fits {card} is {one.value}"
 
 
-def reports_of(one: Found) -> tuple[Report, ...]:
+def reports_of(one: Fit) -> tuple[Report, ...]:
     """The predictions at the value and above it, as far as there are."""
     return tuple(report for report in (one.report, one.next_report) if report)
 
 
-def facts(one: Found) -> dict[str, Any]:
+def facts(one: Fit) -> dict[str, Any]:
     """What was found, without its reports, as plain values."""
     reports = reports_of(one)
     return {
@@ -211,30 +180,30 @@ def facts(one: Found) -> dict[str, Any]:
     }
 
 
-def largest_to_dict(found: Sequence[Found]) -> dict[str, Any]:
+def largest_to_dict(found: Sequence[Fit]) -> dict[str, Any]:
     """All of it as plain values, with a format number; the reports stand one after the other."""
     reports = [report for one in found for report in reports_of(one)]
     return {**all_to_dict(reports), "fits": [facts(one) for one in found]}
 
 
-def _entries(one: Found) -> tuple[Entry, ...]:
+def _entries(one: Fit) -> tuple[Entry, ...]:
     return tuple(Entry(_value(one, report), report) for report in reports_of(one))
 
 
-def _value(one: Found, report: Report) -> str:
+def _value(one: Fit, report: Report) -> str:
     """What the variable was in a report: "97" of the report "batch_size = 97"."""
     return wording.title(report).removeprefix(f"{wording.visible(one.name)} = ")
 
 
-def _remarks(one: Found) -> list[str]:
+def _remarks(one: Fit) -> list[str]:
     return [f"{_effort(one)}", *notes_rows(one.notes)]
 
 
-def _effort(one: Found) -> str:
+def _effort(one: Fit) -> str:
     return f"{one.runs} dry run{'' if one.runs == 1 else 's'}"
 
 
-def _card(one: Found) -> str:
+def _card(one: Fit) -> str:
     device = next((report.device for report in reports_of(one)), None)
     if device is None:
         return "the card"

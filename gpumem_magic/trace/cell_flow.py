@@ -216,7 +216,7 @@ def mentioned_later(
     tree = parse_cell(cell.source)
     if tree is None or not line:
         return None
-    names = set()
+    names = set(_words_of_magics(cell.source, line))
     for statement in tree.body:
         if (statement.end_lineno or 0) >= line:
             names |= set(_names(statement))
@@ -230,6 +230,14 @@ def _names(node: ast.AST) -> Iterator[str]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
             yield inner.id
+
+
+def _words_of_magics(source: str, first: int) -> Iterator[str]:
+    """All that may be a name in lines of IPython's own syntax, from line `first` on."""
+    for syntax in (_MAGIC, _ASSIGNED_MAGIC):
+        for found in syntax.finditer(source):
+            if source.count("\n", 0, found.end()) + 1 >= first:
+                yield from re.findall(r"[^\W\d]\w*", found.group())
 
 
 def _names_in_functions(tree: ast.Module) -> Iterator[str]:

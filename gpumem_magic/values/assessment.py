@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpumem_magic.values.advice import Advice, Example, Kind
-from gpumem_magic.values.answer import View
+from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class Assessment(View):
+class Assessment(Answer):
     """What each change to a cell would save, measured by dry runs.
 
     report: the cell as it is, on a card of this kind with unlimited memory; where it raised an
@@ -36,7 +36,7 @@ class Assessment(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(View):
+class Change(Answer):
     """The cell that change `number` of the last advice makes of `source`."""
 
     number: int
@@ -56,7 +56,7 @@ class RulePage:
 
 
 @dataclass(frozen=True, slots=True)
-class RulePages(View):
+class RulePages(Answer):
     """Rules in full, or, as a list, with their problem alone. note: what has to be said first."""
 
     pages: tuple[RulePage, ...]

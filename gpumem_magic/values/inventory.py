@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpumem_magic.values.answer import View
+from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.recording import Category, Device
 
@@ -85,7 +85,7 @@ class FreeMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory(View):
+class Inventory(Answer):
     """Where the memory of one device is, in bytes. device_used = allocated + cached.size + context
     + others; the sizes of `holdings` add up to allocated.
 
@@ -116,7 +116,7 @@ class Inventory(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown(View):
+class Breakdown(Answer):
     """All that one variable, or a part of it, leads to: `parts` by submodule and category.
 
     Here a part's `also` are other names' ways to it, which `del` alone would not cut. size: the sum
@@ -129,7 +129,7 @@ class Breakdown(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdowns(View):
+class Breakdowns(Answer):
     """The breakdowns of several variables, in the order asked for. What two of them share counts in
     both."""
 
@@ -150,7 +150,7 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery(View):
+class Recovery(Answer):
     """What letting go gave back, step by step, and what is held after it."""
 
     device: Device

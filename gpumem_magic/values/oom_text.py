@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpumem_magic.values.answer import View
+from gpumem_magic.values.answer import Answer
 
 SIZES = ("asked", "total", "free", "process", "allocated", "cached", "allowed", "pools", "other")
 """The fields of a Reading that are sizes."""
@@ -128,7 +128,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(View):
+class Explanation(Answer):
     """An out-of-memory text, number by number; what it reads as; what it does not tell; what to do
     next, in order."""
 

@@ -41,7 +41,7 @@ PATIENCE = 25
 
 
 def pytest_generate_tests(metafunc):
-    if "attack" in metafunc.fixturenames:
+    if "attack" in metafunc.fixturenames and hasattr(metafunc.module, "ATTACKS"):
         table = metafunc.module.ATTACKS
         names = [name.replace(" ", "-") for name in table]
         metafunc.parametrize("attack", list(map(as_cells, table.values())), ids=names)

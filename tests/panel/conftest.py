@@ -11,8 +11,8 @@ import pytest
 def rich(shell, source, monkeypatch):
     """The shell with the extension, showing HTML as a notebook does; its panel steps quickly."""
     pytest.importorskip("ipywidgets")
-    monkeypatch.setattr("gpumem_magic.panel.pulse.INTERVAL", 0.005)
-    monkeypatch.setattr("gpumem_magic.panel.pulse.SHARE", 1.0)
+    monkeypatch.setattr("gpumem_magic.panel.live.INTERVAL", 0.005)
+    monkeypatch.setattr("gpumem_magic.panel.live.SHARE", 1.0)
     run(shell, "%load_ext gpumem_magic")
     return shell
 

@@ -39,3 +39,10 @@ def test_functions_of_every_cell_may_be_called():
 def test_where_it_cannot_be_told_it_is_not(source):
     assert mentioned(1, source) is None
     assert mentioned(None) is None
+
+
+def test_lines_of_ipython_hide_nothing():
+    source = "files = !ls {folder}\na = load(files)\nb = a + c\n%timeit step(model)\nprint(1)\n"
+    assert {"a", "b", "c", "step", "model", "print"} <= mentioned(3, source)
+    assert not {"folder", "load"} & mentioned(3, source)
+    assert "folder" in mentioned(1, source)

@@ -9,15 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.forecast import (
-    Found,
-    cards_html,
-    cards_text,
-    facts,
-    largest_html,
-    largest_text,
-    reports_of,
-)
 from gpumem_magic.renderers.formats.csv import to_csv
 from gpumem_magic.renderers.formats.json import dumps, dumps_all
 from gpumem_magic.renderers.html import report_html
@@ -76,62 +67,39 @@ def _source(report: Report) -> Markup:
 
 SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
 
-
-def save_report(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write one report; its figure for .png and .svg. Raises ValueError for another suffix."""
-    write(
-        Path(path),
-        {
-            ".json": lambda: dumps(report),
-            ".csv": lambda: to_csv([report]),
-            ".html": lambda: page([report], report.name or "GPU memory"),
-            ".txt": lambda: report_text(report) + "\n",
-            ".png": lambda: _timeline(report, ".png"),
-            ".svg": lambda: _timeline(report, ".svg"),
-        },
-    )
+Files = dict[str, Callable[[], str | bytes]]
+"""What makes the content of a file, by its suffix."""
 
 
-SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
+def report_files(report: Report) -> Files:
+    """One report; its figure for .png and .svg."""
+    return {
+        ".json": lambda: dumps(report),
+        ".csv": lambda: to_csv([report]),
+        ".html": lambda: page([report], report.name or "GPU memory"),
+        ".txt": lambda: report_text(report) + "\n",
+        ".png": lambda: _timeline(report, ".png"),
+        ".svg": lambda: _timeline(report, ".svg"),
+    }
 
 
-def save_reports(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
-    """Write many; .png and .svg are a picture of their peaks. Raises ValueError as above."""
-    _save(reports, path)
-
-
-def save_cards(reports: Sequence[Report], path: str | os.PathLike[str]) -> None:
-    """Write one cell on many cards: the table, then each report. Raises ValueError as above."""
-    _save(reports, path, cards_text(reports), Markup(cards_html(reports)))
-
-
-def save_largest(found: Sequence[Found], path: str | os.PathLike[str]) -> None:
-    """Write what was found, then the reports that prove it. Raises ValueError as above."""
-    reports = [report for one in found for report in reports_of(one)]
-    above = Markup(largest_html(found))
-    _save(reports, path, largest_text(found), above, {"fits": [facts(one) for one in found]})
-
-
-def _save(
+def reports_files(
     reports: Sequence[Report],
-    path: str | os.PathLike[str],
     text: str = "",
     above: Markup = EMPTY,
     more: Mapping[str, Any] | None = None,
-) -> None:
-    """Write reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON."""
+) -> Files:
+    """Many reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON; for
+    .png and .svg a picture of their peaks."""
     whole = [text] if text else []
-    write(
-        Path(path),
-        {
-            ".json": lambda: dumps_all(reports, more),
-            ".csv": lambda: to_csv(reports),
-            ".html": lambda: page(reports, above=above),
-            ".txt": lambda: "\n\n\n".join([*whole, *map(report_text, reports)]) + "\n",
-            ".png": lambda: _overview(reports, ".png"),
-            ".svg": lambda: _overview(reports, ".svg"),
-        },
-    )
+    return {
+        ".json": lambda: dumps_all(reports, more),
+        ".csv": lambda: to_csv(reports),
+        ".html": lambda: page(reports, above=above),
+        ".txt": lambda: "\n\n\n".join([*whole, *map(report_text, reports)]) + "\n",
+        ".png": lambda: _overview(reports, ".png"),
+        ".svg": lambda: _overview(reports, ".svg"),
+    }
 
 
 def _timeline(report: Report, suffix: str) -> bytes:
@@ -148,11 +116,11 @@ def _overview(reports: Sequence[Report], suffix: str) -> bytes:
     return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
 
 
-def write(path: Path, forms: dict[str, Callable[[], str | bytes]]) -> None:
+def write(path: Path, files: Files) -> None:
     """Write the form of the suffix. Raises ValueError for another one; a file there stays whole."""
-    form = forms.get(path.suffix.lower())
+    form = files.get(path.suffix.lower())
     if form is None:
-        raise ValueError(f"{path}: a report is saved as {', '.join(forms)}")
+        raise ValueError(f"{path}: a report is saved as {', '.join(files)}")
     content = form()
     # A lone surrogate (from a broken string literal in a cell) has no UTF-8.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content

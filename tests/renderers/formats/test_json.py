@@ -12,7 +12,7 @@ import pytest
 from gpumem_magic.renderers.formats.json import dumps, dumps_all, from_dict, loads, to_dict
 from gpumem_magic.values.report import Report
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("name", ["small", "unknown"])

@@ -10,7 +10,6 @@ import pytest
 
 from gpumem_magic.renderers.columns import width
 from gpumem_magic.renderers.inventory.wording import FREE
-from gpumem_magic.renderers.views import view_html
 from gpumem_magic.units import GIB, MIB
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import (
@@ -89,6 +88,10 @@ HOLDINGS = (
     ),
     Holding(HolderKind.UNKNOWN, "", 512, 1, Category.OTHER),
 )
+
+
+def view_html(view):
+    return view._repr_mimebundle_()["text/html"]
 
 
 def by_category(holdings):
