@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gpumem_magic"
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A module imports only from its own room and from rooms before it.
 ROOMS = (
@@ -53,7 +55,13 @@ def name_of(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-NAMES = {name_of(path) for path in TREES}
+NAMES = {name_of(path) for path in FILES}
+
+
+@pytest.fixture(scope="module")
+def trees():
+    """The syntax tree of each file; not for good: other tests look through all objects."""
+    return {path: ast.parse(path.read_text()) for path in FILES}
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
@@ -72,8 +80,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, f"gpumem_magic.{inner if inner in NAMES else inside}".strip(".")
 
 
-def own_imports(path: Path) -> Iterator[tuple[ast.stmt, str]]:
-    for node, target in imports(TREES[path]):
+def own_imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    for node, target in imports(tree):
         if target.split(".")[0] == "gpumem_magic":
             yield node, target.removeprefix("gpumem_magic").strip(".")
 
@@ -100,18 +108,18 @@ def test_the_map_has_every_room_and_no_other():
     assert {room for place in places for room in re.findall(r"`([\w./]+)`", place)} == rooms
 
 
-def test_imports_are_absolute_and_go_one_way():
+def test_imports_are_absolute_and_go_one_way(trees):
     backward = [
         f"{name_of(path)}:{node.lineno} imports {target}"
-        for path, tree in TREES.items()
-        for node, target in own_imports(path)
+        for path, tree in trees.items()
+        for node, target in own_imports(tree)
         if room(target) > room(name_of(path))
         and id(node) not in for_types_only(tree)
         and not (name_of(path) == LAZY_DOOR and node not in tree.body)
     ]
     relative = [
         f"{name_of(path)}:{node.lineno}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
@@ -119,14 +127,14 @@ def test_imports_are_absolute_and_go_one_way():
     assert not relative
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_modules_import_each_other_in_a_circle(trees):
     """Imports for types alone do not count, nor what a package's own __init__ is to its files."""
     graph: dict[str, set[str]] = {}
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         unseen = for_types_only(tree)
         graph[name_of(path)] = {
             target
-            for node, target in own_imports(path)
+            for node, target in own_imports(tree)
             if id(node) not in unseen and not (name_of(path) == LAZY_DOOR and node not in tree.body)
         }
     left = dict(graph)
@@ -136,10 +144,10 @@ def test_no_modules_import_each_other_in_a_circle():
     assert not left
 
 
-def test_each_library_has_one_door():
+def test_each_library_has_one_door(trees):
     wrong = [
         f"{name_of(path)}:{node.lineno} imports {target}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node, target in imports(tree)
         if (doors := DOORS.get(target.split(".")[0]))
         and not path.relative_to(PACKAGE).as_posix().startswith(doors)
@@ -149,7 +157,7 @@ def test_each_library_has_one_door():
 
 
 def test_folders_are_small_and_flat():
-    folders = {path.parent for path in TREES}
+    folders = {path.parent for path in FILES}
     crowded = {
         str(folder.relative_to(PACKAGE)): count
         for folder in folders
@@ -160,20 +168,20 @@ def test_folders_are_small_and_flat():
     assert not deep
 
 
-def test_files_are_small_and_described():
-    long = [name_of(path) for path in TREES if path.read_text().count("\n") > MOST_LINES]
+def test_files_are_small_and_described(trees):
+    long = [name_of(path) for path in FILES if path.read_text().count("\n") > MOST_LINES]
     described = {
         name_of(path): [line for line in (ast.get_docstring(tree) or "").splitlines() if line]
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
     }
     assert not long
     assert not [name for name, lines in described.items() if not 1 <= len(lines) <= 3]
 
 
-def test_functions_are_small():
+def test_functions_are_small(trees):
     long = [
         f"{name_of(path)}:{node.lineno} {node.name}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= 60
@@ -181,8 +189,8 @@ def test_functions_are_small():
     assert not long
 
 
-def test_no_state_at_module_level():
-    found = [f"{name_of(path)}: {each}" for path, tree in TREES.items() for each in state_of(tree)]
+def test_no_state_at_module_level(trees):
+    found = [f"{name_of(path)}: {each}" for path, tree in trees.items() for each in state_of(tree)]
     assert not found
 
 

@@ -76,7 +76,8 @@ def _descriptors() -> dict[str, object]:
             kind = os.fstat(number).st_mode
             info = Path(f"/proc/self/fdinfo/{number}").read_text().split("\n")
             said += [line for line in info if line.startswith(("pos:", "flags:"))]
-            if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+            readable = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            if readable and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
                 said.append(f"unread {_unread(number)}")
             found[f"descriptor {number}"] = " ".join(said)
     return found
