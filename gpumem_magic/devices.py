@@ -6,7 +6,6 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gpumem_magic.sources import ACTIVE, Source
 from gpumem_magic.sources.cuda.device import cuda_devices, is_initialized
@@ -14,9 +13,6 @@ from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.units import MIB
 from gpumem_magic.virtual.catalog import MODELS, GPUModel, lookup
 from gpumem_magic.virtual.source import VirtualSource
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
 

@@ -30,19 +30,16 @@ class History:
         """All reports, the oldest first."""
         return tuple(self._reports)
 
-    def append(self, report: Report) -> None:
-        """Add a report as the latest."""
+    def append(self, report: Report, living: Living | None = None) -> None:
+        """Add a report as the latest. living: what was alive when in its cell."""
         self._reports.append(report)
+        if living is not None:
+            self._living = [*self._living[1 - KEPT :], (report, living)]
 
     def clear(self) -> None:
         """Forget all reports."""
         self._reports.clear()
         self._living.clear()
-
-    def remember(self, report: Report, living: Living | None) -> None:
-        """Keep what was alive when in the cell of a report, for the last of them."""
-        if living is not None:
-            self._living = [*self._living[1 - KEPT :], (report, living)]
 
     def living(self, report: Report) -> Living | None:
         """What was alive when in the cell of a report; None where it is not known any more."""

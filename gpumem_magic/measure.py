@@ -1,18 +1,17 @@
-"""The whole pipeline on one screen: source -> Recording -> Trace -> Report."""
+"""What is done with a measured cell: its source's recording is ended and analysed."""
 
 from __future__ import annotations
 
 import linecache
 import os.path
 import sys
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
+    from gpumem_magic.pipeline import Analysis
     from gpumem_magic.sources import Source
-    from gpumem_magic.trace.lifetimes import Living
     from gpumem_magic.values.recording import Cell
     from gpumem_magic.values.report import Report
 
@@ -24,27 +23,17 @@ def finish(
     error: BaseException | None,
     name: str,
     ignore: Collection[str] = (),
-    keep: Callable[[Report, Living | None], object] = lambda report, living: None,
-) -> tuple[Report, ...]:
-    """End the source's recording of `cell`; one Report per device, the most used first.
+) -> tuple[Analysis, ...]:
+    """End the source's recording of `cell`; one Analysis per device, the most used first.
 
-    ignore: rules that give no advice. keep: gets each report and what was alive when in its cell.
+    name: what the reports are called. ignore: rules that give no advice.
     """
-    from gpumem_magic.advice import advise
-    from gpumem_magic.pipeline import build_report
-    from gpumem_magic.sources.stacks.callsite import unfold_all
-    from gpumem_magic.trace import build_trace
-    from gpumem_magic.trace.lifetimes import find_living
+    from gpumem_magic.pipeline import analyse
 
-    reports = []
-    for raw in source.stop(cell, cells, error):
-        recording = replace(raw, stacks=unfold_all(raw.stacks, cell, cells))
-        trace = build_trace(recording)
-        source.remember(recording, trace)
-        advice = advise(trace, cell, recording.names, ignore=ignore)
-        reports.append(build_report(recording, trace, name, advice))
-        keep(reports[-1], find_living(recording, trace))
-    return tuple(reports)
+    found = tuple(analyse(one, name, ignore) for one in source.stop(cell, cells, error))
+    for each in found:
+        source.remember(each.recording, each.trace)
+    return found
 
 
 class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
@@ -104,7 +93,8 @@ class measure:  # noqa: N801 - reads as a verb: `with measure() as m:`
         if self._outer is not None and self._outer.recording:
             return
         try:
-            self.reports = finish(self._source, self._cell, {}, error, self._name)
+            found = finish(self._source, self._cell, {}, error, self._name)
+            self.reports = tuple(each.report for each in found)
         finally:
             ACTIVE.set(self._outer)
             self._close()

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
+from gpumem_magic.advice import advise
+from gpumem_magic.sources.stacks.callsite import unfold_all
+from gpumem_magic.trace import build_trace
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.recording import Reading, Recording
 from gpumem_magic.values.report import Report
 
-if TYPE_CHECKING:
-    pass
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was recorded of a cell on one device, what it means, and the report of both."""
+
+    recording: Recording
+    trace: Trace
+    report: Report
+
+
+def analyse(
+    recording: Recording,
+    name: str = "",
+    ignore: Collection[str] = (),
+    *,
+    advised: bool = True,
+    everything: bool = False,
+) -> Analysis:
+    """Trace, advice and report of a recording.
+
+    name: what the report is called. ignore: rules that give no advice. advised: whether any is
+    wanted. everything: see `advise`.
+    """
+    cell, cells = recording.cell, recording.cells
+    recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells))
+    trace = build_trace(recording)
+    advice: tuple[Advice, ...] = ()
+    if advised:
+        advice = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
+    return Analysis(recording, trace, build_report(recording, trace, name, advice))
 
 
 def build_report(

@@ -113,19 +113,10 @@ def report_of(
     everything: bool = False,
 ) -> Report:
     """The report of a dry run. advised: whether advice is wanted; everything: see `advise`."""
-    from gpumem_magic.advice import advise
-    from gpumem_magic.pipeline import build_report
-    from gpumem_magic.sources.stacks.callsite import unfold_all
-    from gpumem_magic.trace import build_trace
+    from gpumem_magic.pipeline import analyse
 
-    cell, cells = scenario.cell, scenario.cells
-    stacks = unfold_all(outcome.recording.stacks, cell, cells)
-    recording = replace(outcome.recording, cells=cells, stacks=stacks)
-    trace = build_trace(recording)
-    if not advised:
-        return build_report(recording, trace, name, ())
-    advice = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
-    return build_report(recording, trace, name, advice)
+    recording = replace(outcome.recording, cells=scenario.cells)
+    return analyse(recording, name, ignore, advised=advised, everything=everything).report
 
 
 def fit_cell(scenario: Scenario, name: str) -> Fit:

@@ -52,7 +52,7 @@ class DryRuns:
             raise self.error
 
     def report(self, cell, gpu, name):
-        report = finish(self.source, cell, {}, None, name)[0]
+        report = finish(self.source, cell, {}, None, name)[0].report
         card = lookup(gpu or "T4")
         device = replace(report.device, name=card.name, total=card.total)
         return replace(report, device=device, predicted=True, output=self.output)

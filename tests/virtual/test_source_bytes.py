@@ -29,8 +29,8 @@ def measured():
     def run(code, names):
         source.start(lambda: names)
         exec(compile(code, "<cell>", "exec"), names)
-        (report,) = finish(source, Cell(code, "<cell>", 1), {}, None, "cell")
-        return report
+        (found,) = finish(source, Cell(code, "<cell>", 1), {}, None, "cell")
+        return found.report
 
     yield run
     source.leave()

@@ -23,8 +23,8 @@ def source():
 def run(source, code, names):
     source.start(lambda: names)
     exec(compile(code, "<cell>", "exec"), names)
-    (report,) = finish(source, Cell(code, "<cell>", 1), {}, None, "cell")
-    return report
+    (found,) = finish(source, Cell(code, "<cell>", 1), {}, None, "cell")
+    return found.report
 
 
 def test_activations_kept_by_an_earlier_cell_are_activations_in_the_next(source):

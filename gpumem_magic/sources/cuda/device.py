@@ -7,15 +7,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpumem_magic.sources.cuda import nvml
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import Process
 from gpumem_magic.values.recording import Device, IdleDevice, Machine, Neighbour, Reading
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
