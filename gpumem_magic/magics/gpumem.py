@@ -1,4 +1,4 @@
-"""What the line magic does besides measuring: the status screen, the device, the history."""
+"""What `%gpumem` does: a statement measured, the status screen, the device, the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest value of a variable with which a cell fits, as text and as HTML."""
+"""A cell on several cards, and the largest value of a variable that fits: as text and as HTML."""
 
 from __future__ import annotations
 

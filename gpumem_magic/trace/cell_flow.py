@@ -1,4 +1,4 @@
-"""How often the lines of a source can run: its loops and functions, read by ast."""
+"""What a source tells by ast: how often its lines can run, which names it needs from a line on."""
 
 from __future__ import annotations
 

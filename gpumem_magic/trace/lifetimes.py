@@ -1,4 +1,4 @@
-"""Puts together what the stages of a trace know of every storage that lived."""
+"""What the stages of a trace know of every storage that lived, and which were alive at a moment."""
 
 from __future__ import annotations
 

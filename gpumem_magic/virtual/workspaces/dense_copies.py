@@ -1,4 +1,4 @@
-"""Copies between host and device that need a dense one on the device in between."""
+"""Dense copies on the device: between host and device, of operands, of weights, of matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What losses take before they are reduced to one number."""
+"""What losses take: before they are reduced to one number, and for the sequences of CTC."""
 
 from __future__ import annotations
 
