@@ -57,7 +57,7 @@ class Cost:
 def recorded(work: Workload) -> Recording:
     """What the cell does to its card, told by a dry run."""
     cell = Cell(work.source, f"<{work.cell}>")
-    return dry_run(Scenario(cell, work.source, {"__name__": "__main__"}), lookup(work.card))
+    return dry_run(Scenario(cell, {"__name__": "__main__"}), lookup(work.card))
 
 
 def cost(work: Workload, rounds: int) -> Cost:

@@ -98,7 +98,7 @@ def planned(scenario: Scenario, *, writes: bool = False) -> DryRun:
     from gpumem_magic.devices import card_for, source_in_use
     from gpumem_magic.dryrun import plan_dry_run
 
-    _check_syntax(scenario.code, scenario.cell.filename)
+    _check_syntax(scenario.cell.python, scenario.cell.filename)
     with source_in_use() as origin:
         return plan_dry_run(scenario, card_for(scenario.gpu, origin), origin, writes=writes)
 
@@ -132,8 +132,8 @@ def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
     from gpumem_magic.dryrun.runs import outcome_of
     from gpumem_magic.fitting import search, try_of
 
-    _check_syntax(scenario.code, scenario.cell.filename)
-    start = _value_now(scenario.code, name, scenario.namespace)
+    _check_syntax(scenario.cell.python, scenario.cell.filename)
+    start = _value_now(scenario.cell.python, name, scenario.namespace)
     first = planned(scenario)
     card, allocator = first.plan.card, first.allocator()
     reports: dict[int, Report] = {}
@@ -232,16 +232,16 @@ def read_scenario(
 
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    cell, code, cells = Cell(source, _FILENAME), source, {}
+    cell, cells = Cell(source, _FILENAME), {}
     if shell is not None:
         files = CellFiles(shell)
-        code = shell.transform_cell(source)
-        cell = replace(files.cell(source, code, 0), filename=_FILENAME, number=None)
+        made = files.cell(source, shell.transform_cell(source), 0)
+        cell = replace(made, filename=_FILENAME, number=None)
         cells = files.cells()
     limit = TIMEOUT if timeout is None else timeout
     if limit <= 0:
         raise ValueError(f"timeout is {limit}; it is a number of seconds above 0")
-    return Scenario(cell, code, namespace, gpu, cells, optimizer_steps, timeout=limit)
+    return Scenario(cell, namespace, gpu, cells, optimizer_steps, timeout=limit)
 
 
 def _check_syntax(code: str, filename: str) -> None:

@@ -37,7 +37,7 @@ def ask():
 
     def ask(*known, source=CELL, gpu="1GiB", **options):
         names = {"M": MIB}
-        scenario = Scenario(Cell(source, "<cell>"), source, names, gpu)
+        scenario = Scenario(Cell(source, "<cell>"), names, gpu)
         found = assess(Question(scenario, str, known, frozenset({"x"})), **options)
         assert names.keys() == {"M"}
         return found

@@ -44,7 +44,7 @@ class DryRuns:
         yield
 
     def note(self, scenario, name):
-        cell, code, names = scenario.cell, scenario.code, scenario.namespace
+        cell, code, names = scenario.cell, scenario.cell.python, scenario.namespace
         steps = scenario.optimizer_steps
         self.asked.append((cell, code, names, scenario.gpu, scenario.cells, steps, name))
         self.during()

@@ -20,7 +20,7 @@ _IGNORE = re.compile(r"#\s*gpumem:\s*ignore(?:\[([\w\s,-]*)\])?")
 
 
 class Code:
-    """The text of a cell as typed, with its tree; IPython's own syntax reads as `pass` or `None`.
+    """The text of a cell as typed, with its tree; IPython's own syntax reads as calls of the shell.
 
     tree: empty where the text is no Python. known: dotted names of what names mean, from
     `Names.known`; imports of the cell itself count as well. Lines count from 1, columns from 0.
@@ -30,7 +30,7 @@ class Code:
         self.cell = cell
         self.source = cell.source
         self.lines = cell.source.split("\n")
-        self.tree = _parse(cell.source)
+        self.tree = _parse(cell)
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(_imports(self.tree))}
         self._parents = {
@@ -46,11 +46,12 @@ class Code:
         return self._inside[node]
 
     def offset(self, line: int, column: int) -> int:
-        """The character of the text at a line and a column of the tree, which counts bytes."""
+        """The character of the text at a line and a column of the tree, which counts bytes; the
+        end of the line where the tree's is longer, as it is of IPython's own syntax."""
         text = self.lines[line - 1]
         if not text.isascii():
             column = len(text.encode()[:column].decode(errors="ignore"))
-        return self._starts[line - 1] + column
+        return self._starts[line - 1] + min(column, len(text))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """The characters of an expression or a statement; decorators are not part of it."""
@@ -260,9 +261,9 @@ class Code:
         return any(self.ignored.get(place, frozenset()) & {rule, "*"} for place in places)
 
 
-def _parse(source: str) -> ast.Module:
+def _parse(cell: Cell) -> ast.Module:
     # With other line breaks, lines would be counted otherwise than here.
-    tree = parse_cell(source) if "\r" not in source else None
+    tree = parse_cell(cell) if "\r" not in cell.source else None
     return tree or ast.Module(body=[], type_ignores=[])
 
 

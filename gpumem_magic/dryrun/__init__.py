@@ -55,7 +55,7 @@ def plan_dry_run(
     from gpumem_magic.dryrun.in_use import card_in_use
     from gpumem_magic.dryrun.inside import Plan
 
-    _do_for_all_children(scenario.code)
+    _do_for_all_children(scenario.cell.python)
     total = card.total
     if not scenario.limited:
         card = replace(card, total=UNLIMITED)

@@ -132,7 +132,7 @@ class _Run:
     def _prepare(self, namespace: dict[str, Any]) -> ast.Module:
         """The code to run; from here on nothing gets out of this process."""
         values, filename = self._scenario.values, self._scenario.cell.filename
-        tree, elsewhere = with_values(ast.parse(self._scenario.code, filename), values)
+        tree, elsewhere = with_values(ast.parse(self._scenario.cell.python, filename), values)
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace)
         refuse(self._marks.append, namespace)
@@ -142,7 +142,7 @@ class _Run:
         return self._loops.bind(tree)
 
     def _shows_last(self) -> bool:
-        return not self._scenario.code.rstrip().endswith(";")
+        return not self._scenario.cell.python.rstrip().endswith(";")
 
     def _told(self, recording: Recording) -> Recording:
         """With what the user has to know of it."""

@@ -16,7 +16,7 @@ TIMEOUT = 120.0
 class Scenario:
     """A cell and what it is predicted with.
 
-    cell: as typed. code: the same as plain Python with the same lines. namespace: its globals.
+    namespace: the cell's globals.
     gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; None: the card in use, a
     T4 where there is none. cells: others of the notebook by the file name of their frames.
     optimizer_steps: end every loop after so many steps of its optimizers. values: variables to set,
@@ -27,7 +27,6 @@ class Scenario:
     """
 
     cell: Cell
-    code: str
     namespace: dict[str, Any]
     gpu: str | None = None
     cells: Mapping[str, Cell] = field(default_factory=dict)
@@ -43,4 +42,4 @@ class Scenario:
 
     def with_source(self, source: str, code: str) -> Scenario:
         """The same with a changed cell."""
-        return replace(self, cell=replace(self.cell, source=source), code=code)
+        return replace(self, cell=replace(self.cell, source=source, code=code))

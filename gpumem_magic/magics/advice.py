@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.advice import RULES, Advice, find_rule, pages_of
 from gpumem_magic.assess import Question as AdviceQuestion
@@ -45,9 +44,9 @@ def run_advise(monitor: Monitor, question: Question, code: str, above: int, raw:
         return
     require_torch()
     if code.strip():
-        cell, text = as_cell(monitor.shell, without_mark_above(code), above, raw)
+        cell = as_cell(monitor.shell, without_mark_above(code), above, raw)
         name = f"In[{cell.number}]" if cell.number else ""
-        task = _Task(monitor, question, cell, text, monitor.files.cells(), name)
+        task = _Task(monitor, question, cell, monitor.files.cells(), name)
     else:
         task = _about_last_cell(monitor, question)
     with monitor.prediction(task.say):
@@ -105,7 +104,6 @@ class _Task:
     monitor: Monitor
     question: Question
     cell: Cell
-    code: str
     cells: Mapping[str, Cell]
     name: str
     known: tuple[Advice, ...] = ()
@@ -118,11 +116,11 @@ class _Task:
 
     def attempt(self) -> tuple[str, Assessment | None]:
         """The assessment; or None, and why there is none."""
-        shell, question, settings = self.monitor.shell, self.question, self.monitor.settings
+        question, settings = self.question, self.monitor.settings
         try:
             asked = AdviceQuestion(
                 replace(scenario_of(self, (*question.gpus, None)[0]), again=self.again),
-                lambda source: python_of(shell, source),
+                self.monitor.files.python,
                 self.known,
                 frozenset((*question.ignore, *settings.ignored)),
                 question.name or self.name,
@@ -144,20 +142,6 @@ def _about_last_cell(monitor: Monitor, question: Question) -> _Task:
     report = monitor.last_report or (monitor.history[-1] if len(monitor.history) else None)
     if report is None:
         raise UsageError(_NO_CELL)
-    code = python_of(monitor.shell, report.cell.source)
-    cells = monitor.files.cells()
-    again = not report.predicted
-    return _Task(
-        *(monitor, question, report.cell, code, cells, report.name, report.advice), again=again
-    )
-
-
-def python_of(shell: InteractiveShell, source: str) -> str:
-    """A cell as typed as Python code with the same lines; our magic on top is a blank line."""
-    first, _, rest = source.partition("\n")
-    above, code = (1, rest) if first.startswith(_OURS) else (0, source)
-    code = without_mark_above(code)
-    leading = len(code) - len(code.lstrip())
-    blank = len(code[:leading].splitlines()) if code.strip() else 0
-    text = shell.transform_cell(code)  # type: ignore[no-untyped-call]
-    return "\n" * (above + blank) + str(text)
+    cell = monitor.files.with_code(report.cell)
+    cells, again = monitor.files.cells(), not report.predicted
+    return _Task(monitor, question, cell, cells, report.name, report.advice, again)

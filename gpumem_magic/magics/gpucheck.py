@@ -39,8 +39,8 @@ def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: 
         return
     require_torch()
     shell = monitor.shell
-    cell, text = as_cell(shell, without_mark_above(code), above, raw)
-    task = _Task(monitor, question, cell, text, monitor.files.cells())
+    cell = as_cell(shell, without_mark_above(code), above, raw)
+    task = _Task(monitor, question, cell, monitor.files.cells())
     with monitor.prediction(task.say):
         failure, result = task.attempt()
     if result is None:
@@ -79,7 +79,6 @@ class _Task:
     monitor: Monitor
     question: Question
     cell: Cell
-    code: str
     cells: Mapping[str, Cell]
     found: list[str] = field(default_factory=list, init=False)
 
@@ -134,7 +133,6 @@ class Asked(Protocol):
     monitor: Monitor
     question: Question
     cell: Cell
-    code: str
     cells: Mapping[str, Cell]
 
 
@@ -143,7 +141,6 @@ def scenario_of(asked: Asked, card: str | None) -> Scenario:
     question = asked.question
     return Scenario(
         asked.cell,
-        asked.code,
         asked.monitor.shell.user_ns,
         card,
         asked.cells,

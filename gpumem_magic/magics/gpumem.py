@@ -140,15 +140,15 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     measured cell the code just runs. Errors of the code go through, after the Report.
     """
     shell = monitor.shell
-    cell, text = as_cell(shell, code, above, raw)
+    cell = as_cell(shell, code, above, raw)
     if monitor.measuring:
-        return _run(shell, text, cell.filename)
+        return _run(shell, cell)
     started = False
     with harmless("starting to measure"):
         started = monitor.start(request)
     error = None
     try:
-        return _run(shell, text, cell.filename)
+        return _run(shell, cell)
     except BaseException as raised:
         error = raised
         raise
@@ -160,15 +160,14 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
         del error  # it would hold this frame, and the frame everything that the code held
 
 
-def as_cell(shell: Any, code: str, above: int, raw: str) -> tuple[Cell, str]:
-    """The cell that holds `code`, and the code as Python with true line numbers; SyntaxErrors go
-    through, before anything is changed."""
+def as_cell(shell: Any, code: str, above: int, raw: str) -> Cell:
+    """The cell that holds `code`; SyntaxErrors go through, before anything is changed."""
     text = "\n" * (above + _leading_blank(code)) + str(shell.transform_cell(code))
     running = shell.displayhook.exec_result
     number = running.execution_count if running else None
     filename = shell.compile.cache(text, number or shell.execution_count, raw_code=raw)
     shell.compile.ast_parse(text, filename)
-    return Cell(raw, filename, number), text
+    return Cell(raw, filename, number, text)
 
 
 def _leading_blank(code: str) -> int:
@@ -176,7 +175,8 @@ def _leading_blank(code: str) -> int:
     return len(code[: len(code) - len(code.lstrip())].splitlines()) if code.strip() else 0
 
 
-def _run(shell: Any, text: str, filename: str) -> Any:
+def _run(shell: Any, cell: Cell) -> Any:
+    text, filename = cell.python, cell.filename
     tree = shell.transform_ast(shell.compile.ast_parse(text, filename))
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):

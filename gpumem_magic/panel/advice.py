@@ -8,7 +8,6 @@ from gpumem_magic.dryrun import Scenario
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import MOST, as_many
 from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
-from gpumem_magic.panel.predict import python_of
 from gpumem_magic.renderers import markup, wording
 from gpumem_magic.renderers.advice import wording as words
 from gpumem_magic.renderers.advice.html import assessment_html, difference, pages_html
@@ -168,14 +167,13 @@ class AdviceSection(Section):
         desk, report = self.desk, self.state.report
         if report is None:
             raise ValueError("no cell was measured yet")
-        shell, host = desk.host.shell, desk.host
+        host = desk.host
         desk.say("Measuring what each change saves: the cell is run without kernels ...")
-        code, cells = python_of(shell, report.cell.source), host.files.cells()
-        again = not report.predicted
-        scenario = Scenario(report.cell, code, shell.user_ns, cells=cells, again=again)
+        cell, again = host.files.with_code(report.cell), not report.predicted
+        scenario = Scenario(cell, host.shell.user_ns, cells=host.files.cells(), again=again)
         question = Question(
             scenario,
-            lambda source: python_of(shell, source),
+            host.files.python,
             report.advice,
             frozenset((*self.state.ignored, *host.settings.ignored)),
             report.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gpumem_magic.devices import device_names
 from gpumem_magic.dryrun import Scenario, together
@@ -14,17 +13,6 @@ from gpumem_magic.renderers.forecast import cards_html, largest_html
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
-
-_OURS = ("%%gpumem", "%%gpucheck")
-
-
-def python_of(shell: Any, source: str) -> str:
-    """A cell as Python code with the same lines; for one of our magics on top a blank one."""
-    first, _, rest = source.partition("\n")
-    above, code = (1, rest) if first.startswith(_OURS) else (0, source)
-    blank = len(code[: len(code) - len(code.lstrip())].splitlines()) if code.strip() else 0
-    return "\n" * (above + blank) + str(shell.transform_cell(code))
-
 
 _CHOSEN, _PASTED = "the chosen report's cell", "the code below"
 
@@ -89,8 +77,9 @@ class PredictSection(Section):
             desk.dry_runs.carry_out("Predicting", reports, self._show_reports)
 
     def _scenario(self, cell: Cell, card: str | None) -> Scenario:
-        shell, cells = self.desk.host.shell, self.desk.host.files.cells()
-        return Scenario(cell, python_of(shell, cell.source), shell.user_ns, card, cells)
+        host = self.desk.host
+        cells = host.files.cells()
+        return Scenario(host.files.with_code(cell), host.shell.user_ns, card, cells)
 
     def _show_reports(self, reports: Sequence[Report]) -> None:
         self.result.value = cards_html(reports)

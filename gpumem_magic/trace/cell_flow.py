@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gpumem_magic.sources.stacks.callsite import body_of
 from gpumem_magic.values.recording import Cell
 
 
@@ -66,9 +67,9 @@ class Flow:
         return inner == region and always
 
 
-def read_flow(source: str) -> Flow | None:
-    """Read a cell's source, IPython's own syntax set aside; None where it cannot be parsed."""
-    tree = parse_cell(source)
+def read_flow(cell: Cell) -> Flow | None:
+    """Read a cell's loops and functions; None where it cannot be parsed."""
+    tree = parse_cell(cell)
     if tree is None:
         return None
     reader = _Reader([Region(Repeats.NEVER, -1, True, True)])
@@ -76,11 +77,16 @@ def read_flow(source: str) -> Flow | None:
     return Flow(tuple(reader.regions), reader.places)
 
 
-def parse_cell(source: str) -> ast.Module | None:
-    """The syntax tree of a cell, in which IPython's own syntax is `pass` or None, with the lines of
-    the source; None where it cannot be parsed."""
-    plain = _MAGIC.sub(r"\1pass", _ASSIGNED_MAGIC.sub(r"\1None", source))
-    return _parsed(source) or _parsed(plain)
+def parse_cell(cell: Cell) -> ast.Module | None:
+    """The syntax tree of a cell, or of its body below a cell magic; None where it cannot be parsed.
+
+    Lines are those of the cell as typed.
+    """
+    inside = body_of(cell.source)
+    if inside is not None:
+        _, first, body = inside
+        return _parsed("\n" * (first - 1) + body)
+    return _parsed(cell.python)
 
 
 def _parsed(text: str) -> ast.Module | None:
@@ -89,10 +95,6 @@ def _parsed(text: str) -> ast.Module | None:
     except (SyntaxError, ValueError, RecursionError):
         return None
 
-
-_MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w.]+\?).*$", re.MULTILINE)
-
-_ASSIGNED_MAGIC = re.compile(r"^([ \t]*[\w., ]+=[ \t]*)[%!].*$", re.MULTILINE)
 
 _INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
@@ -203,6 +205,8 @@ def _straight(body: list[ast.stmt]) -> bool:
 
 
 _ALL_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "get_ipython"})
+_OF_SYNTAX = frozenset({"getoutput", "system", "run_line_magic", "run_cell_magic"})
+"""Methods of the shell that IPython's own syntax becomes calls of."""
 
 
 def mentioned_later(
@@ -210,34 +214,43 @@ def mentioned_later(
 ) -> frozenset[str] | None:
     """Names in the statement at `line`, in those after it, and in functions of any cell.
 
-    The statement is the outermost, so of a loop all lines count. None where that cannot be told:
-    there is no line, the source is no Python, or it asks for all names at once.
+    The statement is the outermost, so of a loop all lines count; of a shell command or a magic all
+    words. None where that cannot be told: there is no line, the source is no Python, or it asks for
+    all names at once.
     """
-    tree = parse_cell(cell.source)
+    tree = parse_cell(cell)
     if tree is None or not line:
         return None
-    names = set(_words_of_magics(cell.source, line))
+    names = set()
     for statement in tree.body:
         if (statement.end_lineno or 0) >= line:
             names |= set(_names(statement))
-    for other in {cell.source, *(one.source for one in cells.values())}:
+    for other in {cell.python: cell, **{one.python: one for one in cells.values()}}.values():
         parsed = parse_cell(other)
         names |= set(_names_in_functions(parsed)) if parsed else set()
     return None if names & _ALL_NAMES else frozenset(names)
 
 
 def _names(node: ast.AST) -> Iterator[str]:
+    of_syntax: set[ast.expr] = set()
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
+        if isinstance(inner, ast.Call) and (shell := _shell_of_syntax(inner)):
+            of_syntax.add(shell)
+            for each in inner.args:
+                if isinstance(each, ast.Constant):
+                    yield from re.findall(r"[^\W\d]\w*", str(each.value))
+        elif isinstance(inner, ast.Name) and inner not in of_syntax:
             yield inner.id
 
 
-def _words_of_magics(source: str, first: int) -> Iterator[str]:
-    """All that may be a name in lines of IPython's own syntax, from line `first` on."""
-    for syntax in (_MAGIC, _ASSIGNED_MAGIC):
-        for found in syntax.finditer(source):
-            if source.count("\n", 0, found.end()) + 1 >= first:
-                yield from re.findall(r"[^\W\d]\w*", found.group())
+def _shell_of_syntax(call: ast.Call) -> ast.expr | None:
+    """The name `get_ipython` in a call that IPython makes of its own syntax."""
+    method = call.func
+    if isinstance(method, ast.Attribute) and method.attr in _OF_SYNTAX:
+        asked = method.value
+        if isinstance(asked, ast.Call) and ast.unparse(asked.func) == "get_ipython":
+            return asked.func
+    return None
 
 
 def _names_in_functions(tree: ast.Module) -> Iterator[str]:

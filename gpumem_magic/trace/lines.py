@@ -43,7 +43,7 @@ class _Counter:
         self._stacks = stacks
         files = {frame.filename for stack in recording.stacks for frame in stack}
         cells = {**recording.cells, recording.cell.filename: recording.cell}
-        self._flows = {name: read_flow(cells[name].source) for name in files & cells.keys()}
+        self._flows = {name: read_flow(cells[name]) for name in files & cells.keys()}
         self._repeated = find_repeated(recording.stacks, self._flows)
         self._nesting: dict[str, Nesting] = {}
 

@@ -63,11 +63,21 @@ Stack = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of the notebook: `filename` is what its frames carry, `number` its `In[number]`."""
+    """A cell of the notebook.
+
+    source: as typed. filename: what its frames carry. number: its `In[number]`.
+    code: the same as Python with the same lines, as IPython makes it; None where that is `source`.
+    """
 
     source: str
     filename: str
     number: int | None = None
+    code: str | None = None
+
+    @property
+    def python(self) -> str:
+        """The cell without IPython's own syntax."""
+        return self.source if self.code is None else self.code
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,9 @@ class Notebook:
         found = ACTIVE.set(Active(monitor.source, recording=False))
         cells = monitor.files.cells()
         try:
-            to_code = self.shell.transform_cell
-            typed = Cell(cell, "<assessed cell>")
-            scenario = Scenario(typed, to_code(cell), self.shell.user_ns, cells=cells, **options)
-            return assess(Question(scenario, to_code))
+            typed = monitor.files.with_code(Cell(cell, "<assessed cell>"))
+            scenario = Scenario(typed, self.shell.user_ns, cells=cells, **options)
+            return assess(Question(scenario, monitor.files.python))
         finally:
             ACTIVE.reset(found)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 pytest.importorskip("hypothesis")
 from hypothesis import assume, given, settings
@@ -26,6 +28,7 @@ from gpumem_magic.advice.rewrite import (
     set_keyword,
     wrap,
 )
+from gpumem_magic.sources.stacks.callsite import CellFiles
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.recording import Cell
 
@@ -54,12 +57,20 @@ BLOCKS = (
     "class A:",
     "@decorated(1)\n@other\nasync def g(a):",
 )
+FILES = CellFiles(SimpleNamespace(transform_cell=TransformerManager().transform_cell))
+
+
+def cell_of(source):
+    """The cell as a notebook knows it, with its Python code."""
+    return FILES.with_code(Cell(source, "c"))
+
+
 HEADERS = ("", "%%gpumem -q\n", "%matplotlib inline\n", "!pip list\n\n", "\n# title\n")
 
 
 def indented(text, indent):
     """A whole block deeper, but not what lies inside strings."""
-    code = Code(Cell(text, "c"))
+    code = Code(cell_of(text))
     inside = code.lines_inside_strings()
     return "\n".join(
         line if number in inside or not line.strip() else indent + line
@@ -86,7 +97,7 @@ def bodies(draw, depth=0):
 @st.composite
 def codes(draw):
     source = draw(st.sampled_from(HEADERS)) + draw(bodies()) + draw(st.sampled_from(("", "\n")))
-    code = Code(Cell(source, "c"))
+    code = Code(cell_of(source))
     assume(code.tree.body)
     return code
 
@@ -120,7 +131,7 @@ def dump(nodes):
 
 
 def tree_of(source):
-    return Code(Cell(source, "c")).tree
+    return Code(cell_of(source)).tree
 
 
 @settings(max_examples=150, deadline=None)
@@ -160,7 +171,7 @@ def test_a_new_line_changes_nothing_else(code, data, insert):
     assert outside_of(code.source, edits) == code.source
     lines = [line for line in source.split("\n") if line.strip() != "del old"]
     assert lines == code.lines
-    assert len(statements(Code(Cell(source, "c")))) == len(statements(code)) + 1
+    assert len(statements(Code(cell_of(source)))) == len(statements(code)) + 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -176,7 +187,7 @@ def test_a_removed_statement_is_all_that_goes(code, data):
     alone = len(code.block(statement)) == 1
     inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
     left = len(statements(code)) - len(inner) + alone
-    assert len(statements(Code(Cell(source, "c")))) == left
+    assert len(statements(Code(cell_of(source)))) == left
     (edit,) = edits
     first, last = code.first_line(statement), statement.end_lineno
     # AND nothing outside its lines is touched, and of these no comment where `pass` is put
@@ -235,13 +246,13 @@ CALLS = (
 
 @pytest.mark.parametrize(("before", "after"), CALLS)
 def test_a_keyword_is_set(before, after):
-    code = Code(Cell(before, "c"))
+    code = Code(cell_of(before))
     assert applied(before, set_keyword(code, code.tree.body[0].value, "k", "1")) == after
 
 
 @pytest.mark.parametrize("text", ["f(**options)", "f(a for a in b)"])
 def test_a_keyword_that_cannot_be_set_safely_is_not(text):
-    code = Code(Cell(text, "c"))
+    code = Code(cell_of(text))
     with pytest.raises(UnsafeError):
         set_keyword(code, code.tree.body[0].value, "k", "1")
 
@@ -256,13 +267,13 @@ def test_a_keyword_that_cannot_be_set_safely_is_not(text):
     ],
 )
 def test_a_keyword_is_removed(before, after):
-    code = Code(Cell(before, "c"))
+    code = Code(cell_of(before))
     assert applied(before, remove_keyword(code, code.tree.body[0].value, "k")) == after
 
 
 @pytest.mark.parametrize("text", ["a = 1; b = 2", "for i in x: f(i)", "if a: b; c"])
 def test_lines_with_several_statements_are_left_alone(text):
-    code = Code(Cell(text, "c"))
+    code = Code(cell_of(text))
     inner = statements(code)[-1]
     for change in (lambda: wrap(code, [inner], "with a:"), lambda: remove(code, inner)):
         with pytest.raises(UnsafeError):
@@ -278,7 +289,7 @@ def test_lines_with_several_statements_are_left_alone(text):
     ],
 )
 def test_a_short_statement_joins_those_that_share_a_line(before, after):
-    code = Code(Cell(before, "c"))
+    code = Code(cell_of(before))
     first, second = [s for s in statements(code) if isinstance(s, ast.Assign)]
     assert applied(before, insert_after(code, first, "del c")) == after
     assert applied(before, insert_before(code, second, "del c")) == after
@@ -289,7 +300,7 @@ def test_a_short_statement_joins_those_that_share_a_line(before, after):
 
 def test_an_import_goes_below_the_magics():
     source = "%%gpumem\n# title\nx = 1"
-    code = Code(Cell(source, "c"))
+    code = Code(cell_of(source))
     assert applied(source, import_line(code, "import torch")) == (
         "%%gpumem\n# title\nimport torch\nx = 1"
     )

@@ -167,7 +167,7 @@ def live(code):
 
 def dry(code, namespace=None, card="T4", origin=None, **options):
     namespace = {} if namespace is None else namespace
-    return dry_run(Scenario(Cell(code, FILE), code, namespace, **options), lookup(card), origin)
+    return dry_run(Scenario(Cell(code, FILE), namespace, **options), lookup(card), origin)
 
 
 def rows(recording):

@@ -134,7 +134,7 @@ def live(code):
 
 
 def dry(code):
-    return dry_run(Scenario(Cell(code, FILE), code, {}), lookup("T4"))
+    return dry_run(Scenario(Cell(code, FILE), {}), lookup("T4"))
 
 
 def rows(recording):

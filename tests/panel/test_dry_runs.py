@@ -45,7 +45,7 @@ def panel():
 
 
 def asked(code):
-    return predicting(Scenario(Cell(code, "<cell>"), code, {}, "T4"))
+    return predicting(Scenario(Cell(code, "<cell>"), {}, "T4"))
 
 
 def turn_to_the_end(panel):

@@ -70,7 +70,7 @@ def claimed(rule, example):
     try:
         exec(compile(example.setup, "<setup>", "exec"), names)
         cell = Cell(example.before, "<cell>")
-        found = assess(Question(Scenario(cell, example.before, names), str))
+        found = assess(Question(Scenario(cell, names), str))
     finally:
         ACTIVE.reset(active)
         source.leave()

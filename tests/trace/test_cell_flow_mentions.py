@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from gpumem_magic.sources.stacks.callsite import CellFiles
 from gpumem_magic.trace.cell_flow import mentioned_later
 from gpumem_magic.values.recording import Cell
 
+FILES = CellFiles(SimpleNamespace(transform_cell=TransformerManager().transform_cell))
 SOURCE = """%%gpumem
 a = load()
 b = a + c
@@ -19,8 +24,8 @@ print(result.total)
 
 
 def mentioned(line, source=SOURCE, **cells):
-    others = {name: Cell(text, name) for name, text in cells.items()}
-    return mentioned_later(Cell(source, "<cell>"), line, others)
+    others = {name: FILES.with_code(Cell(text, name)) for name, text in cells.items()}
+    return mentioned_later(FILES.with_code(Cell(source, "<cell>")), line, others)
 
 
 def test_from_the_statement_on_and_of_a_loop_all():

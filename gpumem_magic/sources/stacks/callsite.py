@@ -6,6 +6,7 @@ import linecache
 import re
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from gpumem_magic.values.recording import Cell, Frame, Phase, Stack
@@ -64,7 +65,7 @@ def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
     Such a magic gets its body as text and compiles it under another file name, with its own lines.
     A dry run, which runs the body itself, keeps the cell's: such a stack stays as it is.
     """
-    body = _body(cell.source)
+    body = body_of(cell.source)
     outer = next((i for i, frame in enumerate(stack) if frame.filename == cell.filename), None)
     if body is None or outer is None:
         return stack
@@ -88,7 +89,7 @@ def unfold_all(
     stacks: tuple[Stack, ...], cell: Cell, cells: Mapping[str, Cell]
 ) -> tuple[Stack, ...]:
     """All stacks of a recording, each as `unfold` tells it."""
-    if _body(cell.source) is None:
+    if body_of(cell.source) is None:
         return stacks
     return tuple(unfold(stack, cell, cells) for stack in stacks)
 
@@ -104,8 +105,9 @@ def _moved(frame: Frame, cell: Cell, lines: int) -> Frame:
     return Frame(cell.filename, frame.line + lines, frame.function)
 
 
-def _body(source: str) -> tuple[int, int, str] | None:
-    """Line of the cell's magic, line at which its body begins, and the body without blank edges."""
+def body_of(source: str) -> tuple[int, int, str] | None:
+    """Of a cell with a magic on top, which IPython makes one call: the line of that magic, the line
+    at which the body begins, and the body without blank edges. None for other cells."""
     lines = source.splitlines()
     for number, text in enumerate(lines, 1):
         if _CELL_MAGIC.match(text):
@@ -137,7 +139,7 @@ class CellFiles:
     def cell(self, raw_cell: str, transformed_cell: str, number: int) -> Cell:
         """That cell; line n of its source is line n of its frames."""
         name = self.filename(raw_cell, transformed_cell, number)
-        return Cell(_aligned(raw_cell, transformed_cell), name, number)
+        return self._made(raw_cell, transformed_cell, name, number)
 
     def cells(self) -> dict[str, Cell]:
         """All cells that ran, the running one included; number None for those outside `In`."""
@@ -163,7 +165,23 @@ class CellFiles:
             number = _last_index(parsed, transformed)
         if number is None or number >= len(parsed) or not _same(parsed[number], transformed):
             return Cell(transformed, name)
-        return Cell(_aligned(raw[number], transformed), name, number)
+        return self._made(raw[number], transformed, name, number)
+
+    def python(self, source: str) -> str:
+        """A cell as typed, as Python with the same lines; our magics on top are blank lines."""
+        lines = source.splitlines(keepends=True)
+        ours = (i for i, line in enumerate(lines) if line.strip() and not line.startswith(_OURS))
+        first = next(ours, len(lines))
+        return "\n" * first + str(self._shell.transform_cell("".join(lines[first:])))
+
+    def with_code(self, cell: Cell) -> Cell:
+        """The same with its Python code, which a report of another session may lack."""
+        code = self.python(cell.source)
+        return replace(cell, code=None if code.rstrip() == cell.source.rstrip() else code)
+
+    def _made(self, raw: str, transformed: str, name: str, number: int) -> Cell:
+        typed, code = _aligned(raw, transformed), transformed.rstrip("\n")
+        return Cell(typed, name, number, None if code == typed else code)
 
     def _history(self, name: str) -> Sequence[str]:
         return getattr(self._shell.history_manager, name, ())
@@ -184,4 +202,4 @@ def _aligned(raw: str, transformed: str) -> str:
     start = next((i for i, line in enumerate(lines) if line.strip()), 0)
     typed = "\n".join(lines[start:])
     same = len(lines) - start == len(transformed.rstrip().splitlines())
-    return typed if same or _body(typed) else transformed.rstrip("\n")
+    return typed if same or body_of(typed) else transformed.rstrip("\n")

@@ -17,7 +17,7 @@ torch.sort(x)
 
 
 def test_lines_whose_workspace_is_not_known_are_named():
-    found = dry_run(Scenario(Cell(CODE, "<cell>"), CODE, {}), lookup("T4"))
+    found = dry_run(Scenario(Cell(CODE, "<cell>"), {}), lookup("T4"))
     assert found.error is None
     assert found.notes == (
         "Line 4 uses torch.fft, whose workspace on a GPU is not known: the real peak may be "
