@@ -272,14 +272,3 @@ def blocks(gpu):
     gpu.allocator.on_event = hear
     yield blocks
     gpu.allocator.on_event = None
-
-
-@pytest.fixture
-def patient(monkeypatch):
-    """Who holds memory is looked for as long as it takes, in a process full of other tests'
-    objects and on any machine."""
-    from gpumem_magic.sources.holders import break_down, letting_go, take_inventory
-
-    for look in (take_inventory, break_down):
-        monkeypatch.setitem(look.__kwdefaults__, "seconds", 120.0)
-    monkeypatch.setattr(letting_go, "_SECONDS", 120.0)

@@ -14,8 +14,6 @@ from gpumem_magic.oom_text import Explanation
 from gpumem_magic.values.inventory import Breakdown, Breakdowns, HolderKind, Inventory, Recovery
 from gpumem_magic.values.recording import Category
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
 

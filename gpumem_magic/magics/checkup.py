@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpumem_magic.magics.monitor import Monitor, harmless
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
 from gpumem_magic.oom_text import explain
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.holders import break_down, take_inventory
+from gpumem_magic.sources.holders import Looked, break_down, take_inventory
 from gpumem_magic.sources.holders.letting_go import (
     Step,
     collect_cycles,
@@ -26,6 +26,7 @@ from gpumem_magic.sources.holders.letting_go import (
     empty_cache,
     let_go,
 )
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.inventory import Breakdowns, Freed, HolderKind, Inventory, Recovery
 
@@ -111,8 +112,21 @@ def _answer(monitor: Monitor, checkup: Checkup, body: str) -> Answer:
 
 def inventory(monitor: Monitor, source: Source) -> Inventory:
     """Who holds the device's memory now, by the user's names and IPython's own places."""
-    shell = monitor.shell
-    return take_inventory(source, shell.user_ns, shell_roots(shell))
+    shell, looked = monitor.shell, Looked()
+    with monitor.following(_look_line(looked)):
+        return take_inventory(source, shell.user_ns, shell_roots(shell), looked)
+
+
+def _look_line(looked: Looked) -> Callable[[float], str]:
+    """What follows a look that takes long."""
+
+    def say(seconds: float) -> str:
+        return (
+            f"{seconds:.0f} s · looked at {looked.objects:,} objects · "
+            f"{format_bytes(looked.unexplained)} still without a holder"
+        )
+
+    return say
 
 
 def _held_by(monitor: Monitor, source: Source, names: tuple[str, ...]) -> Answer:

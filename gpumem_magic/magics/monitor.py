@@ -265,6 +265,15 @@ class Monitor:
         say: what the progress line says after so many seconds; None: there is no line.
         """
         measuring, self.measuring, self.predicting = self.measuring, True, True
+        try:
+            with self.following(say):
+                yield
+        finally:
+            self.measuring, self.predicting = measuring, False
+
+    @contextmanager
+    def following(self, say: Callable[[float], str] | None) -> Iterator[None]:
+        """Show a progress line around what may take long. say: as for `prediction`."""
         progress = self._follower(say) if say else None
         try:
             if progress is not None:
@@ -273,7 +282,6 @@ class Monitor:
         finally:
             if progress is not None:
                 progress.stop()
-            self.measuring, self.predicting = measuring, False
 
     def _follow(self, source: Source) -> None:
         self._progress = self._follower(level_line(source.level))

@@ -21,7 +21,7 @@ def test_holdings_add_up_to_the_byte_and_the_cache_returns_what_was_said():
     names = {"model": model, "optimizer": optimizer, "data": data, "rows": data[3:], "loss": loss}
     source = CudaSource()
     try:
-        found = take_inventory(source, names, seconds=60)
+        found = take_inventory(source, names)
     finally:
         source.close()
 

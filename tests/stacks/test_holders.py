@@ -15,8 +15,6 @@ pytest.importorskip("torch._dynamo")  # the first optimizer would import it, whi
 
 from gpumem_magic.values.inventory import HolderKind as Kind  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 MIB = 1 << 20
 SIZE = 3 * MIB
 BIG = "keep(torch.ones(3 << 18, device='cuda'))"  # 3 MiB, as no other tensor of these tests

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,43 +23,45 @@ from gpumem_magic.sources.holders.roots import (
 )
 from gpumem_magic.sources.holders.unneeded import with_reasons
 from gpumem_magic.sources.holders.unreached import trace_unreached
-from gpumem_magic.sources.holders.walk import Walk
+from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.values.inventory import Breakdown, Inventory
 
 if TYPE_CHECKING:
     from gpumem_magic.sources import Source
     from gpumem_magic.sources.device_memory import DeviceMemory
 
-__all__ = ["Root", "break_down", "take_inventory"]
+__all__ = ["MOST", "Looked", "Root", "break_down", "take_inventory"]
+
+MOST = 2_000_000
+"""Objects that are looked at, some 0.3 KB of host memory each."""
 
 
 def take_inventory(
     source: Source,
     namespace: Mapping[str, Any],
     roots: Sequence[Root] = (),
+    looked: Looked | None = None,
     *,
-    seconds: float = 3.0,
+    most: int = MOST,
 ) -> Inventory:
     """Where the memory of the source's device is, and who holds it.
 
     namespace: the notebook's. roots: other places that keep things alive (see `shell_roots`).
-    seconds: of this thread's time, after which the walk stops; what it has not come to is UNKNOWN.
+    looked: tells how far the look has come while it goes on; given this, an interrupt ends it with
+    what was found. most: objects after which it ends; what it has not come to is UNKNOWN.
     Nothing of the user's runs, nothing is kept, nothing is collected.
     """
     with no_collection():
         memory = source.memory()
-        items, late = _items(memory, namespace, roots, seconds)
-        items = with_reasons(items, namespace.keys(), memory.stepped)
-        return put_together(memory, summed(items), by_category(items), late)
+        everywhere = _Places(namespace, namespace.keys(), roots, elsewhere=True, back=True)
+        done = looked or Looked()
+        found = _found(memory, everywhere, done, most, partly=looked is not None)
+        items = with_reasons(_items(memory, found), namespace.keys(), memory.stepped)
+        return put_together(memory, summed(items), by_category(items), done.cut_short)
 
 
 def break_down(
-    source: Source,
-    namespace: Mapping[str, Any],
-    roots: Sequence[Root],
-    name: str,
-    *,
-    seconds: float = 3.0,
+    source: Source, namespace: Mapping[str, Any], roots: Sequence[Root], name: str
 ) -> Breakdown:
     """All that a variable, or a part of one ("model.encoder"), leads to, by submodule and category.
 
@@ -71,10 +72,8 @@ def break_down(
     if variable not in namespace:
         raise KeyError(f"there is no variable {variable}")
     memory = source.memory()
-    own = _found(memory, _Places(namespace, frozenset({variable})), seconds)[0]
-    rest = _found(memory, _Places(namespace, namespace.keys() - {variable}, roots, True), seconds)[
-        0
-    ]
+    own = _found(memory, _Places(namespace, frozenset({variable})), Looked())
+    rest = _found(memory, _Places(namespace, namespace.keys() - {variable}, roots, True), Looked())
     items = [
         replace(item, also=(rest[address].holder.label,) if address in rest else ())
         for address, item in zip(memory.blocks, items_of(memory, own, {}), strict=True)
@@ -98,36 +97,44 @@ class _Places:
     back: bool = False
 
 
-def _items(
-    memory: DeviceMemory, namespace: Mapping[str, Any], roots: Sequence[Root], seconds: float
-) -> tuple[list[Item], bool]:
-    everywhere = _Places(namespace, namespace.keys(), roots, elsewhere=True, back=True)
-    found, late = _found(memory, everywhere, seconds)
+def _items(memory: DeviceMemory, found: Mapping[int, Found]) -> list[Item]:
     unheld = memory.blocks.keys() - found.keys() - memory.libraries.keys()
     likely = {} if memory.device.virtual else likely_workspaces(memory, unheld)
-    return items_of(memory, found, {**memory.libraries, **likely}), late
+    return items_of(memory, found, {**memory.libraries, **likely})
 
 
 def _found(
-    memory: DeviceMemory, places: _Places, seconds: float
-) -> tuple[Mapping[int, Found], bool]:
-    """The best way to each block, and whether there was no time to find them all."""
+    memory: DeviceMemory,
+    places: _Places,
+    looked: Looked,
+    most: int = MOST,
+    *,
+    partly: bool = False,
+) -> Mapping[int, Found]:
+    """The best way to each block. partly: after an interrupt, what was found before it."""
     torch = sys.modules.get("torch")
     if torch is None or not memory.blocks:
-        return {}, False
-    deadline = time.thread_time() + seconds
-    namespace = places.namespace
+        return {}
     with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
-        walk = Walk(torch, memory, deadline)
-        walk.leave_out(namespace)
-        walk.set_out(named_roots(torch, namespace, places.names))
-        for root in places.roots:
-            walk.add(root.nodes())
-        if places.elsewhere:
-            walk.set_out((*running_roots(namespace), *module_roots(namespace), *hook_roots()))
-        walk.run()
-        late = walk.late
-        if places.back and not late:
-            late = not trace_unreached(torch, walk, memory, deadline)
+        walk = Walk(torch, memory, looked)
+        try:
+            _look(torch, walk, memory, places, most)
+        except KeyboardInterrupt:
+            if not partly:
+                raise
+            looked.cut_short = "by an interrupt"
         walk.name_again()
-        return walk.ways.found, late
+        return walk.ways.found
+
+
+def _look(torch: Any, walk: Walk, memory: DeviceMemory, places: _Places, most: int) -> None:
+    namespace = places.namespace
+    walk.leave_out(namespace)
+    walk.set_out(named_roots(torch, namespace, places.names))
+    for root in places.roots:
+        walk.add(root.nodes())
+    if places.elsewhere:
+        walk.set_out((*running_roots(namespace), *module_roots(namespace), *hook_roots()))
+    walk.run(most)
+    if places.back:
+        trace_unreached(torch, walk, memory, namespace)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.holders.roots import named_roots
-from gpumem_magic.sources.holders.walk import Walk
+from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.values.inventory import Freed
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _NO_OUTPUTS: Final = "Out[...] and _ are empty"
 _NO_GRADS: Final = "an optimizer.step() that was still to come has no gradients"
 _NO_DEBUG: Final = "%debug and %tb have nothing to show of the last error"
-_SECONDS: Final = 5.0
+_MOST: Final = 2_000_000  # objects that are looked at
 _chain: Any = BaseException
 
 
@@ -77,10 +76,10 @@ def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO
             return
         memory = source.memory()
         with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
-            walk = Walk(torch, memory, time.thread_time() + _SECONDS)
+            walk = Walk(torch, memory, Looked())
             walk.leave_out(namespace)
             walk.add(named_roots(torch, namespace, namespace.keys()))
-            walk.run()
+            walk.run(_MOST, to_the_end=True)
             grad = torch._C.TensorBase.grad
             for owner in walk.owners_of_gradients():
                 grad.__set__(owner, None)

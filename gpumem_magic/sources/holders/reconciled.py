@@ -10,8 +10,8 @@ from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import HolderKind, Holding, Inventory
 from gpumem_magic.values.recording import Category, Reading
 
-_LATE = (
-    "There was not enough time to look at everything: what is unknown here may have a name. "
+_CUT_SHORT = (
+    "The look ended {why}, with not everything looked at: what is unknown here may have a name. "
     "del what is large and no longer needed, then look again."
 )
 
@@ -20,9 +20,9 @@ def put_together(
     memory: DeviceMemory,
     holdings: Sequence[Holding],
     sizes: Mapping[Category, int],
-    late: bool,
+    cut_short: str,
 ) -> Inventory:
-    """The inventory of these holdings. late: not everything was looked at."""
+    """The inventory of these holdings. cut_short: why not everything was looked at."""
     reading = memory.reading
     context = _difference(reading.process_used, reading.reserved)
     others = _difference(reading.device_used, reading.process_used)
@@ -41,7 +41,7 @@ def put_together(
         holdings=tuple(holdings),
         by_category=sizes,
         unknown=unknown,
-        notes=(_LATE,) if late and _has_unknown(holdings) else (),
+        notes=(_CUT_SHORT.format(why=cut_short),) if cut_short and _has_unknown(holdings) else (),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,51 +16,40 @@ from gpumem_magic.sources.holders.walk import Walk
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.values.inventory import HolderKind
 
-_LEVELS: Final = 24
-_OBJECTS: Final = 20_000
-_AT_ONCE: Final = 8
-"""Tensors to trace back together: `gc.get_referrers` compares each reference with each of them."""
+_LEVELS: Final = 64
+"""Of the way back: a chain of more objects is not followed to its end."""
+
+_OBJECTS: Final = 100_000
+"""On all ways back together, or in one step on."""
+
+_AT_ONCE: Final = 32
+"""Objects that `gc.get_referrers` looks for in one go: it compares each reference with each of
+them. For more, one look at all references by Python is faster."""
 
 
-def trace_unreached(torch: Any, walk: Walk, memory: DeviceMemory, deadline: float) -> bool:
-    """Let `walk` go on from whatever holds the tensors that it did not reach; whether there was
-    time to look for all of them."""
-    found, libraries = walk.ways.found, memory.libraries
+def trace_unreached(
+    torch: Any, walk: Walk, memory: DeviceMemory, namespace: Mapping[str, Any]
+) -> None:
+    """Let `walk` go on from whatever holds the tensors that it did not reach."""
     targets: list[Any] = []
-    if memory.blocks.keys() - found.keys() - libraries.keys():
+    if walk.unexplained():
         everything = gc.get_objects()
         known = frozenset(map(id, everything))
-        unheld = memory.blocks.keys() - found.keys() - libraries.keys()
-        targets = _tensors_in(torch, everything, memory, unheld)
+        targets = _tensors_in(torch, everything, memory, walk.unexplained())
         del everything
-    targets.sort(key=lambda thing: memory.blocks[_located(memory, thing) or 0])
-    in_time = True
-    while targets:
-        some = [targets.pop() for _ in range(min(_AT_ONCE, len(targets)))]
-        some = [thing for thing in some if _located(memory, thing) not in found]
-        if not some:
-            continue
-        nodes, complete = _holders(torch, walk, some, known, deadline)
-        walk.add(nodes)
-        walk.run()
-        in_time = in_time and complete
-        if time.thread_time() > deadline:
-            return not targets and in_time
-    return in_time
-
-
-def _holders(
-    torch: Any, walk: Walk, targets: list[Any], known: frozenset[int], deadline: float
-) -> tuple[list[Node], bool]:
-    """Where to go on to come to the targets, and whether there was time to look everywhere."""
-    search = _Search(walk, known, deadline)
+    if not targets:
+        return
+    search = _Search(walk, known, namespace)
     met = search.up_from(targets)
-    targets.clear()
-    nodes, complete, late = search.nodes, search.complete, search.late
+    del targets
+    nodes, complete = search.nodes, search.complete
     del search
-    if complete and not nodes:
-        nodes = list(garbage_nodes(torch, met))
-    return nodes, not late
+    walk.add(nodes)
+    del nodes
+    walk.run(_OBJECTS)
+    if complete and walk.unexplained():
+        walk.add(list(garbage_nodes(torch, met)))
+        walk.run(_OBJECTS)
 
 
 def _tensors_in(
@@ -92,19 +80,18 @@ def _ids(base: type) -> frozenset[int]:
 
 
 class _Search:
-    """Goes from objects to what refers to them, level by level. complete: it came to the end. late:
-    it had to stop, for time or for too many objects.
+    """Goes from objects to what refers to them, level by level. complete: it came to the end.
 
-    known: ids of all objects that are not ours.
+    known: ids of all objects that are not ours. namespace: the notebook's.
     """
 
-    def __init__(self, walk: Walk, known: frozenset[int], deadline: float) -> None:
+    def __init__(self, walk: Walk, known: frozenset[int], namespace: Mapping[str, Any]) -> None:
         self.nodes: list[Node] = []
         self.complete = False
-        self.late = False
+        self._looked = walk.looked
         self._seen = walk.seen
         self._known = known
-        self._deadline = deadline
+        self._namespace = namespace
         self._modules: Mapping[int, str] = {
             id(fields(module)): name for name, module in list(sys.modules.items())
         }
@@ -116,31 +103,31 @@ class _Search:
         frontier = list(targets)
         for _ in range(_LEVELS):
             frontier = list(self._above(frontier, met))
-            if not frontier:
-                self.complete = not self.late
+            self._looked.objects += len(frontier)
+            self.complete = not frontier
+            if self.complete or len(met) > _OBJECTS:
                 break
+        if not self.complete:
+            self._looked.cut_short = f"after {len(met):,} objects on the way back"
         return list(met.values())
 
     def _above(self, frontier: list[Any], met: dict[int, Any]) -> Iterator[Any]:
-        for start in range(0, len(frontier), 4 * _AT_ONCE):
-            if len(met) > _OBJECTS or time.thread_time() > self._deadline:
-                self.late = True
-                return
-            some = frontier[start : start + 4 * _AT_ONCE]
-            ids = {id(thing) for thing in some}
-            for thing in gc.get_referrers(*some):
-                if id(thing) not in self._known or id(thing) in met:
-                    continue
-                held = [each for each in gc.get_referents(thing) if id(each) in ids]
-                if not self._is_end(thing, held):
-                    met[id(thing)] = thing
-                    yield thing
+        ids = {id(thing) for thing in frontier}
+        for thing in _referrers(frontier, ids):
+            if id(thing) not in self._known or id(thing) in met:
+                continue
+            held = [each for each in gc.get_referents(thing) if id(each) in ids]
+            if not self._is_end(thing, held):
+                met[id(thing)] = thing
+                yield thing
 
     def _is_end(self, thing: Any, held: list[Any]) -> bool:
         """Note what is held by something known, or by a module or a class."""
         seen = self._seen.get(id(thing))
         if seen is not None:
             self.nodes += [seen[1]._replace(thing=each) for each in held]
+        elif thing is self._namespace:
+            self.nodes += _globals(self._namespace, "", held)
         elif id(thing) in self._modules:
             self.nodes += _globals(thing, self._modules[id(thing)], held)
         elif issubclass(type(thing), type):
@@ -152,11 +139,24 @@ class _Search:
         return True
 
 
-def _globals(names: dict[str, Any], module: str, held: list[Any]) -> Iterator[Node]:
+def _referrers(things: list[Any], ids: set[int]) -> list[Any]:
+    """All objects that refer to one of the things, whose ids are given."""
+    if len(things) <= _AT_ONCE:
+        return gc.get_referrers(*things)
+    return [
+        each for each in gc.get_objects() if not ids.isdisjoint(map(id, gc.get_referents(each)))
+    ]
+
+
+def _globals(names: Mapping[str, Any], module: str, held: list[Any]) -> Iterator[Node]:
+    """Those of a module's names that stand for a held thing; of the notebook's where `module` is
+    empty."""
     for key, value in list(names.items()):
         if any(value is each for each in held):
             if is_shells_own(key):
                 yield Node(value, key, Holder.of(HolderKind.OUTPUT_HISTORY, key, OUTPUTS))
+            elif not module:
+                yield Node(value, key, Holder.of(HolderKind.VARIABLE, key))
             else:
                 yield _module_state(value, f"{module}.{key}")
 

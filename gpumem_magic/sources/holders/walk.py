@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -32,7 +32,23 @@ from gpumem_magic.values.inventory import HolderKind
 
 _AGAIN = 20
 _IN_ORDER, _OBJECTS_LAST = itemgetter(0, 1), itemgetter(1, 0)  # of the queues' keys
-_CHECK = 256  # nodes between two looks at the clock
+_CHECK = 4096  # objects between two looks at what is still unexplained
+_MANY = 200_000
+"""Objects, some 1 s, after which other objects than models and tensors come last, and the walk ends
+as soon as every block is explained."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """How far a look at the memory has come.
+
+    objects: looked at so far. unexplained: bytes of blocks that nothing leads to as yet. cut_short:
+    why not everything was looked at; empty where it was.
+    """
+
+    objects: int = 0
+    unexplained: int = 0
+    cut_short: str = ""
 
 
 class Walk:
@@ -40,19 +56,17 @@ class Walk:
 
     Nothing of the user's runs: no property, no `__getattr__`, no comparison. It must be let go soon
     after, as it keeps what it has seen. again: roots that lead to what was seen before, each after
-    the node that was first. late: it had to stop at `deadline` (time.thread_time).
+    the node that was first. looked: counts what it does.
     """
 
-    def __init__(self, torch: Any, memory: DeviceMemory, deadline: float) -> None:
+    def __init__(self, torch: Any, memory: DeviceMemory, looked: Looked) -> None:
         self.ways = Ways()
-        self.late = False
+        self.looked = looked
         self.again: list[tuple[Node, str]] = []
         self.seen: dict[int, tuple[Any, Node]] = {}  # keeps what it has seen: ids stay valid
         self._torch = torch
         self._base = torch._C.TensorBase
         self._memory = memory
-        self._deadline = deadline
-        self._hurry = (time.thread_time() + deadline) / 2  # from then on other objects come last
         self._contents = Contents(code=True)
         self._queues: dict[tuple[float, bool], deque[Node]] = {}
         self._visits: dict[int, _Visit] = {}
@@ -84,29 +98,41 @@ class Walk:
                 queue = queues[key] = deque()
             queue.append(node)
 
-    def run(self) -> None:
-        """One rank of holders by one, breadth first; models and tensors before other objects, which
-        may be too many to look into all of them."""
-        count, first = 0, _IN_ORDER
+    def run(self, most: int, *, to_the_end: bool = False) -> None:
+        """One rank of holders by one, breadth first; of more than so many objects the rest is left
+        out. Where there are many, models and tensors go before other objects. to_the_end: also
+        where every block is explained."""
+        end, first = self.looked.objects + most, _IN_ORDER
         while self._queues:
             key = min(self._queues, key=first)
             queue = self._queues[key]
             if not queue:
                 del self._queues[key]
                 continue
-            count += 1
-            if count % _CHECK == 0:
-                now = time.thread_time()
-                if now > self._deadline:
-                    self.late = True
-                    self._queues.clear()
-                    return
-                first = _OBJECTS_LAST if now > self._hurry else first
+            self.looked.objects += 1
+            if self._ends_at(end, to_the_end):
+                self._queues.clear()
+                return
+            first = _OBJECTS_LAST if self.looked.objects > _MANY else _IN_ORDER
             node = queue.popleft()
             try:
                 self.add(self._visit(node))
             except Exception:  # a container that changes, a class that raises: leave it out
                 continue
+
+    def unexplained(self) -> set[int]:
+        """Addresses of the blocks that nothing leads to as yet."""
+        blocks = self._memory.blocks.keys() - self.ways.found.keys() - self._memory.libraries.keys()
+        self.looked.unexplained = sum(map(self._memory.blocks.__getitem__, blocks))
+        return blocks
+
+    def _ends_at(self, end: int, to_the_end: bool) -> bool:
+        """Whether so many objects were looked at, or, of many, enough."""
+        count = self.looked.objects
+        if count > end:
+            self.looked.cut_short = f"after {end:,} objects"
+            return True
+        return count % _CHECK == 0 and not self.unexplained() and count > _MANY and not to_the_end
 
     def name_again(self) -> None:
         """Tell what was found of the roots that lead to the same: `also`."""

@@ -24,8 +24,6 @@ from gpumem_magic.sources.holders.letting_go import (  # noqa: E402
 from gpumem_magic.virtual.catalog import lookup  # noqa: E402
 from gpumem_magic.virtual.source import VirtualSource  # noqa: E402
 
-PATIENCE = 60.0  # seconds of computing: what is tested is the answer, whatever the machine does
-
 
 class Notebook:
     """Runs cells on a card and answers for their memory. died[n]: a weak reference to a storage."""
@@ -51,9 +49,7 @@ class Notebook:
             self.printed = printed.getvalue()
 
     def inventory(self):
-        found = take_inventory(
-            self.source, self.shell.user_ns, shell_roots(self.shell), seconds=PATIENCE
-        )
+        found = take_inventory(self.source, self.shell.user_ns, shell_roots(self.shell))
         assert sum(holding.size for holding in found.holdings) == self.source.level().allocated
         return found
 
@@ -63,7 +59,7 @@ class Notebook:
 
     def parts(self, name):
         roots = shell_roots(self.shell)
-        return break_down(self.source, self.shell.user_ns, roots, name, seconds=PATIENCE)
+        return break_down(self.source, self.shell.user_ns, roots, name)
 
     def free(self, *what):
         steps = {
