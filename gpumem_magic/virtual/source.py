@@ -96,7 +96,7 @@ class VirtualSource:
         """Begin recording; `namespaces()` gives the names that may own tensors. Stacks end above
         `outermost`, by default where the notebook runs its cell."""
         log = EventLog(self.gpu)
-        watch = OwnerWatch(namespaces, self.gpu.storages.locate)
+        watch = OwnerWatch(namespaces, self._position, self.gpu.storages.locate)
         self._begun = _Begun(
             log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
         )

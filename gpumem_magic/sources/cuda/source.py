@@ -110,7 +110,7 @@ class CudaSource:
     def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
         """Begin recording all devices; `namespaces()` gives the names that may own tensors."""
         self._marks = []
-        self._watch = OwnerWatch(namespaces)
+        self._watch = OwnerWatch(namespaces, self._changes)
         self._before = self._look_at_devices()
         self._recorder.start()
         self._look(START, None)
@@ -188,6 +188,14 @@ class CudaSource:
         """Remember how far every device's history is; the number of the mark."""
         self._marks.append({device: read_counters(device).changes for device in devices()})
         return len(self._marks) - 1
+
+    def _changes(self) -> int:
+        """How far the histories were at the last mark, together, since the cell began."""
+        counters = self._before.counters
+        return sum(
+            changes - counters.get(device, NOTHING).changes
+            for device, changes in (self._marks[-1].items() if self._marks else ())
+        )
 
     def _look(self, kind: str, optimizer: object | None) -> None:
         if self._watch is not None:

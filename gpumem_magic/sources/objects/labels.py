@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from gpumem_magic.sources.objects.last_error import kept_by_error
 from gpumem_magic.sources.objects.named import read_names
-from gpumem_magic.sources.objects.owners import Owned, scan
+from gpumem_magic.sources.objects.owners import Owned, scan_counted
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Action, Category, Events, Label, LiveBlocks, Phase
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 START = "start"
 """The kind of the look before the cell, which also sees what the last error keeps."""
 
-SHARE = 0.02
-"""Of the elapsed time, at most this part is spent on looking."""
+EVENTS = 20
+"""Memory events of the cell for each object that is looked at: some 2 % of what the cell takes."""
 
 CUBLAS = "cuBLAS workspace"
 CUBLASLT = "cuBLASLt workspace"
@@ -45,45 +44,49 @@ class Workspace:
 class OwnerWatch:
     """Collects owners at moments that someone else chooses. Keeps no reference to what it saw.
 
-    locate: the address of a tensor's block, None where it has none; by default that of CUDA.
+    events: how many memory events there were so far. locate: the address of a tensor's block, None
+    where it has none; by default that of CUDA.
     """
 
     def __init__(
         self,
         namespaces: Callable[[], Mapping[str, Any]],
+        events: Callable[[], int],
         locate: Callable[[torch.Tensor], int | None] | None = None,
     ) -> None:
         self.seen: list[tuple[int, tuple[Owned, ...]]] = []
         self.failure: str | None = None
         self.names = Names()
         self._namespaces = namespaces
+        self._events = events
         self._locate = locate or address_of
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kinds: set[str] = set()
-        self._began = time.perf_counter()
-        self._spent = self._last = 0.0
+        self._objects = self._last = 0
 
     def look(self, kind: str, mark: Callable[[], int], optimizer: object | None = None) -> None:
-        """Look at a moment of this kind, unless looking has taken too much time; never raises.
+        """Look at a moment of this kind, unless looking was too much work; never raises.
 
         The first moment of each kind is always looked at. mark(): what to remember the moment by.
         """
         if optimizer is not None:
             self._optimizers.add(optimizer)
-        begin = time.perf_counter()
-        affordable = self._spent + self._last <= SHARE * (begin - self._began)
+        affordable = EVENTS * (self._objects + self._last) <= self._events()
         if kind in self._kinds and not affordable:
             return
         self._kinds.add(kind)
         try:
-            owned = tuple(scan(self._namespaces(), tuple(self._optimizers), self._locate))
+            found, self._last = scan_counted(
+                self._namespaces(), tuple(self._optimizers), self._locate
+            )
+            owned = tuple(found)
             if kind == START:
                 owned += kept_by_error(self._locate, {one.address for one in owned})
+            else:
+                self._objects += self._last
             self.seen.append((mark(), owned))
         except Exception as error:  # whatever user objects do when looked at: their cell goes on
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
-        self._last = time.perf_counter() - begin
-        self._spent += self._last if kind != START else 0.0
 
     def read_names(self) -> None:
         """Find out what the names mean now, at the end; never raises."""

@@ -111,34 +111,43 @@ def test_sizes_of_workspaces(config, sizes):
     assert workspace_sizes(config) == sizes
 
 
-def test_the_first_moment_of_each_kind_is_always_looked_at(monkeypatch):
-    watch = OwnerWatch(dict)
-    monkeypatch.setattr("gpumem_magic.sources.objects.labels.SHARE", 0.0)
+def test_the_first_moment_of_each_kind_is_always_looked_at():
+    watch = OwnerWatch(lambda: {"x": torch.ones(1)}, lambda: 0, lambda tensor: 1)
     for kind in ("a", "a", "b", "a", "b"):
         watch.look(kind, lambda: 7)
     assert [mark for mark, _ in watch.seen] == [7, 7]
 
 
-def test_every_moment_is_looked_at_while_it_is_cheap(monkeypatch):
-    watch = OwnerWatch(dict)
-    monkeypatch.setattr("gpumem_magic.sources.objects.labels.SHARE", 1e9)
+def test_every_moment_is_looked_at_where_that_is_little_work():
+    events = iter(range(0, 1000, 100))
+    watch = OwnerWatch(lambda: {"x": torch.ones(1)}, lambda: next(events), lambda tensor: 1)
     for mark in range(5):
         watch.look("a", lambda mark=mark: mark)
     assert [mark for mark, _ in watch.seen] == [0, 1, 2, 3, 4]
+
+
+def test_many_objects_are_looked_at_the_more_seldom():
+    # GIVEN a look at 10 storages, which is worth 200 events
+    names = {f"x{i}": torch.ones(1) for i in range(10)}
+    events = iter(range(0, 1200, 100))
+    watch = OwnerWatch(lambda: names, lambda: next(events), id)
+    for mark in range(12):
+        watch.look("a", lambda mark=mark: mark)
+    assert [mark for mark, _ in watch.seen] == [0, 4, 6, 8, 10]
 
 
 def test_names_that_cannot_be_read_are_no_error_of_the_cell():
     def namespaces():
         raise KeyError("gone")
 
-    watch = OwnerWatch(namespaces)
+    watch = OwnerWatch(namespaces, lambda: 0)
     watch.look("end", lambda: 0)
     assert watch.seen == []
     assert "KeyError" in watch.failure
 
 
 def test_optimizers_are_not_kept():
-    watch = OwnerWatch(dict)
+    watch = OwnerWatch(dict, lambda: 0)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     watch.look("step", lambda: 0, optimizer)
     gone = weakref.ref(optimizer)
