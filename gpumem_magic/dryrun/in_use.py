@@ -20,8 +20,9 @@ from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.dryrun.on_host import StandIns, device_of
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
+from gpumem_magic.isolation.child import DryRunError
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.cuda.segments import cuda_segments
+from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.gpu import VirtualGPU, new_allocator
@@ -164,9 +165,14 @@ class RealCard:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._device = source.device
+        try:
+            self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
+        except BlocksUnlistedError as error:
+            raise DryRunError(
+                f"a prediction begins with what is on the device, but {error}"
+            ) from None
         self._settings = Settings.from_environment()
         self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
-        self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
 
     def state(self, card: GPUModel) -> StartingState:
         """As in CardInUse."""

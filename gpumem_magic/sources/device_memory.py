@@ -30,7 +30,8 @@ class DeviceMemory:
     address. locate(tensor): the address of a tensor's block. locate_storage: the same of a storage.
     aside: within, what torch does leaves no trace on the device. told, births: what earlier
     recordings know of the blocks, by address. libraries: blocks known to be a library's. stepped:
-    whether an optimizer's step was the last that used gradients; None: not known.
+    whether an optimizer's step was the last that used gradients; None: not known. unlisted: why the
+    allocator's blocks are not known, and `blocks` are the storages that were located so far.
     """
 
     device: Device
@@ -47,6 +48,7 @@ class DeviceMemory:
     births: Mapping[int, Birth] = field(default_factory=dict)
     libraries: Mapping[int, str] = field(default_factory=dict)
     stepped: bool | None = None
+    unlisted: str = ""
 
 
 def used_blocks(segments: Iterable[Segment]) -> tuple[dict[int, int], dict[int, int]]:

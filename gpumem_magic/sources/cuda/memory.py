@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from gpumem_magic.sources.cuda.segments import cuda_segments
+from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
 from gpumem_magic.sources.objects.births import Birth
 from gpumem_magic.sources.objects.labels import (
@@ -19,7 +20,7 @@ from gpumem_magic.sources.objects.labels import (
     lt_workspace_size,
     workspace_sizes,
 )
-from gpumem_magic.values.inventory import Process
+from gpumem_magic.values.inventory import FreeMemory, Process
 from gpumem_magic.values.recording import Category, Device, Reading
 
 _CATEGORIES = tuple(Category)
@@ -35,7 +36,10 @@ def cuda_memory(
     stepped: bool | None,
 ) -> DeviceMemory:
     """What the device's allocator holds. workspaces: those that an earlier recording found."""
-    segments = cuda_segments(device.index)
+    try:
+        segments = cuda_segments(device.index)
+    except BlocksUnlistedError as error:
+        return _by_tensors(device, reading, processes, births, stepped, str(error))
     blocks, requested = used_blocks(segments)
     block_of = _containing(blocks)
     return DeviceMemory(
@@ -53,6 +57,62 @@ def cuda_memory(
         libraries={a: w.name for a, w in workspaces.items() if requested.get(a) == w.requested},
         stepped=stepped,
     )
+
+
+def _by_tensors(
+    device: Device,
+    reading: Reading,
+    processes: tuple[Process, ...],
+    births: Mapping[int, Birth],
+    stepped: bool | None,
+    why: str,
+) -> DeviceMemory:
+    """What tensors tell of a device whose blocks are not listed: each storage that Python comes to,
+    now or while the memory is looked at, is one block."""
+    blocks: dict[int, int] = {}
+
+    def locate_storage(storage: Any) -> int | None:
+        address = _address(storage)
+        if address is None or _index(storage) != device.index:
+            return None
+        blocks.setdefault(address, storage.nbytes())
+        return address
+
+    def locate(tensor: Any) -> int | None:
+        return None if address_of(tensor) is None else locate_storage(tensor.untyped_storage())
+
+    for tensor in python_tensors():
+        locate(tensor)
+    unused = None
+    if reading.reserved is not None and reading.allocated is not None:
+        unused = reading.reserved - reading.allocated
+    return DeviceMemory(
+        device=device,
+        reading=reading,
+        segments=(),
+        blocks=blocks,
+        requested=blocks,
+        free=FreeMemory(unused, None, None, None),
+        locate=locate,
+        locate_storage=locate_storage,
+        processes=processes,
+        births=births,
+        stepped=stepped,
+        unlisted=why,
+    )
+
+
+def _index(storage: Any) -> int | None:
+    index: int | None = storage.device.index
+    return index
+
+
+def python_tensors() -> Iterator[Any]:
+    """All tensors that Python's garbage collector knows."""
+    import torch
+
+    base: Any = torch._C.TensorBase
+    yield from (thing for thing in gc.get_objects() if issubclass(type(thing), base))
 
 
 def likely_workspaces(memory: DeviceMemory, unheld: Collection[int]) -> dict[int, str]:

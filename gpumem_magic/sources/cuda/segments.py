@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpumem_magic.allocator.snapshot import BlockState, Segment
@@ -11,17 +11,31 @@ from gpumem_magic.sources.cuda.device import is_initialized
 _PENDING = frozenset({"active_pending_free", "active_awaiting_free"})
 
 
+class BlocksUnlistedError(RuntimeError):
+    """PyTorch's allocator does not tell which blocks it has; the text is a clause that says so."""
+
+
 def cuda_segments(index: int) -> tuple[Segment, ...]:
-    """All segments of the device; none before CUDA is initialised."""
+    """All segments of the device; none before CUDA is initialised. Raises BlocksUnlistedError."""
     if not is_initialized():
         return ()
+    return tuple(_segment(entry) for entry in _snapshot() if entry["device"] == index)
+
+
+def _snapshot() -> Iterable[Mapping[str, Any]]:
     import torch
 
+    backend = torch.cuda.get_allocator_backend()
+    if backend == "cudaMallocAsync":  # c10/cuda/CUDAMallocAsyncAllocator.cpp: "not meaningful"
+        raise BlocksUnlistedError(
+            f"PyTorch's allocator here, {backend}, keeps no list of its blocks"
+        )
+    found: Iterable[Mapping[str, Any]]
     try:
         found = torch.cuda.memory.memory_snapshot(include_traces=False)
     except TypeError:  # older versions always add the history
         found = torch.cuda.memory.memory_snapshot()
-    return tuple(_segment(entry) for entry in found if entry["device"] == index)
+    return found
 
 
 def _segment(entry: Mapping[str, Any]) -> Segment:

@@ -76,7 +76,9 @@ def break_down(
     rest = _found(memory, _Places(namespace, namespace.keys() - {variable}, roots, True), Looked())
     items = [
         replace(item, also=(rest[address].holder.label,) if address in rest else ())
-        for address, item in zip(memory.blocks, items_of(memory, own, {}), strict=True)
+        for address, item in zip(
+            memory.blocks, items_of(memory, own, {}), strict=not memory.unlisted
+        )
         if address in own and is_below(item.path, name)
     ]
     if not items and name != variable:
@@ -113,7 +115,7 @@ def _found(
 ) -> Mapping[int, Found]:
     """The best way to each block. partly: after an interrupt, what was found before it."""
     torch = sys.modules.get("torch")
-    if torch is None or not memory.blocks:
+    if torch is None or not (memory.blocks or memory.unlisted):
         return {}
     with no_collection(), torch._C.DisableTorchFunction(), memory.aside():
         walk = Walk(torch, memory, looked)

@@ -14,6 +14,7 @@ from gpumem_magic.values.recording import Category
 
 _ALSO = 6
 _UNBORN = Birth(None, None, None)
+_NOWHERE = 0  # the address of no block
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,14 @@ class Item:
 def items_of(
     memory: DeviceMemory, found: Mapping[int, Found], libraries: Mapping[int, str]
 ) -> list[Item]:
-    """An item for every block in use."""
+    """An item for every block in use, and one for what is allocated beside the known blocks."""
+    blocks = dict(memory.blocks)
+    if memory.unlisted:
+        blocks[_NOWHERE] = (memory.reading.allocated or 0) - sum(blocks.values())
     return [
         _item(memory, address, size, found.get(address), libraries.get(address))
-        for address, size in memory.blocks.items()
+        for address, size in blocks.items()
+        if address != _NOWHERE or size > 0
     ]
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import HolderKind, Holding, Inventory
 from gpumem_magic.values.recording import Category, Reading
 
+_UNLISTED = (
+    "Sizes and holders are those of the storages that Python comes to; what libraries hold is "
+    "unknown, and so is what lies free in reserved memory: {why}."
+)
 _CUT_SHORT = (
     "The look ended {why}, with not everything looked at: what is unknown here may have a name. "
     "del what is large and no longer needed, then look again."
@@ -41,8 +45,15 @@ def put_together(
         holdings=tuple(holdings),
         by_category=sizes,
         unknown=unknown,
-        notes=(_CUT_SHORT.format(why=cut_short),) if cut_short and _has_unknown(holdings) else (),
+        notes=tuple(_notes(memory, cut_short if _has_unknown(holdings) else "")),
     )
+
+
+def _notes(memory: DeviceMemory, cut_short: str) -> Iterator[str]:
+    if memory.unlisted:
+        yield _UNLISTED.format(why=memory.unlisted)
+    if cut_short:
+        yield _CUT_SHORT.format(why=cut_short)
 
 
 def _has_unknown(holdings: Sequence[Holding]) -> bool:
