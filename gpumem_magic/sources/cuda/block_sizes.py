@@ -137,6 +137,7 @@ class BlockReplay:
         self._used: dict[int, int] = {}
         self._allocated: dict[int, int] = {}
         self._expandable: list[tuple[int, int]] = []
+        self._rounded: dict[int, int] = {}
         for segment in segments:
             self._adopt(segment)
 
@@ -179,7 +180,9 @@ class BlockReplay:
                 self._allocated[block.address] = block.size
 
     def _alloc(self, address: int, requested: int) -> int:
-        rounded = round_size(requested, self._rules)
+        rounded = self._rounded.get(requested)  # a model asks for few different sizes
+        if rounded is None:
+            rounded = self._rounded[requested] = round_size(requested, self._rules)
         found = self._free.take(address)
         size = rounded
         if found is None or found < rounded:

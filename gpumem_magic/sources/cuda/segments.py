@@ -26,7 +26,7 @@ def _snapshot() -> Iterable[Mapping[str, Any]]:
     import torch
 
     backend = torch.cuda.get_allocator_backend()
-    if backend == "cudaMallocAsync":  # c10/cuda/CUDAMallocAsyncAllocator.cpp: "not meaningful"
+    if backend != "native":  # c10/cuda/CUDAMallocAsyncAllocator.cpp: "not meaningful"
         raise BlocksUnlistedError(
             f"PyTorch's allocator here, {backend}, keeps no list of its blocks"
         )

@@ -54,26 +54,23 @@ def births_of(recording: Recording, earlier: Mapping[int, Birth]) -> dict[int, B
     earlier: of the blocks that were alive when it began.
     """
     named = {label.address: label for label in _in_order(recording.labels)}
-    rows = _last_rows(recording)
+    rows, untouched = _ended_with(recording)
     places: dict[int, tuple[int | None, int | None]] = {}
     found: dict[int, Birth] = {}
-    for address in {*recording.initial.address.tolist(), *rows}:
-        row = rows.get(address)
-        if row is None:
-            before = earlier.get(address, Birth(None, None, None))
-            found[address] = Birth(before.cell, before.line, _name(named, address) or before.name)
-        elif recording.events.action[row] == Action.ALLOC:
-            stack = int(recording.events.stack[row])
-            if stack not in places:
-                places[stack] = _place(recording, stack)
-            found[address] = Birth(*places[stack], _name(named, address, row))
+    for address in untouched:
+        before = earlier.get(address, Birth(None, None, None))
+        found[address] = Birth(before.cell, before.line, _name(named, address) or before.name)
+    stacks = recording.events.stack[list(rows.values())].tolist()
+    for (address, row), stack in zip(rows.items(), stacks, strict=True):
+        if stack not in places:
+            places[stack] = _place(recording, stack)
+        found[address] = Birth(*places[stack], _name(named, address, row))
     return found
 
 
 def born_within(recording: Recording) -> list[int]:
     """Addresses of the blocks alive at its end that were allocated in it."""
-    rows, actions = _last_rows(recording), recording.events.action
-    return [address for address, row in rows.items() if actions[row] == Action.ALLOC]
+    return list(_ended_with(recording)[0])
 
 
 def _in_order(labels: Iterable[Label]) -> list[Label]:
@@ -86,11 +83,16 @@ def _name(named: Mapping[int, Label], address: int, row: int = -1) -> str | None
     return label.name if label is not None and label.position > row else None
 
 
-def _last_rows(recording: Recording) -> dict[int, int]:
-    """The last event of each address that took or gave back its block."""
-    actions = recording.events.action
-    rows = np.flatnonzero((actions == Action.ALLOC) | (actions == Action.FREE))
-    return dict(zip(recording.events.address[rows].tolist(), rows.tolist(), strict=True))
+def _ended_with(recording: Recording) -> tuple[dict[int, int], list[int]]:
+    """What is alive at the end: the event that allocated each block at its address; and the
+    addresses of initial blocks at which nothing happened."""
+    actions, initial = recording.events.action, recording.initial.address
+    rows = np.flatnonzero((actions == Action.ALLOC) | (actions == Action.FREE))[::-1]
+    addresses, newest = np.unique(recording.events.address[rows], return_index=True)
+    last = rows[newest]
+    alive = actions[last] == Action.ALLOC
+    born = dict(zip(addresses[alive].tolist(), last[alive].tolist(), strict=True))
+    return born, initial[~np.isin(initial, addresses)].tolist()
 
 
 def _place(recording: Recording, index: int) -> tuple[int | None, int | None]:
