@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
-from gpumem_magic.trace.lifetimes import Living
+from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.findings import Line
 from gpumem_magic.values.recording import Category
@@ -23,14 +23,14 @@ class History:
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
-        self._living: list[tuple[Report, Living]] = []
+        self._living: list[tuple[Report, LargeStorages]] = []
 
     @property
     def reports(self) -> tuple[Report, ...]:
         """All reports, the oldest first."""
         return tuple(self._reports)
 
-    def append(self, report: Report, living: Living | None = None) -> None:
+    def append(self, report: Report, living: LargeStorages | None = None) -> None:
         """Add a report as the latest. living: what was alive when in its cell."""
         self._reports.append(report)
         if living is not None:
@@ -41,7 +41,7 @@ class History:
         self._reports.clear()
         self._living.clear()
 
-    def living(self, report: Report) -> Living | None:
+    def living(self, report: Report) -> LargeStorages | None:
         """What was alive when in the cell of a report; None where it is not known any more."""
         return next((living for one, living in self._living if one is report), None)
 

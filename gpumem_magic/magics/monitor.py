@@ -26,7 +26,7 @@ from gpumem_magic.sources.holders import take_inventory
 from gpumem_magic.sources.holders.growth import Growth, held_by_name
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.sources.stacks.callsite import CellFiles
-from gpumem_magic.trace.lifetimes import find_living
+from gpumem_magic.trace.lifetimes import find_large_storages
 from gpumem_magic.units import format_bytes, format_change
 from gpumem_magic.values.inventory import Growing
 from gpumem_magic.values.recording import Cell
@@ -236,7 +236,7 @@ class Monitor:
         if request.kept:
             self.take_note(reports, shown=not request.brief)
         for each in found if request.kept else ():
-            self.history.append(each.report, find_living(each.recording, each.trace))
+            self.history.append(each.report, find_large_storages(each.recording, each.trace))
         if request.output and reports:
             self.shell.user_ns[request.output] = reports[0]
         if request.save and reports:

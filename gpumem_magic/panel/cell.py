@@ -17,7 +17,7 @@ from gpumem_magic.renderers.alike import Alike, alike
 from gpumem_magic.renderers.figure import scale
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
-from gpumem_magic.trace.lifetimes import Living
+from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.units import format_bytes, format_change
 from gpumem_magic.values.findings import Block, Line, Timeline
 from gpumem_magic.values.recording import Category
@@ -122,7 +122,7 @@ def _kinds_legend(line: Timeline) -> Markup:
     )
 
 
-def alive_html(report: Report, living: Living | None, moment: int) -> str:
+def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str:
     """What was alive at a moment: the line that ran, bytes by kind, the largest blocks."""
     line = report.timeline
     points = moments_of(line)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.allocator.snapshot import Segment
-from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.values.inventory import FreeMemory, Process
 from gpumem_magic.values.recording import Category, Device, Reading
 
@@ -28,7 +28,7 @@ class DeviceMemory:
 
     blocks: the size of each block that is in use, by its address. requested: what was asked for, by
     address. locate(tensor): the address of a tensor's block. locate_storage: the same of a storage.
-    aside: within, what torch does leaves no trace on the device. told, births: what earlier
+    aside: within, what torch does leaves no trace on the device. told, sites: what earlier
     recordings know of the blocks, by address. libraries: blocks known to be a library's. stepped:
     whether an optimizer's step was the last that used gradients; None: not known. unlisted: why the
     allocator's blocks are not known, and `blocks` are the storages that were located so far.
@@ -45,7 +45,7 @@ class DeviceMemory:
     processes: tuple[Process, ...] = ()
     aside: Callable[[], AbstractContextManager[None]] = nullcontext
     told: Mapping[int, Category] = field(default_factory=dict)
-    births: Mapping[int, Birth] = field(default_factory=dict)
+    sites: Mapping[int, AllocationSite] = field(default_factory=dict)
     libraries: Mapping[int, str] = field(default_factory=dict)
     stepped: bool | None = None
     unlisted: str = ""

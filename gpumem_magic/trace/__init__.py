@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,9 +14,9 @@ from gpumem_magic.trace.levels import find_levels, name_gaps, name_losses
 from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
 from gpumem_magic.trace.owners import find_owners
-from gpumem_magic.trace.pairing import Lives, find_lives
+from gpumem_magic.trace.pairing import Pairing, pair_events
 from gpumem_magic.trace.passes import find_visits
-from gpumem_magic.trace.peak import by_category, find_blocks, find_peak
+from gpumem_magic.trace.peak import KnownBlocks, by_category, find_blocks, find_peak
 from gpumem_magic.trace.stacks import read_stacks
 from gpumem_magic.trace.timeline import choose_moments, empty_timeline, find_timeline
 from gpumem_magic.values.findings import Level, Survivors, Trace
@@ -31,7 +33,7 @@ def build_trace(recording: Recording) -> Trace:
     """
     stacks = read_stacks(recording)
     levels = find_levels(recording)
-    lives = find_lives(recording.events, recording.initial)
+    lives = pair_events(recording.events, recording.initial)
     failure = recording.failure
     oom = explain_failure(recording, failure, stacks, levels, lives) if failure else None
     before, after = _level(recording.before), _level(recording.after)
@@ -47,13 +49,14 @@ def build_trace(recording: Recording) -> Trace:
     attribution = attribute(recording, stacks)
     owners = find_owners(recording.labels, lives, len(recording.events))
     kind = categorise(recording, stacks, attribution, lives, owners)
+    known = KnownBlocks(lives, owners, kind, attribution)
     visits = find_visits(recording, attribution, lives, owners, kind)
     moments = choose_moments(levels, *([failure.position] if failure else []))
     timeline = find_timeline(recording, attribution, levels, lives, kind, moments)
     if failure and oom:
         point = int(np.searchsorted(moments, failure.position))
-        seen = (levels, lives, owners, kind, attribution, timeline)
-        oom = complete_failure(oom, recording, failure, *seen, point)
+        oom = replace(oom, point=point, held=by_category(timeline.by_category[point]))
+        oom = complete_failure(oom, recording, failure, levels, known)
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
     return Trace(
@@ -61,7 +64,7 @@ def build_trace(recording: Recording) -> Trace:
         peak=peak,
         after=after,
         lines=find_lines(recording, stacks, attribution, levels, visits),
-        blocks=find_blocks(recording, lives, owners, kind, attribution, highest),
+        blocks=find_blocks(recording, known, highest),
         at_peak=by_category(timeline.by_category[timeline.peak]),
         at_end=by_category(timeline.by_category[-1]),
         timeline=timeline,
@@ -75,7 +78,7 @@ def build_trace(recording: Recording) -> Trace:
     )
 
 
-def _survivors(lives: Lives, kind: NDArray[np.int8]) -> Survivors:
+def _survivors(lives: Pairing, kind: NDArray[np.int8]) -> Survivors:
     alive = lives.alive(int(lives.death.max(initial=0)) - 1)
     return Survivors(lives.address[alive], kind[alive])
 

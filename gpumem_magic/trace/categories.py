@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.owners import CODE, NO_CATEGORY, Owners
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.stacks import Stacks
 from gpumem_magic.values.recording import Category, Phase, Recording
 
@@ -24,7 +24,7 @@ _INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is known of every block's life: columns as long as the table of lives.
+    """What is known of every block's life: columns as long as the table of blocks.
 
     row: of Stacks, at its birth; initial blocks have the row of "no stack". born, freed: int8, a
     Phase, -1 for a block that is never freed. same_step, same_pass: freed in the one of its birth.
@@ -39,7 +39,7 @@ class _Facts:
 
 
 def categorise(
-    recording: Recording, stacks: Stacks, attribution: Attribution, lives: Lives, owners: Owners
+    recording: Recording, stacks: Stacks, attribution: Attribution, lives: Pairing, owners: Owners
 ) -> NDArray[np.int8]:
     """The category of every block, as its place in owners.CATEGORIES.
 
@@ -105,7 +105,7 @@ def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
     return told
 
 
-def _facts(attribution: Attribution, lives: Lives, no_stack: int) -> _Facts:
+def _facts(attribution: Attribution, lives: Pairing, no_stack: int) -> _Facts:
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
     end = len(attribution.phase)
     birth = np.where(lives.birth < 0, end, lives.birth)

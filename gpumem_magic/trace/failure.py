@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpumem_magic.oom_text import Reading, parse
-from gpumem_magic.trace.attribution import Attribution
-from gpumem_magic.trace.free_space import find_room
+from gpumem_magic.trace.free_space import find_held_segments
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.owners import Owners
-from gpumem_magic.trace.pairing import Lives
-from gpumem_magic.trace.peak import by_category, find_blocks
+from gpumem_magic.trace.pairing import Pairing
+from gpumem_magic.trace.peak import KnownBlocks, find_blocks
 from gpumem_magic.trace.remedies import BLOCK, find_remedies
 from gpumem_magic.trace.stacks import Stacks
-from gpumem_magic.values.findings import OutOfMemory, Timeline
+from gpumem_magic.values.findings import OutOfMemory
 from gpumem_magic.values.recording import Failure, Recording
 
 _BLOCKS_KEPT = 50
@@ -27,7 +22,7 @@ def explain_failure(
     failure: Failure,
     stacks: Stacks,
     levels: Levels,
-    lives: Lives,
+    lives: Pairing,
 ) -> OutOfMemory:
     """What the failure and the events before it say of the memory that was wanted."""
     free, largest = _free_memory(recording, failure, levels, lives)
@@ -54,22 +49,12 @@ def explain_failure(
 
 
 def complete_failure(
-    oom: OutOfMemory,
-    recording: Recording,
-    failure: Failure,
-    levels: Levels,
-    lives: Lives,
-    owners: Owners,
-    kind: NDArray[np.int8],
-    attribution: Attribution,
-    timeline: Timeline,
-    point: int,
+    oom: OutOfMemory, recording: Recording, failure: Failure, levels: Levels, known: KnownBlocks
 ) -> OutOfMemory:
-    """The same with what was alive at that moment, by category and by variable."""
-    last = failure.position - 1
-    blocks = find_blocks(recording, lives, owners, kind, attribution, last)[:_BLOCKS_KEPT]
-    held = by_category(timeline.by_category[point])
-    found = replace(oom, point=point, held=held, blocks=blocks)
+    """The same with the variables that were alive at that moment, and what would have helped."""
+    blocks = find_blocks(recording, known, failure.position - 1)[:_BLOCKS_KEPT]
+    found = replace(oom, blocks=blocks)
+    lives, owners, kind = known.lives, known.owners, known.kind
     return replace(
         found,
         remedies=find_remedies(found, recording, failure, levels, lives, owners, kind),
@@ -86,13 +71,13 @@ def _fragmented(requested: int | None, free: int | None, largest: int | None) ->
 
 
 def _free_memory(
-    recording: Recording, failure: Failure, levels: Levels, lives: Lives
+    recording: Recording, failure: Failure, levels: Levels, lives: Pairing
 ) -> tuple[int | None, int | None]:
     """Bytes free inside reserved memory and the largest piece: told by the source, or derived."""
     free, largest = failure.reserved_free, failure.largest_free
     if free is None and recording.complete and levels.reserved_known:
         free = int(levels.reserved[failure.position] - levels.allocated[failure.position])
-    room = find_room(recording, levels, failure.position) if largest is None else None
+    room = find_held_segments(recording, levels, failure.position) if largest is None else None
     if room is not None:
         largest = room.largest_gap(lives, lives.alive(failure.position - 1))
     return free, largest

@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.recording import Action, Events, Recording
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class HeldSegments:
     """The segments held at one moment: int64 columns of where each begins and ends, in order."""
 
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
 
-    def largest_gap(self, lives: Lives, alive: NDArray[np.int64]) -> int:
+    def largest_gap(self, lives: Pairing, alive: NDArray[np.int64]) -> int:
         """The longest stretch of a segment that none of the `alive` blocks covers, in bytes."""
         order = np.argsort(lives.address[alive])
         address = lives.address[alive][order]
@@ -32,7 +32,7 @@ class Room:
         within = (inside >= 0) & (taken_from[order][1:] <= np.append(self.ends, -1)[inside])
         return int(gaps[within].max(initial=0))
 
-    def empty(self, lives: Lives, alive: NDArray[np.int64]) -> int:
+    def empty(self, lives: Pairing, alive: NDArray[np.int64]) -> int:
         """Bytes of the segments in which none of the `alive` blocks lies."""
         taken = np.searchsorted(self.begins, lives.address[alive], side="right") - 1
         sizes = self.ends - self.begins
@@ -40,7 +40,7 @@ class Room:
         return int(sizes.sum())
 
 
-def find_room(recording: Recording, levels: Levels, position: int) -> Room | None:
+def find_held_segments(recording: Recording, levels: Levels, position: int) -> HeldSegments | None:
     """The segments before event `position`; None where some are older than the recording, or where
     segments are expandable."""
     events = recording.events
@@ -53,7 +53,7 @@ def find_room(recording: Recording, levels: Levels, position: int) -> Room | Non
     return _segments(older, events, position)
 
 
-def _segments(older: NDArray[np.int64], events: Events, position: int) -> Room:
+def _segments(older: NDArray[np.int64], events: Events, position: int) -> HeldSegments:
     held = {address: address + size for address, size in older.tolist()}
     changes = np.isin(events.action[:position], (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE))
     for i in np.flatnonzero(changes).tolist():
@@ -63,4 +63,6 @@ def _segments(older: NDArray[np.int64], events: Events, position: int) -> Room:
         else:
             held.pop(address, None)
     begins = sorted(held)
-    return Room(np.array(begins, np.int64), np.array([held[begin] for begin in begins], np.int64))
+    return HeldSegments(
+        np.array(begins, np.int64), np.array([held[begin] for begin in begins], np.int64)
+    )

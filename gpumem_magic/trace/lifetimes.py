@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.owners import Owners
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.findings import Block, Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.recording import Category, Label, Phase, Recording
@@ -18,7 +18,7 @@ from gpumem_magic.values.recording import Category, Label, Phase, Recording
 def find_lifetimes(
     recording: Recording,
     attribution: Attribution,
-    lives: Lives,
+    lives: Pairing,
     owners: Owners,
     kind: NDArray[np.int8],
 ) -> Lifetimes:
@@ -67,7 +67,7 @@ _BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
+class LargeStorages:
     """The storages of a cell that are large enough to be named, as columns.
 
     born, died: float64 seconds since the recording began; negative for what is older, infinite for
@@ -97,7 +97,7 @@ class Living:
         return Block(name, int(self.size[row]), shape, dtype, kind, line)
 
 
-def find_living(recording: Recording, trace: Trace) -> Living | None:
+def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | None:
     """The storages of a recording; None where events are missing."""
     lives = trace.lifetimes
     if lives is None:
@@ -109,7 +109,7 @@ def find_living(recording: Recording, trace: Trace) -> Living | None:
     birth, label = lives.birth[large], lives.label[large]
     used, owner = np.unique(label, return_inverse=True)
     owners = tuple(_owner(lives.labels, int(index)) for index in used)
-    return Living(
+    return LargeStorages(
         born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
         died=time[np.minimum(lives.death[large], len(time) - 1)],
         size=lives.size[large],

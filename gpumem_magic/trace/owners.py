@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.recording import Category, Label
 
 CATEGORIES = tuple(Category)
@@ -17,7 +17,7 @@ NO_CATEGORY = -1
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """What the labels say of every block: columns as long as the table of lives.
+    """What the labels say of every block: columns as long as the table of blocks.
 
     category: int8, the place in CATEGORIES or NO_CATEGORY. naming, shaping: int64, the label that
     knows its name, its shape and dtype, or -1. graph: whether an owner carried a `grad_fn`.
@@ -29,7 +29,7 @@ class Owners:
     graph: NDArray[np.bool_]
 
 
-def find_owners(labels: tuple[Label, ...], lives: Lives, events: int) -> Owners:
+def find_owners(labels: tuple[Label, ...], lives: Pairing, events: int) -> Owners:
     """Give every block what its labels say; a category beats a name, and the later the earlier."""
     category = np.full(len(lives), NO_CATEGORY, np.int8)
     naming = np.full(len(lives), -1, np.int64)
@@ -52,7 +52,7 @@ def find_owners(labels: tuple[Label, ...], lives: Lives, events: int) -> Owners:
     return Owners(category, naming, shaping, graph)
 
 
-def _blocks(labels: tuple[Label, ...], lives: Lives, events: int) -> NDArray[np.int64]:
+def _blocks(labels: tuple[Label, ...], lives: Pairing, events: int) -> NDArray[np.int64]:
     """The block alive at each label's address at its position, or -1."""
     found = np.full(len(labels), -1, np.int64)
     address = np.array([label.address for label in labels], np.int64)

@@ -1,4 +1,4 @@
-"""Births and deaths: every block that was alive at some moment of the cell, as columns."""
+"""Pairs the events that allocate and free a block: all that were alive in a cell, as columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumem_magic.values.recording import Action, Events, LiveBlocks
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class Pairing:
     """Blocks in order of birth, the initial ones first: int64 columns of equal length.
 
     birth: index of the ALLOC, -1 for an initial block. death: index of the FREE, or the number of
@@ -33,7 +33,7 @@ class Lives:
         return np.flatnonzero((self.birth <= event) & (self.death > event))
 
 
-def find_lives(events: Events, initial: LiveBlocks) -> Lives:
+def pair_events(events: Events, initial: LiveBlocks) -> Pairing:
     """Pair each ALLOC, and each initial block, with the FREE at its address that follows it.
 
     Events may be missing where a recording was cut: a birth on top of a living block ends that
@@ -59,4 +59,4 @@ def find_lives(events: Events, initial: LiveBlocks) -> Lives:
     freed = ~born[second]
     of_event[moment[second[freed]]] = block[first[freed]]
     size = np.concatenate([initial.size, events.size[births[old:]]])
-    return Lives(address[born], size, births, death, of_event)
+    return Pairing(address[born], size, births, death, of_event)

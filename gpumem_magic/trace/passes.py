@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.attribution import Attribution, find_runs
 from gpumem_magic.trace.cell_flow import Flow, Repeats
 from gpumem_magic.trace.owners import CODE, Owners
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.recording import Action, Category, Phase, Recording
 
 
@@ -47,7 +47,7 @@ class Visits:
 def find_visits(
     recording: Recording,
     attribution: Attribution,
-    lives: Lives,
+    lives: Pairing,
     owners: Owners,
     kind: NDArray[np.int8],
 ) -> Visits:
@@ -71,7 +71,7 @@ def find_visits(
 
 
 def _fates(
-    recording: Recording, lives: Lives, owners: Owners, block: NDArray[np.int64]
+    recording: Recording, lives: Pairing, owners: Owners, block: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """A number for each combination of birth stack, death stack and having a name."""
     if not len(lives):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, Owners
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.findings import Block, Level
 from gpumem_magic.values.recording import Category, Label, Reading, Recording
 
@@ -45,36 +46,35 @@ def by_category(timeline_row: NDArray[np.int64]) -> Mapping[Category, int]:
     }
 
 
-def find_blocks(
-    recording: Recording,
-    lives: Lives,
-    owners: Owners,
-    kind: NDArray[np.int8],
-    attribution: Attribution,
-    event: int,
-) -> tuple[Block, ...]:
+@dataclass(frozen=True, slots=True)
+class KnownBlocks:
+    """What the stages of a trace know of every block.
+
+    lives: when it lived. owners: who owned it. kind: int8, its place in owners.CATEGORIES.
+    attribution: who ran at each event.
+    """
+
+    lives: Pairing
+    owners: Owners
+    kind: NDArray[np.int8]
+    attribution: Attribution
+
+
+def find_blocks(recording: Recording, known: KnownBlocks, event: int) -> tuple[Block, ...]:
     """The largest blocks alive right after `event`; the older first among equals."""
-    alive = lives.alive(event)
-    largest = alive[np.argsort(-lives.size[alive], kind="stable")][:_BLOCKS_KEPT]
-    return tuple(
-        _block(int(block), recording.labels, lives, owners, kind, attribution) for block in largest
-    )
+    alive = known.lives.alive(event)
+    largest = alive[np.argsort(-known.lives.size[alive], kind="stable")][:_BLOCKS_KEPT]
+    return tuple(_block(int(block), recording.labels, known) for block in largest)
 
 
-def _block(
-    block: int,
-    labels: tuple[Label, ...],
-    lives: Lives,
-    owners: Owners,
-    kind: NDArray[np.int8],
-    attribution: Attribution,
-) -> Block:
+def _block(block: int, labels: tuple[Label, ...], known: KnownBlocks) -> Block:
+    lives, owners = known.lives, known.owners
     birth, naming, shaping = lives.birth[block], owners.naming[block], owners.shaping[block]
     return Block(
         name=labels[naming].name if naming >= 0 else None,
         size=int(lives.size[block]),
         shape=labels[shaping].shape if shaping >= 0 else None,
         dtype=labels[shaping].dtype if shaping >= 0 else None,
-        category=CATEGORIES[kind[block]],
-        line=int(attribution.line[birth]) if birth >= 0 else None,
+        category=CATEGORIES[known.kind[block]],
+        line=int(known.attribution.line[birth]) if birth >= 0 else None,
     )

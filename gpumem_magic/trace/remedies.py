@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.trace.cell_flow import mentioned_later
-from gpumem_magic.trace.free_space import Room, find_room
+from gpumem_magic.trace.free_space import HeldSegments, find_held_segments
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CODE, Owners
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
 from gpumem_magic.values.recording import Action, Category, Failure, Phase, Recording
 
@@ -38,7 +38,7 @@ def holders_of(
     root: str,
     recording: Recording,
     alive: NDArray[np.int64],
-    lives: Lives,
+    lives: Pairing,
     owners: Owners,
     kind: NDArray[np.int8],
 ) -> frozenset[str]:
@@ -77,7 +77,7 @@ def find_remedies(
     recording: Recording,
     failure: Failure,
     levels: Levels,
-    lives: Lives,
+    lives: Pairing,
     owners: Owners,
     kind: NDArray[np.int8],
 ) -> tuple[Remedy, ...]:
@@ -85,7 +85,7 @@ def find_remedies(
     if oom.requested is None:
         return ()
     alive = lives.alive(failure.position - 1)
-    room = find_room(recording, levels, failure.position)
+    room = find_held_segments(recording, levels, failure.position)
     found = [*_outside(oom), *_expandable(oom, recording)]
     for way, name, blocks in _droppable(recording, failure, oom, alive, owners, kind, lives):
         size = int(lives.size[blocks].sum())
@@ -117,7 +117,7 @@ def _droppable(
     alive: NDArray[np.int64],
     owners: Owners,
     kind: NDArray[np.int8],
-    lives: Lives,
+    lives: Pairing,
 ) -> Iterator[tuple[Way, str | None, NDArray[np.int64]]]:
     """Sets of living blocks that the rest of the cell can do without."""
     gradients = alive[kind[alive] == CODE[Category.GRADIENT]]
@@ -159,10 +159,10 @@ def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:
 
 def _makes_room(
     oom: OutOfMemory,
-    lives: Lives,
+    lives: Pairing,
     alive: NDArray[np.int64],
     dropped: NDArray[np.int64],
-    room: Room | None,
+    room: HeldSegments | None,
 ) -> bool | None:
     """Whether the request finds a gap, or the device enough free segments, without `dropped`."""
     needed = -(-(oom.requested or 0) // BLOCK) * BLOCK

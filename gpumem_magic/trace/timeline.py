@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels, allocated_changes
 from gpumem_magic.trace.owners import CODE
-from gpumem_magic.trace.pairing import Lives
+from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.values.findings import Timeline
 from gpumem_magic.values.recording import Category, Recording
 
@@ -19,7 +19,7 @@ def find_timeline(
     recording: Recording,
     attribution: Attribution,
     levels: Levels,
-    lives: Lives,
+    lives: Pairing,
     kind: NDArray[np.int8],
     moments: NDArray[np.int64],
 ) -> Timeline:
@@ -63,7 +63,7 @@ def choose_moments(levels: Levels, *wanted: int) -> NDArray[np.int64]:
 def _by_category(
     recording: Recording,
     levels: Levels,
-    lives: Lives,
+    lives: Pairing,
     kind: NDArray[np.int8],
     moments: NDArray[np.int64],
 ) -> NDArray[np.int64]:

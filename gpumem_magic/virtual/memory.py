@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
-from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.values.recording import Category, Device, Reading
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def virtual_memory(
     device: Device,
     reading: Reading,
     told: Mapping[int, int],
-    births: Mapping[int, Birth],
+    sites: Mapping[int, AllocationSite],
     stepped: bool | None,
 ) -> DeviceMemory:
     """What the card's allocator holds. told: categories by their place in Category, by address."""
@@ -37,7 +37,7 @@ def virtual_memory(
         locate_storage=lambda storage: _located(gpu, storage),
         aside=gpu.tracker.suspended,
         told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
-        births=births,
+        sites=sites,
         libraries={a: library for (library, _, _), a in gpu.scratch.held.items() if a},
         stepped=stepped,
     )

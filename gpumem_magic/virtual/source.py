@@ -16,7 +16,7 @@ from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
-from gpumem_magic.sources.objects.births import Birth, births_of, born_within
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
@@ -62,7 +62,7 @@ class VirtualSource:
         self.gpu = gpu or VirtualGPU(model)
         self._begun: _Begun | None = None
         self._told: dict[int, tuple[object, int]] = {}
-        self._births: dict[int, tuple[object, Birth]] = {}
+        self._sites: dict[int, tuple[object, AllocationSite]] = {}
         self._requests = -1
         self._highest = 0
         self._last: tuple[str, dict[int, object]] = "", {}
@@ -147,10 +147,10 @@ class VirtualSource:
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
         placements = self.gpu.storages.placements()
-        born = births_of(recording, self._known(self._births))
-        self._births = {address: (placements.get(address), b) for address, b in born.items()}
+        born = sites_of(recording, self._known(self._sites))
+        self._sites = {address: (placements.get(address), b) for address, b in born.items()}
         self._requests = self._allocations()
-        new = {address: placements.get(address) for address in born_within(recording)}
+        new = {address: placements.get(address) for address in allocated_within(recording)}
         self._last = recording.cell.filename, new
         if trace.survivors is None:
             return
@@ -172,7 +172,7 @@ class VirtualSource:
             self.device,
             self._read(),
             self._known(self._told),
-            self._known(self._births),
+            self._known(self._sites),
             stepped if self._requests == self._allocations() else None,
         )
 
@@ -227,11 +227,11 @@ class VirtualSource:
             self._begun = None
             self._regions.remove()
         self.gpu.leave()
-        told, born = self._known(self._told), self._known(self._births)
+        told, born = self._known(self._told), self._known(self._sites)
         self.gpu.become(model, allocator, moved, compute)
         here = self.gpu.storages.placements()
         self._told = {moved[at]: (here.get(moved[at]), told[at]) for at in told if at in moved}
-        self._births = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
+        self._sites = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
 
     def close(self) -> None:
         """Switch the card off. Tensors that were on it are host tensors from then on."""

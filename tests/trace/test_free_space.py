@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpumem_magic.trace.free_space import find_room
+from gpumem_magic.trace.free_space import find_held_segments
 from gpumem_magic.trace.levels import find_levels
-from gpumem_magic.trace.pairing import find_lives
+from gpumem_magic.trace.pairing import pair_events
 
 MIB = 1 << 20
 
 
 def room_of(recording):
-    return find_room(recording, find_levels(recording), len(recording.events))
+    return find_held_segments(recording, find_levels(recording), len(recording.events))
 
 
 def measured(recording):
-    lives = find_lives(recording.events, recording.initial)
+    lives = pair_events(recording.events, recording.initial)
     alive = lives.alive(len(recording.events) - 1)
     room = room_of(recording)
     return room.largest_gap(lives, alive), room.empty(lives, alive)

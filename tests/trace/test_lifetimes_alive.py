@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpumem_magic.trace import build_trace, lifetimes
-from gpumem_magic.trace.lifetimes import find_living
+from gpumem_magic.trace.lifetimes import find_large_storages
 from gpumem_magic.values.recording import Cell
 
 CELL = Cell("x = 1", "<cell>", 1)
@@ -23,17 +23,17 @@ def recording(source):
 
 
 def test_what_was_alive_at_each_moment(recording):
-    found = find_living(recording, build_trace(recording))
+    found = find_large_storages(recording, build_trace(recording))
     sizes = {at: [block.size for block in found.at(at)] for at in (0.0, 0.1, 0.25, 0.3, 1.0)}
     assert sizes == {0.0: [], 0.1: [2 * MIB], 0.25: [2 * MIB, MIB], 0.3: [2 * MIB], 1.0: [2 * MIB]}
 
 
 def test_only_the_largest_are_kept(recording, monkeypatch):
     monkeypatch.setattr(lifetimes, "MOST", 1)
-    found = find_living(recording, build_trace(recording))
+    found = find_large_storages(recording, build_trace(recording))
     assert found.size.tolist() == [2 * MIB]
     assert np.isinf(found.died).all()
 
 
 def test_an_incomplete_recording_tells_nothing(recording):
-    assert find_living(recording, build_trace(replace(recording, complete=False))) is None
+    assert find_large_storages(recording, build_trace(replace(recording, complete=False))) is None

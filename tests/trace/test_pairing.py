@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from gpumem_magic.trace.pairing import find_lives
+from gpumem_magic.trace.pairing import pair_events
 
 
 def lives_of(recording):
-    lives = find_lives(recording.events, recording.initial)
+    lives = pair_events(recording.events, recording.initial)
     return list(
         zip(lives.size.tolist(), lives.birth.tolist(), lives.death.tolist(), strict=True)
     ), lives.of_event.tolist()
@@ -46,5 +46,5 @@ def test_alive_after_an_event(script):
     s.alloc("a", 512)
     s.free("old")
     recording = s.recording()
-    lives = find_lives(recording.events, recording.initial)
+    lives = pair_events(recording.events, recording.initial)
     assert [lives.alive(event).tolist() for event in (-1, 0, 1)] == [[0], [0, 1], [1]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
-from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.sources.objects.labels import (
     CUBLAS,
     CUBLASLT,
@@ -31,7 +31,7 @@ def cuda_memory(
     reading: Reading,
     processes: tuple[Process, ...],
     told: Mapping[int, int],
-    births: Mapping[int, Birth],
+    sites: Mapping[int, AllocationSite],
     workspaces: Mapping[int, Workspace],
     stepped: bool | None,
 ) -> DeviceMemory:
@@ -39,7 +39,7 @@ def cuda_memory(
     try:
         segments = cuda_segments(device.index)
     except BlocksUnlistedError as error:
-        return _by_tensors(device, reading, processes, births, stepped, str(error))
+        return _by_tensors(device, reading, processes, sites, stepped, str(error))
     blocks, requested = used_blocks(segments)
     block_of = _containing(blocks)
     return DeviceMemory(
@@ -53,7 +53,7 @@ def cuda_memory(
         locate_storage=lambda storage: block_of(_address(storage)),
         processes=processes,
         told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
-        births=births,
+        sites=sites,
         libraries={a: w.name for a, w in workspaces.items() if requested.get(a) == w.requested},
         stepped=stepped,
     )
@@ -63,7 +63,7 @@ def _by_tensors(
     device: Device,
     reading: Reading,
     processes: tuple[Process, ...],
-    births: Mapping[int, Birth],
+    sites: Mapping[int, AllocationSite],
     stepped: bool | None,
     why: str,
 ) -> DeviceMemory:
@@ -96,7 +96,7 @@ def _by_tensors(
         locate=locate,
         locate_storage=locate_storage,
         processes=processes,
-        births=births,
+        sites=sites,
         stepped=stepped,
         unlisted=why,
     )

@@ -36,7 +36,7 @@ from gpumem_magic.sources.failures import (
     out_of_memory,
     outside_allocator,
 )
-from gpumem_magic.sources.objects.births import Birth, Told
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told
 from gpumem_magic.sources.objects.labels import (
     START,
     OwnerWatch,
@@ -88,7 +88,8 @@ class CudaSource:
         self._marks: list[dict[int, int]] = []
         self._before = _Moment({}, {})
         self._told: dict[int, Told] = {}
-        self._births: dict[int, Mapping[int, Birth]] = {}  # of what was alive before this cell
+        # of what was alive before this cell
+        self._sites: dict[int, Mapping[int, AllocationSite]] = {}
         self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
         self._started = self._clock = 0.0
 
@@ -143,7 +144,7 @@ class CudaSource:
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
         device = recording.device.index
-        earlier = self._births.pop(device, {})
+        earlier = self._sites.pop(device, {})
         self._told[device] = Told.of(
             recording, trace, earlier, self._reader.counters(device).changes
         )
@@ -158,7 +159,7 @@ class CudaSource:
             self._reader.read(index, counters),
             self._reader.processes(index),
             known.categories if known else {},
-            known.births if known else {},
+            known.sites if known else {},
             self._workspaces.get(index, {}),
             self._regions.last is Phase.OPTIMIZER if known else None,
         )
@@ -259,7 +260,7 @@ class CudaSource:
         told = self._told.pop(device, None)
         if told is None or told.changes != before.changes:
             return blocks
-        self._births[device] = told.births
+        self._sites[device] = told.sites
         known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
         return replace(blocks, category=np.array(known, np.int8))
 

@@ -126,7 +126,7 @@ def _found(
                 raise
             looked.cut_short = "by an interrupt"
         walk.name_again()
-        return walk.ways.found
+        return walk.reached.found
 
 
 def _look(torch: Any, walk: Walk, memory: DeviceMemory, places: _Places, most: int) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import folded
 from gpumem_magic.sources.holders.found import Found
-from gpumem_magic.sources.objects.births import Birth
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.values.inventory import HolderKind, Holding
 from gpumem_magic.values.recording import Category
 
 _ALSO = 6
-_UNBORN = Birth(None, None, None)
+_NO_SITE = AllocationSite(None, None, None)
 _NOWHERE = 0  # the address of no block
 
 
@@ -28,7 +28,7 @@ class Item:
     category: Category
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
-    birth: Birth = _UNBORN
+    site: AllocationSite = _NO_SITE
     also: tuple[str, ...] = ()
     unneeded: str | None = None
     cure: str = ""
@@ -51,13 +51,13 @@ def items_of(
 def _item(
     memory: DeviceMemory, address: int, size: int, way: Found | None, library: str | None
 ) -> Item:
-    birth = memory.births.get(address, _UNBORN)
+    site = memory.sites.get(address, _NO_SITE)
     told = memory.told.get(address)
     if way is None:
         if library is not None:
-            return Item(HolderKind.LIBRARY, library, library, size, Category.WORKSPACE, birth=birth)
-        name = birth.name or "nothing that Python sees"
-        return Item(HolderKind.UNKNOWN, "", name, size, told or Category.OTHER, birth=birth)
+            return Item(HolderKind.LIBRARY, library, library, size, Category.WORKSPACE, site=site)
+        name = site.name or "nothing that Python sees"
+        return Item(HolderKind.UNKNOWN, "", name, size, told or Category.OTHER, site=site)
     holder = way.holder
     return Item(
         kind=holder.kind,
@@ -67,7 +67,7 @@ def _item(
         category=way.category(told),
         shape=way.shape,
         dtype=way.dtype,
-        birth=birth,
+        site=site,
         also=tuple(way.others),
         unneeded=holder.unneeded,
     )
@@ -88,7 +88,7 @@ def _holding(group: list[Item]) -> Holding:
     same = {(item.shape, item.dtype) for item in group}
     shape = first.shape if len({shape for shape, _ in same}) == 1 else None
     dtype = first.dtype if len({dtype for _, dtype in same}) == 1 else None
-    places = {(item.birth.cell, item.birth.line) for item in group}
+    places = {(item.site.cell, item.site.line) for item in group}
     known = [(cell, line) for cell, line in places if cell is not None and line is not None]
     newest = max(known, default=None) if len(places) > 1 else None
     cell, line = places.pop() if len(places) == 1 else (None, None)

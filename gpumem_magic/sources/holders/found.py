@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gpumem_magic.sources.objects.claims import Kind, Via
+from gpumem_magic.sources.objects.ownership import Kind, Via
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Category
 
@@ -47,23 +47,23 @@ class Holder(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Something to look into. claim: what it makes of plain tensors inside (optimizers do)."""
+    """Something to look into. kind: what it makes of plain tensors inside (optimizers do)."""
 
     thing: Any
     path: str
     holder: Holder
-    claim: Kind = Kind.NAMED
+    kind: Kind = Kind.NAMED
     via: Via = Via.NAME
 
 
 @dataclass(slots=True)
 class Found:
-    """One block that something leads to. claim: what its best owner says it is."""
+    """One block that something leads to. kind: what its best owner says it is."""
 
     holder: Holder
     path: str
     rank: tuple[float, int, int, int]
-    claim: Kind
+    kind: Kind
     shape: tuple[int, ...] | None
     dtype: str | None
     has_graph: bool
@@ -71,8 +71,8 @@ class Found:
 
     def category(self, told: Category | None) -> Category:
         """Its owner's word, else what earlier reports told, else what its holder makes of it."""
-        if self.claim in _CATEGORIES:
-            return _CATEGORIES[self.claim]
+        if self.kind in _CATEGORIES:
+            return _CATEGORIES[self.kind]
         if self.has_graph or self.holder.kind is HolderKind.GRAPH or _GRAPH in self.path:
             return Category.ACTIVATION
         if told is not None and told is not Category.TEMPORARY:
@@ -80,9 +80,9 @@ class Found:
         return Category.OTHER
 
 
-class Ways:
+class Reached:
     """Collects the ways to blocks, of which the best one counts: by the rank of its holder, then as
-    `Claims` ranks owners, then the shortest for variables. Of equals the first counts."""
+    `Ownership` ranks owners, then the shortest for variables. Of equals the first counts."""
 
     def __init__(self) -> None:
         self.found: dict[int, Found] = {}
@@ -99,7 +99,7 @@ class Ways:
             shape, dtype, has_graph = self._described(tensor)
             self.found[address] = Found(holder, path, rank, kind, shape, dtype, has_graph)
             return
-        known.claim = min(known.claim, kind)
+        known.kind = min(known.kind, kind)
         label = holder.label
         if rank < known.rank:
             label = known.holder.label

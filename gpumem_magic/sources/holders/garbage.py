@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumem_magic.sources.holders.found import Holder, Node
-from gpumem_magic.sources.objects.claims import Via
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.sources.objects.ownership import Via
 from gpumem_magic.values.inventory import HolderKind
 
 _REASON: Final = "nothing leads to it any more: the garbage collector will free it"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpumem_magic.sources.holders.found import Node, cut
-from gpumem_magic.sources.objects.claims import Kind, Via
 from gpumem_magic.sources.objects.contents import attribute, fields, is_plain
 from gpumem_magic.sources.objects.modules import items, member
+from gpumem_magic.sources.objects.ownership import Kind, Via
 from gpumem_magic.values.inventory import HolderKind
 
 _OPTIMIZERS_OWN: Final = frozenset({"state", "param_groups", "defaults"})
@@ -26,14 +26,14 @@ class Models:
     def module(self, node: Node) -> Iterable[Node]:
         """Parameters, buffers, modules, hooks, and its own attributes."""
         held, torch = fields(node.thing), self._torch
-        for table, claim in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER)):
+        for table, kind in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER)):
             for name, tensor in items(held.get(table)):
                 if tensor is not None:
                     path = member(torch, node.thing, node.path, name, table)
-                    yield Node(tensor, path, node.holder, claim, Via.MODULE)
+                    yield Node(tensor, path, node.holder, kind, Via.MODULE)
         for name, module in items(held.get("_modules")):
             path = member(torch, node.thing, node.path, name, "_modules")
-            yield node._replace(thing=module, path=cut(path), claim=Kind.NAMED)
+            yield node._replace(thing=module, path=cut(path), kind=Kind.NAMED)
         for name, thing in list(held.items()):
             path = attribute(node.path, name)
             if name in self._hooks:
@@ -52,7 +52,7 @@ class Models:
                 path = f"{node.path}.param_groups[{i}][{key!r}]"
                 if key != "params":
                     if not is_plain(value):
-                        yield node._replace(thing=value, path=path, claim=Kind.STATE)
+                        yield node._replace(thing=value, path=path, kind=Kind.STATE)
                     continue
                 for j, tensor in enumerate(value):
                     here = f"{path}[{j}]"
@@ -64,8 +64,8 @@ class Models:
                 place = f"{node.path}.state[{known[1]}]"
             for entry, value in items(state):
                 if not is_plain(value):
-                    yield node._replace(thing=value, path=f"{place}[{entry!r}]", claim=Kind.STATE)
+                    yield node._replace(thing=value, path=f"{place}[{entry!r}]", kind=Kind.STATE)
         for name, thing in list(held.items()):
             if name not in _OPTIMIZERS_OWN:
                 path = attribute(node.path, name)
-                yield node._replace(thing=thing, path=path, claim=Kind.STATE)
+                yield node._replace(thing=thing, path=path, kind=Kind.STATE)

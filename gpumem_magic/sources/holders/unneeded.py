@@ -26,7 +26,7 @@ def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | 
     items = list(items)
     accumulated = {i.root: i.unneeded for i in items if i.kind is HolderKind.GRAPH and i.unneeded}
     old = _old_optimizers(items)
-    rebound = {item.root: item.birth.cell for item in items if item.kind is HolderKind.VARIABLE}
+    rebound = {item.root: item.site.cell for item in items if item.kind is HolderKind.VARIABLE}
 
     def reason(item: Item) -> str | None:
         if item.unneeded is not None:
@@ -35,7 +35,7 @@ def with_reasons(items: Iterable[Item], names: Collection[str], stepped: bool | 
             return accumulated[item.root]
         if item.kind is HolderKind.OPTIMIZER and item.root in old:
             return f"no name leads to the parameters any more, only {item.root}"
-        name = _root(item.birth.name)
+        name = _root(item.site.name)
         if name is not None and item.kind not in _NAMED and name != item.root:
             return _lost(name, names, rebound.get(name))
         if item.category is Category.GRADIENT and stepped and item.kind is HolderKind.VARIABLE:

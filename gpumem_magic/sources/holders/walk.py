@@ -12,12 +12,11 @@ from typing import Any
 
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders import code
-from gpumem_magic.sources.holders.barren import Barren, Look, Sort, held_by_tensor
 from gpumem_magic.sources.holders.folding import is_below
-from gpumem_magic.sources.holders.found import Node, Ways, cut
+from gpumem_magic.sources.holders.found import Node, Reached, cut
 from gpumem_magic.sources.holders.models import Models
+from gpumem_magic.sources.holders.tensorless import Look, Sort, Tensorless, held_by_tensor
 from gpumem_magic.sources.holders.unneeded import kept_for_a_number
-from gpumem_magic.sources.objects.claims import Kind, Via, is_whole, parts_of
 from gpumem_magic.sources.objects.contents import (
     PLAIN_IDS,
     Contents,
@@ -28,6 +27,7 @@ from gpumem_magic.sources.objects.contents import (
 )
 from gpumem_magic.sources.objects.graph_nodes import is_node_type, raw_names, raw_saved
 from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.sources.objects.ownership import Kind, Via, is_whole, parts_of
 from gpumem_magic.values.inventory import HolderKind
 
 _AGAIN = 20
@@ -60,7 +60,7 @@ class Walk:
     """
 
     def __init__(self, torch: Any, memory: DeviceMemory, looked: Looked) -> None:
-        self.ways = Ways()
+        self.reached = Reached()
         self.looked = looked
         self.again: list[tuple[Node, str]] = []
         self.seen: dict[int, tuple[Any, Node]] = {}  # keeps what it has seen: ids stay valid
@@ -73,7 +73,7 @@ class Walk:
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
         self._models = Models(torch, self._names)
-        self._barren = Barren(partial(_sort, torch, memory.locate))
+        self._tensorless = Tensorless(partial(_sort, torch, memory.locate))
         self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
 
     def leave_out(self, thing: object) -> None:
@@ -82,7 +82,7 @@ class Walk:
 
     def set_out(self, nodes: Iterable[Node]) -> None:
         """As `add`, for roots, many of which may lead to nothing."""
-        self.add(self._barren.others(list(nodes), itemgetter(0)))
+        self.add(self._tensorless.others(list(nodes), itemgetter(0)))
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Set out from here, after what was added before with holders of the same rank."""
@@ -122,7 +122,9 @@ class Walk:
 
     def unexplained(self) -> set[int]:
         """Addresses of the blocks that nothing leads to as yet."""
-        blocks = self._memory.blocks.keys() - self.ways.found.keys() - self._memory.libraries.keys()
+        blocks = (
+            self._memory.blocks.keys() - self.reached.found.keys() - self._memory.libraries.keys()
+        )
         self.looked.unexplained = sum(map(self._memory.blocks.__getitem__, blocks))
         return blocks
 
@@ -137,7 +139,7 @@ class Walk:
     def name_again(self) -> None:
         """Tell what was found of the roots that lead to the same: `also`."""
         for first, label in self.again[:_AGAIN]:
-            for way in self.ways.found.values():
+            for way in self.reached.found.values():
                 if way.holder.label != label and is_below(way.path, first.path):
                     way.others[label] = None
 
@@ -152,7 +154,7 @@ class Walk:
     def _visit(self, node: Node) -> Iterable[Node]:
         visit = self._visits[id(type(node.thing))]
         if visit is Walk._tensor:
-            self._claim(node)
+            self._own(node)
         elif visit is Walk._optimizer and node.holder.kind is HolderKind.VARIABLE:
             return [node._replace(holder=node.holder.inner(HolderKind.OPTIMIZER, node.path))]
         known = self.seen.get(id(node.thing))
@@ -164,18 +166,18 @@ class Walk:
         return visit(self, node)
 
     def _object(self, node: Node) -> Iterable[Node]:
-        _, _, holder, claim, via = node
+        _, _, holder, kind, via = node
         held = list(self._contents.of(node.thing, node.path))
         if not held:
             return list(_inner(node, code.of_opaque(node.thing, node.path)))
         return [
-            Node(thing, cut(path), holder, claim, via)
-            for path, thing in self._barren.others(held, itemgetter(1))
+            Node(thing, cut(path), holder, kind, via)
+            for path, thing in self._tensorless.others(held, itemgetter(1))
             if not is_empty(thing)
         ]
 
     def _scaler(self, node: Node) -> Iterable[Node]:
-        return self._object(node._replace(claim=Kind.BUFFER))
+        return self._object(node._replace(kind=Kind.BUFFER))
 
     def _module(self, node: Node) -> Iterable[Node]:
         return self._models.module(node)
@@ -186,7 +188,7 @@ class Walk:
     def _storage(self, node: Node) -> Iterable[Node]:
         address = self._memory.locate_storage(node.thing)
         if address is not None:
-            self.ways.add(address, node.holder, node.path, node.claim, Via.OPTIMIZER)
+            self.reached.add(address, node.holder, node.path, node.kind, Via.OPTIMIZER)
         return ()
 
     # tensors
@@ -205,32 +207,32 @@ class Walk:
         if base.is_leaf.__get__(tensor) or base.retains_grad.__get__(tensor):
             grad = base.grad.__get__(tensor)
             if grad is not None:
-                yield node._replace(thing=grad, path=f"{node.path}.grad", claim=Kind.GRADIENT)
+                yield node._replace(thing=grad, path=f"{node.path}.grad", kind=Kind.GRADIENT)
         function = base.grad_fn.__get__(tensor)
         if function is not None:
             path = f"{node.path}.grad_fn"
             reason = kept_for_a_number(tensor, function, node.path)
             yield Node(function, path, node.holder.inner(HolderKind.GRAPH, path, reason))
 
-    def _claim(self, node: Node) -> None:
-        """Claim the storage of a tensor, or those of its parts if it has none of its own."""
-        tensor, claim, via = node.thing, node.claim, node.via
-        if claim >= Kind.STATE and self._is_parameter(tensor):
-            via = Via.OPTIMIZER if claim is Kind.STATE else max(via, Via.NAME)
-            claim = Kind.PARAMETER
-        elif claim is Kind.NAMED and not is_whole(tensor):
+    def _own(self, node: Node) -> None:
+        """Note what owns a tensor's storage, or those of its parts if it has none of its own."""
+        tensor, kind, via = node.thing, node.kind, node.via
+        if kind >= Kind.STATE and self._is_parameter(tensor):
+            via = Via.OPTIMIZER if kind is Kind.STATE else max(via, Via.NAME)
+            kind = Kind.PARAMETER
+        elif kind is Kind.NAMED and not is_whole(tensor):
             via = Via.OPTIMIZER  # a slice must not name a storage while the whole is there
-        if claim is Kind.PARAMETER:
+        if kind is Kind.PARAMETER:
             self._name(node, via)
         try:
             address = self._memory.locate(tensor)
         except (RuntimeError, NotImplementedError):  # sparse, say
             address = None
         if address is not None:
-            self.ways.add(address, node.holder, node.path, claim, via, tensor)
+            self.reached.add(address, node.holder, node.path, kind, via, tensor)
             return
         for name, part in parts_of(self._torch, tensor):
-            self._claim(node._replace(thing=part, path=node.path + name, claim=claim, via=via))
+            self._own(node._replace(thing=part, path=node.path + name, kind=kind, via=via))
 
     def _name(self, node: Node, via: Via) -> None:
         """Remember what a parameter is called; its gradient has the same name."""
@@ -240,7 +242,7 @@ class Walk:
             grad = self._base.grad.__get__(node.thing)
             if grad is not None:
                 path = f"{node.path}.grad"
-                self._claim(Node(grad, path, node.holder, Kind.GRADIENT, via))
+                self._own(Node(grad, path, node.holder, Kind.GRADIENT, via))
 
     def _is_parameter(self, tensor: Any) -> bool:
         if issubclass(type(tensor), self._torch.nn.Parameter):

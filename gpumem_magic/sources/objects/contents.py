@@ -133,7 +133,7 @@ class Contents:
     def _elements(self, values: Iterator[object], path: str, names: object = ()) -> Found:
         labels = names if type(names) is tuple else ()
         first = list(islice(values, SNIFF))
-        rest = [] if _barren(first) else list(values)
+        rest = [] if _looks_plain(first) else list(values)
         for i, value in enumerate(first + rest):
             if id(type(value)) not in self._leaves:
                 yield (f"{path}.{labels[i]}" if i < len(labels) else f"{path}[{i}]"), value
@@ -141,7 +141,7 @@ class Contents:
     def _entries(self, held: Any, path: str) -> Found:
         if self._lists_keys:
             yield from self._elements(dict.__iter__(held), f"list({path})")
-        if _barren(list(islice(dict.values(held), SNIFF))):
+        if _looks_plain(list(islice(dict.values(held), SNIFF))):
             return
         for i, (key, value) in enumerate(list(dict.items(held))):
             if id(type(value)) not in self._leaves:
@@ -180,10 +180,10 @@ def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 def begins_plain(thing: Any) -> bool:
     """Whether a list, dict, tuple or set of `SNIFF` entries or more is taken to hold nothing."""
-    if not _barren(list(islice(thing, SNIFF))):
+    if not _looks_plain(list(islice(thing, SNIFF))):
         return False
-    return type(thing) is not dict or _barren(list(islice(thing.values(), SNIFF)))
+    return type(thing) is not dict or _looks_plain(list(islice(thing.values(), SNIFF)))
 
 
-def _barren(first: list[object]) -> bool:
+def _looks_plain(first: list[object]) -> bool:
     return len(first) == SNIFF and all(map(is_leaf, first))

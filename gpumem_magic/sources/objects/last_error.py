@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator
 from types import TracebackType
 from typing import Any, Final
 
-from gpumem_magic.sources.objects.claims import Locate, Owned
 from gpumem_magic.sources.objects.namespaces import locals_of
 from gpumem_magic.sources.objects.owners import scan
+from gpumem_magic.sources.objects.ownership import Locate, Owned
 
 ERROR: Final = "<error>."
 """What names of such variables begin with: "<error>.forward.x"."""

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpumem_magic.sources.objects.claims import Claims, Kind, Locate, Owned, Via
 from gpumem_magic.sources.objects.contents import Contents, attribute, fields, is_leaf
 from gpumem_magic.sources.objects.modules import items, listed_modules, member
+from gpumem_magic.sources.objects.ownership import Kind, Locate, Owned, Ownership, Via
 
 __all__ = ["Owned", "scan", "scan_counted"]
 
@@ -42,7 +42,7 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
     address of its storage, or None when that is not on the device; it is asked only with torch's
     function overrides off.
 
-    The best claim wins: parameter, buffer, gradient, optimizer state, named tensor; then the name
+    The best owner wins: parameter, buffer, gradient, optimizer state, named tensor; then the name
     through a module before others; then the shortest path. A module that sits in a list of another
     named one is named there (`model.layers[3].weight`, not the loop variable `layer.weight`), and
     `self` names only what nothing else does, and the shell's output history (`Out[5]`) after it. A
@@ -65,11 +65,11 @@ def scan_counted(
     if torch is None:
         return [], 0
     with _no_collection(), torch._C.DisableTorchFunction():
-        claims = Claims(torch, locate)
-        search = _Search(torch, claims)
+        ownership = Ownership(torch, locate)
+        search = _Search(torch, ownership)
         search.walk(names)
         search.read_optimizers(optimizers)
-        owned = claims.owned()
+        owned = ownership.owned()
         return owned, len(owned) + search.objects
 
 
@@ -86,11 +86,11 @@ def _no_collection() -> Iterator[None]:
 
 
 class _Search:
-    """Goes through names and optimizers and lays claims."""
+    """Goes through names and optimizers, and notes what they own."""
 
-    def __init__(self, torch: Any, claims: Claims) -> None:
+    def __init__(self, torch: Any, ownership: Ownership) -> None:
         self._torch = torch
-        self._claims = claims
+        self._ownership = ownership
         self._contents = Contents()
         self._bookkeeping = frozenset(fields(torch.nn.Module()))
         self._optimizers: dict[int, tuple[str, Any]] = {}
@@ -180,14 +180,14 @@ class _Search:
             return
         held = fields(node.thing)
         for name, parameter in items(held.get("_parameters")):
-            self._claims.parameter(
+            self._ownership.parameter(
                 parameter,
                 member(self._torch, node.thing, node.path, name, "_parameters"),
                 Via.MODULE,
             )
         for name, buffer in items(held.get("_buffers")):
             path = member(self._torch, node.thing, node.path, name, "_buffers")
-            self._claims.claim(buffer, Kind.BUFFER, path, Via.MODULE)
+            self._ownership.add(buffer, Kind.BUFFER, path, Via.MODULE)
         for name, module in items(held.get("_modules")):
             yield _Node(module, member(self._torch, node.thing, node.path, name, "_modules"))
         for name, thing in list(held.items()):
@@ -197,11 +197,11 @@ class _Search:
     def _tensor(self, node: _Node) -> Iterable[_Node]:
         self._tensors += 1
         if self._tensors <= _TENSORS:
-            self._claims.named(node.thing, node.path, node.kind)
+            self._ownership.named(node.thing, node.path, node.kind)
         return ()
 
     def read_optimizers(self, optimizers: Iterable[object]) -> None:
-        """Claim parameters that nothing names, then all states by their parameters' names."""
+        """Note parameters that nothing names, then all states by their parameters' names."""
         for optimizer in optimizers:
             name = f"<{type(optimizer).__name__}>"
             self._walk([_Node(optimizer, name)])
@@ -218,17 +218,17 @@ class _Search:
                     self._walk([] if is_leaf(value) else [node])
             for j, parameter in enumerate(group["params"]):
                 name = f"{path}.param_groups[{i}]['params'][{j}]"
-                self._claims.parameter(parameter, name, Via.OPTIMIZER)
+                self._ownership.parameter(parameter, name, Via.OPTIMIZER)
 
     def _read_states(self, path: str, states: Any) -> None:
         for i, (key, state) in enumerate(items(states)):
-            name = self._claims.name_of(key)
+            name = self._ownership.name_of(key)
             if name is None and type(key) is str:
                 name = repr(key)
             place = f"{path}.state[{name}]" if name else f"list({path}.state.values())[{i}]"
             for entry, value in items(state):
                 if type(value) is self._torch.Tensor:  # a short cut for almost all of them
-                    self._claims.claim(value, Kind.STATE, f"{place}[{entry!r}]", Via.NAME)
+                    self._ownership.add(value, Kind.STATE, f"{place}[{entry!r}]", Via.NAME)
                 elif not is_leaf(value):
                     self._walk([_Node(value, f"{place}[{entry!r}]", 0, Kind.STATE)])
 

@@ -35,7 +35,10 @@ def source(allocator, monkeypatch):
 
     memory = "gpumem_magic.sources.cuda.memory"
     monkeypatch.setattr(f"{memory}.address_of", address_of)
-    monkeypatch.setattr(f"{memory}._address", lambda storage: storage.data_ptr())
+    here = on_device.values()
+    monkeypatch.setattr(
+        f"{memory}._address", lambda s: s.data_ptr() if s.data_ptr() in here else None
+    )
     monkeypatch.setattr(f"{memory}._index", lambda storage: 0)
     allocator.segments[0] = {1: 9 * MIB}
     source = CudaSource()

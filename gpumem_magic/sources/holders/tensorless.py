@@ -29,7 +29,7 @@ Look = Callable[[Any], "Iterable[Any] | None"]
 """Tells what an object holds, of a class that needs a closer look; None: it may hold anything."""
 
 
-class Barren:
+class Tensorless:
     """Asks the garbage collector, not the objects, what they hold: nothing of theirs runs, and no
     `__dict__` comes to be by being looked at. sort: what to think of a class, asked once of each.
     """
@@ -47,7 +47,7 @@ class Barren:
             some = rows[start : start + _CHUNK]
             if self._left <= 0:
                 yield from some
-            elif not self._all_barren([thing(row) for row in some]):
+            elif not self._all_tensorless([thing(row) for row in some]):
                 yield from self._one_by_one(some, thing)
 
     def _one_by_one(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
@@ -55,10 +55,10 @@ class Barren:
             yield rows[0]
             return
         for row in rows:
-            if self._left <= 0 or not self._all_barren([thing(row)]):
+            if self._left <= 0 or not self._all_tensorless([thing(row)]):
                 yield row
 
-    def _all_barren(self, things: list[Any]) -> bool:
+    def _all_tensorless(self, things: list[Any]) -> bool:
         """Whether these objects, and all that they lead to, hold no tensor."""
         met: dict[int, Any] = {}
         level = things

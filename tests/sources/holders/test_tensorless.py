@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gpumem_magic.sources.holders.barren import Barren  # noqa: E402
+from gpumem_magic.sources.holders.tensorless import Tensorless  # noqa: E402
 from gpumem_magic.sources.holders.walk import _sort  # noqa: E402
 
 
@@ -27,8 +27,8 @@ class Slots:
 
 def passed_by(*things):
     """Which of the things are taken to lead to no tensor."""
-    barren = Barren(partial(_sort, torch, lambda tensor: tensor.data_ptr()))
-    others = list(barren.others(things, lambda thing: thing))
+    tensorless = Tensorless(partial(_sort, torch, lambda tensor: tensor.data_ptr()))
+    others = list(tensorless.others(things, lambda thing: thing))
     return [all(thing is not other for other in others) for thing in things]
 
 

@@ -14,7 +14,7 @@ from gpumem_magic.values.recording import Action, Label, Recording, Stack
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class AllocationSite:
     """Of a block: In[cell]:line that allocated it, None where unknown, and its last known name."""
 
     cell: int | None
@@ -30,45 +30,49 @@ class Told:
 
     changes: int
     categories: Mapping[int, int]
-    births: Mapping[int, Birth]
+    sites: Mapping[int, AllocationSite]
     filename: str
     new: frozenset[int]
 
     @classmethod
     def of(
-        cls, recording: Recording, trace: Trace, earlier: Mapping[int, Birth], changes: int
+        cls, recording: Recording, trace: Trace, earlier: Mapping[int, AllocationSite], changes: int
     ) -> Told:
-        """What `recording` and its trace tell; earlier: births of what was alive before it."""
+        """What `recording` and its trace tell; earlier: sites of what was alive before it."""
         alive = trace.survivors
         told: dict[int, int] = {}
         if alive is not None:
             pairs = zip(alive.address.tolist(), alive.category.tolist(), strict=True)
             told.update(pairs)
-        births, new = births_of(recording, earlier), frozenset(born_within(recording))
-        return cls(changes, told, births, recording.cell.filename, new)
+        sites, new = sites_of(recording, earlier), frozenset(allocated_within(recording))
+        return cls(changes, told, sites, recording.cell.filename, new)
 
 
-def births_of(recording: Recording, earlier: Mapping[int, Birth]) -> dict[int, Birth]:
-    """The births of all blocks alive at the end of `recording`, by address.
+def sites_of(
+    recording: Recording, earlier: Mapping[int, AllocationSite]
+) -> dict[int, AllocationSite]:
+    """The sites of all blocks alive at the end of `recording`, by address.
 
     earlier: of the blocks that were alive when it began.
     """
     named = {label.address: label for label in _in_order(recording.labels)}
     rows, untouched = _ended_with(recording)
     places: dict[int, tuple[int | None, int | None]] = {}
-    found: dict[int, Birth] = {}
+    found: dict[int, AllocationSite] = {}
     for address in untouched:
-        before = earlier.get(address, Birth(None, None, None))
-        found[address] = Birth(before.cell, before.line, _name(named, address) or before.name)
+        before = earlier.get(address, AllocationSite(None, None, None))
+        found[address] = AllocationSite(
+            before.cell, before.line, _name(named, address) or before.name
+        )
     stacks = recording.events.stack[list(rows.values())].tolist()
     for (address, row), stack in zip(rows.items(), stacks, strict=True):
         if stack not in places:
             places[stack] = _place(recording, stack)
-        found[address] = Birth(*places[stack], _name(named, address, row))
+        found[address] = AllocationSite(*places[stack], _name(named, address, row))
     return found
 
 
-def born_within(recording: Recording) -> list[int]:
+def allocated_within(recording: Recording) -> list[int]:
     """Addresses of the blocks alive at its end that were allocated in it."""
     return list(_ended_with(recording)[0])
 

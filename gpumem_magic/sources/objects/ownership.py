@@ -1,4 +1,4 @@
-"""What is known of each storage's owner: the best claim on its address wins."""
+"""Who owns each storage: of several owners the best one counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Owned(NamedTuple):
 
 
 class Kind(IntEnum):
-    """What a storage is claimed as; the lower, the better the claim."""
+    """What a storage is to its owner; the lower, the better the owner."""
 
     PARAMETER = 0
     BUFFER = 1
@@ -55,8 +55,8 @@ _CATEGORIES: Final = (
 _WAYS: Final = len(Via)
 
 
-class Claims:
-    """Collects claims on storages. Of two that are equally good the first one counts."""
+class Ownership:
+    """Collects the owners of storages. Of two that are equally good the first one counts."""
 
     def __init__(self, torch: Any, locate: Locate) -> None:
         self._torch = torch
@@ -66,22 +66,22 @@ class Claims:
         self._parameters: dict[int, tuple[Via, str, Any]] = {}
 
     def name_of(self, parameter: object) -> str | None:
-        """What a parameter that was claimed before is called."""
+        """What a parameter that was met before is called."""
         known = self._parameters.get(id(parameter))
         return known[1] if known else None
 
     def parameter(self, tensor: Any, path: str, via: Via) -> None:
-        """Claim a parameter's storage, and its gradient's."""
+        """Add a parameter as its storage's owner, and its gradient."""
         known = self._parameters.get(id(tensor))
         if tensor is None or (known is not None and known[0] <= via):
             return
         self._parameters[id(tensor)] = via, path, tensor
-        self.claim(tensor, Kind.PARAMETER, path, via)
+        self.add(tensor, Kind.PARAMETER, path, via)
         if tensor.is_leaf:  # torch warns when others are asked
-            self.claim(tensor.grad, Kind.GRADIENT, f"{path}.grad", via)
+            self.add(tensor.grad, Kind.GRADIENT, f"{path}.grad", via)
 
     def named(self, tensor: Any, path: str, kind: Kind) -> None:
-        """Claim what a variable leads to. A leaf that requires gradients is a parameter."""
+        """Add what a variable leads to. A leaf that requires gradients is a parameter."""
         if issubclass(type(tensor), self._torch.nn.Parameter) or (
             tensor.requires_grad and tensor.is_leaf
         ):
@@ -89,12 +89,12 @@ class Claims:
             self.parameter(tensor, path, via)
             return
         if tensor.requires_grad and tensor.retains_grad:
-            self.claim(tensor.grad, Kind.GRADIENT, f"{path}.grad", Via.NAME)
+            self.add(tensor.grad, Kind.GRADIENT, f"{path}.grad", Via.NAME)
         # a slice of a storage must not name it while the whole is there
-        self.claim(tensor, kind, path, Via.NAME if is_whole(tensor) else Via.OPTIMIZER)
+        self.add(tensor, kind, path, Via.NAME if is_whole(tensor) else Via.OPTIMIZER)
 
-    def claim(self, tensor: Any, kind: Kind, name: str, via: Via) -> None:
-        """Claim the storage of `tensor`, or those of its parts if it has none of its own."""
+    def add(self, tensor: Any, kind: Kind, name: str, via: Via) -> None:
+        """Add `tensor` as the owner of its storage, or its parts if it has none of its own."""
         if tensor is None:
             return
         try:
@@ -103,7 +103,7 @@ class Claims:
             address = None
         if address is None:
             for attribute, part in parts_of(self._torch, tensor):
-                self.claim(part, kind, name + attribute, via)
+                self.add(part, kind, name + attribute, via)
             return
         rank = kind * _WAYS + via
         best = self._best.get(address)

@@ -101,7 +101,7 @@ def test_an_interrupt_ends_the_look_with_what_was_found(notebook):
     original = walk.Walk._ends_at
 
     def interrupted(self, end, to_the_end):
-        if len(self.ways.found) == 1:
+        if len(self.reached.found) == 1:
             raise KeyboardInterrupt
         return original(self, end, to_the_end)
 
