@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from gpumem_magic.sources.holders.found import Node, cut
 from gpumem_magic.sources.objects.contents import attribute, fields, is_plain
-from gpumem_magic.sources.objects.modules import items, member
+from gpumem_magic.sources.objects.modules import OPTIMIZERS_OWN, items, member
 from gpumem_magic.sources.objects.ownership import Kind, Via
 from gpumem_magic.values.inventory import HolderKind
-
-_OPTIMIZERS_OWN: Final = frozenset({"state", "param_groups", "defaults"})
 
 
 class Models:
@@ -66,6 +64,6 @@ class Models:
                 if not is_plain(value):
                     yield node._replace(thing=value, path=f"{place}[{entry!r}]", kind=Kind.STATE)
         for name, thing in list(held.items()):
-            if name not in _OPTIMIZERS_OWN:
+            if name not in OPTIMIZERS_OWN:
                 path = attribute(node.path, name)
                 yield node._replace(thing=thing, path=path, kind=Kind.STATE)

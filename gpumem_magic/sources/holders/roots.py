@@ -3,7 +3,6 @@ whoever asks hands in."""
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,16 +14,16 @@ from typing import Any, Final
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.objects.contents import fields, is_plain
-from gpumem_magic.sources.objects.modules import listed_modules
-from gpumem_magic.sources.objects.namespaces import LIBRARIES, running_locals
+from gpumem_magic.sources.objects.modules import by_preference
+from gpumem_magic.sources.objects.namespaces import (
+    LIBRARIES,
+    is_shells_own,
+    running_locals,
+)
 from gpumem_magic.values.inventory import HolderKind
 
-_SHELLS_OWN: Final = re.compile(
-    r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython"
-)
 OUTPUTS: Final = "only the output history keeps it"
 ERRORS: Final = "only an error that is over keeps it, for %debug"
-_NAMELESS: Final = ("self", "cls")
 _OURS: Final = str(Path(__file__).parents[2])
 
 
@@ -49,29 +48,22 @@ class Root:
             yield Node(thing, self.name, Holder.of(self.kind, self.name, self.unneeded))
 
 
-def is_shells_own(name: str) -> bool:
-    """Whether IPython put the name there: `_`, `Out`, `In` and their like."""
-    return _SHELLS_OWN.fullmatch(name) is not None
-
-
 def named_roots(torch: Any, namespace: Mapping[str, Any], names: Collection[str]) -> list[Node]:
     """The user's names that are among `names`, the shortest first; `self`, and modules that others
     list, last."""
     is_shell = "_oh" in namespace
-    roots = [
-        Node(thing, name, Holder.of(HolderKind.VARIABLE, name))
+    named = [
+        (name, thing)
         for name, thing in list(namespace.items())
         if type(name) is str
         and name in names
         and not is_plain(thing)
         and not (is_shell and is_shells_own(name))
     ]
-    roots.sort(key=lambda node: (len(node.path), node.path))
-    inside = listed_modules(torch, (node.thing for node in roots))
-    weak = {n.path for n in roots if n.path in _NAMELESS or id(n.thing) in inside}
     return [
-        *(node for node in roots if node.path not in weak),
-        *(node for node in roots if node.path in weak),
+        Node(thing, name, Holder.of(HolderKind.VARIABLE, name))
+        for rows in by_preference(torch, named)
+        for name, thing in rows
     ]
 
 

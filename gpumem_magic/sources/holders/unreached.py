@@ -11,9 +11,10 @@ from typing import Any, Final
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.found import Holder, Node
 from gpumem_magic.sources.holders.garbage import garbage_nodes
-from gpumem_magic.sources.holders.roots import OUTPUTS, is_shells_own
+from gpumem_magic.sources.holders.roots import OUTPUTS
 from gpumem_magic.sources.holders.walk import Walk
 from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.values.inventory import HolderKind
 
 _LEVELS: Final = 64

@@ -7,6 +7,11 @@ from typing import Any
 
 from gpumem_magic.sources.objects.contents import fields
 
+_NAMELESS = ("self", "cls")
+
+OPTIMIZERS_OWN = frozenset({"state", "param_groups", "defaults"})
+"""Attributes of an optimizer that it is read by; the others are like any object's."""
+
 
 def items(table: Any) -> Iterable[tuple[Any, Any]]:
     """Entries of a dict, or of the tables that scripted modules have instead."""
@@ -27,7 +32,18 @@ def member(torch: Any, module: object, path: str, name: str, table: str) -> str:
     return f"{path}.{name}" if name.isidentifier() else f"{path}.{table}[{name!r}]"
 
 
-def listed_modules(torch: Any, things: Iterable[object]) -> set[int]:
+def by_preference(
+    torch: Any, named: Iterable[tuple[str, Any]]
+) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Names and what they stand for, the shortest name first; and apart from them, in the same
+    order, those that name only what nothing else does: `self`, and modules that others list."""
+    rows = sorted(named, key=lambda row: (len(row[0]), row[0]))
+    inside = _listed_modules(torch, (thing for _, thing in rows))
+    weak = {name for name, thing in rows if name in _NAMELESS or id(thing) in inside}
+    return [row for row in rows if row[0] not in weak], [row for row in rows if row[0] in weak]
+
+
+def _listed_modules(torch: Any, things: Iterable[object]) -> set[int]:
     """Ids of modules inside a ModuleList, Sequential or ModuleDict of a module among `things`."""
     nn = torch.nn
     lists = nn.ModuleList, nn.Sequential, nn.ModuleDict

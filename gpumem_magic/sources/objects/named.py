@@ -12,6 +12,7 @@ from typing import Any
 
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.values.names import (
     ContainerFacts,
     ModuleFacts,
@@ -24,7 +25,6 @@ from gpumem_magic.values.names import (
 Locate = Callable[[Any], "int | None"]
 _MOST_ITEMS = 10_000  # of one container; what lies further is not looked at
 _LIBRARIES = ("torch", "numpy", "transformers", "accelerate", "gc", "IPython", "contextlib")
-_SHELLS_OWN = ("In", "Out", "exit", "quit", "get_ipython")
 
 
 def read_names(names: Mapping[str, object], locate: Locate) -> Names:
@@ -38,7 +38,7 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         return Names()
     reader = _Reader(torch, locate)
     with torch._C.DisableTorchFunction():
-        own = {k: v for k, v in names.items() if not k.startswith("_") and k not in _SHELLS_OWN}
+        own = {k: v for k, v in names.items() if not (k.startswith("_") or is_shells_own(k))}
         reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
         for name, thing in own.items():
             reader.read(name, thing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import sysconfig
 import threading
@@ -15,6 +16,13 @@ LIBRARIES = tuple(
     {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).parents[2])}
 )
+
+_SHELLS_OWN = re.compile(r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython")
+
+
+def is_shells_own(name: str) -> bool:
+    """Whether IPython put the name there: `_`, `Out`, `In` and their like."""
+    return _SHELLS_OWN.fullmatch(name) is not None
 
 
 def names_of(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.objects.contents import Contents, attribute, fields, is_leaf
-from gpumem_magic.sources.objects.modules import items, listed_modules, member
+from gpumem_magic.sources.objects.modules import OPTIMIZERS_OWN, by_preference, items, member
+from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import Kind, Locate, Owned, Ownership, Via
 
 __all__ = ["Owned", "scan", "scan_counted"]
 
-_SHELLS_OWN: Final = re.compile(
-    r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython"
-)
-_NAMELESS: Final = ("self", "cls")
-_OPTIMIZERS_OWN: Final = frozenset({"state", "param_groups", "defaults"})
 _DEEPEST: Final = 6
 _NODES: Final = 20_000
 _TENSORS: Final = 50_000
@@ -64,25 +58,13 @@ def scan_counted(
     torch = sys.modules.get("torch")
     if torch is None:
         return [], 0
-    with _no_collection(), torch._C.DisableTorchFunction():
+    with no_collection(), torch._C.DisableTorchFunction():
         ownership = Ownership(torch, locate)
         search = _Search(torch, ownership)
         search.walk(names)
         search.read_optimizers(optimizers)
         owned = ownership.owned()
         return owned, len(owned) + search.objects
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Our many small objects must not bring the collection of the user's garbage forward."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Search:
@@ -106,12 +88,9 @@ class _Search:
 
     def walk(self, names: Mapping[str, object]) -> None:
         """Breadth first, so that the shortest path comes first; weaker names after the others."""
-        roots = [_Node(thing, name) for name, thing in names.items() if _counts(name, thing)]
-        roots.sort(key=lambda node: (len(node.path), node.path))
-        inside = listed_modules(self._torch, (node.thing for node in roots))
-        weak = {n.path for n in roots if n.path in _NAMELESS or id(n.thing) in inside}
-        self._walk(node for node in roots if node.path not in weak)
-        self._walk(node for node in roots if node.path in weak)
+        named = [(name, thing) for name, thing in names.items() if _counts(name, thing)]
+        for rows in by_preference(self._torch, named):
+            self._walk(_Node(thing, name) for name, thing in rows)
         self._walk(_outputs(names))
 
     def _walk(self, roots: Iterable[_Node]) -> None:
@@ -171,7 +150,7 @@ class _Search:
             return
         self._optimizers[id(node.thing)] = node.path, node.thing
         for name, thing in list(fields(node.thing).items()):
-            if name not in _OPTIMIZERS_OWN and not is_leaf(thing):
+            if name not in OPTIMIZERS_OWN and not is_leaf(thing):
                 path = attribute(node.path, name)
                 yield _Node(thing, path, node.hops + 1, Kind.STATE)
 
@@ -248,4 +227,4 @@ def _outputs(names: Mapping[str, object]) -> Iterator[_Node]:
 
 def _counts(name: object, thing: object) -> bool:
     """Whether it is a name of the user's (IPython has its own) and may hold something."""
-    return type(name) is str and not _SHELLS_OWN.fullmatch(name) and not is_leaf(thing)
+    return type(name) is str and not is_shells_own(name) and not is_leaf(thing)
