@@ -39,6 +39,19 @@ DOORS = {
 }
 MOST_FILES = 16
 MOST_LINES = 400
+FEWEST_LINES = 40
+MOST_PARAMETERS = 6
+
+# A short file says why it is one, in its docstring, with one of these words.
+REASON = re.compile(r"\b(because|apart|so that)\b")
+SHORT = {
+    *("advice.rule", "advice.evidence.shortage", "dryrun.running.program"),
+    *("sources.objects.graph_nodes", "renderers.figure.palette"),
+}
+LONG_LISTS = {
+    *("complete_failure", "holders_of", "find_remedies", "_droppable"),
+    *("_converted", "_advice", "cuda_memory"),
+}
 MUTABLE = {
     *("dict", "list", "set", "defaultdict", "deque", "Counter"),
     *("WeakKeyDictionary", "WeakValueDictionary", "WeakSet"),
@@ -187,6 +200,36 @@ def test_functions_are_small(trees):
         and (node.end_lineno or 0) - node.lineno >= 60
     ]
     assert not long
+
+
+def test_short_files_say_why(trees):
+    short = [
+        name_of(path)
+        for path, tree in trees.items()
+        if path.stem != "__init__"
+        and path.read_text().count("\n") < FEWEST_LINES
+        and not REASON.search(ast.get_docstring(tree) or "")
+    ]
+    assert not set(short) - SHORT
+
+
+def test_functions_have_few_parameters(trees):
+    """Frozen values may have as many fields as they need: their constructors are not written."""
+    crowded = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name not in LONG_LISTS
+        and len(parameters(node)) > MOST_PARAMETERS
+    ]
+    assert not crowded
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [a.arg for a in named if a.arg not in ("self", "cls")]
 
 
 def test_no_state_at_module_level(trees):

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from gpumem_magic.allocator.driver import Driver, SimulatedDriver
-from gpumem_magic.allocator.oom_message import AllocationFailed
+from gpumem_magic.allocator.oom_message import AllocationFailed, Refusal
 from gpumem_magic.allocator.pools import (
     ALLOCATED,
     FREE,
@@ -284,15 +284,17 @@ class CachingAllocator:
         if block is not None:
             return block
         self.statistics.ooms += 1
-        failed = AllocationFailed(
+        refusal = Refusal(
             requested=requested,
             segment=self._supply.segment_size(size),
             device=self.device,
-            driver=self.driver,
+            total=self.driver.total,
+            free=self.driver.free,
+            processes=self.driver.processes(),
             allowed=self._supply.allowed,
             allocated=self.allocated,
             reserved=self.reserved,
         )
         if self._on_event is not None:
             self._on_event(Action.OOM, 0, size, requested)
-        raise failed
+        raise AllocationFailed(refusal)

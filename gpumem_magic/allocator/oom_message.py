@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpumem_magic.allocator.driver import Driver, Process
+from dataclasses import dataclass
+
+from gpumem_magic.allocator.driver import Process
 from gpumem_magic.units import format_bytes_in_error as in_words
 
 _HINT = (
@@ -14,42 +16,44 @@ _HINT = (
 )
 
 
-class AllocationFailed(Exception):  # noqa: N818 - named after what happened, as torch's own is not
-    """The device has no room for a block, even after the cache was released; the text is torch's.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A block that there is no room for, and what holds the memory at that moment; in bytes.
 
-    requested: bytes the program asked for. segment: bytes asked of the device for it.
-    device_total, device_free, allocated, reserved: bytes at that moment. allowed: the limit set by
-    a memory fraction, or None.
+    requested: what the program asked for. segment: what was asked of the device for it. total,
+    free, processes: what the device says. allowed: the limit set by a memory fraction, or None.
+    allocated, reserved: what the allocator holds.
     """
 
-    def __init__(
-        self,
-        *,
-        requested: int,
-        segment: int,
-        device: int,
-        driver: Driver,
-        allowed: int | None,
-        allocated: int,
-        reserved: int,
-    ) -> None:
-        self.requested = requested
-        self.segment = segment
-        self.device_total = driver.total
-        self.device_free = driver.free
-        self.allowed = allowed
-        self.allocated = allocated
-        self.reserved = reserved
-        holders = "".join(_holder(process) for process in driver.processes())
-        limit = "" if allowed is None else f"{in_words(allowed)} allowed; "
-        self.message = (
-            f"CUDA out of memory. Tried to allocate {in_words(segment)}. GPU {device} has a total "
-            f"capacity of {in_words(driver.total)} of which {in_words(driver.free)} is free. "
-            f"{holders}{limit}Of the allocated memory {in_words(allocated)} is allocated by "
-            f"PyTorch, and {in_words(reserved - allocated)} is reserved by PyTorch but unallocated."
-            f" {_HINT}"
+    requested: int
+    segment: int
+    device: int
+    total: int
+    free: int
+    processes: tuple[Process, ...]
+    allowed: int | None
+    allocated: int
+    reserved: int
+
+    def text(self) -> str:
+        """Tell it as torch does."""
+        holders = "".join(_holder(process) for process in self.processes)
+        limit = "" if self.allowed is None else f"{in_words(self.allowed)} allowed; "
+        return (
+            f"CUDA out of memory. Tried to allocate {in_words(self.segment)}. GPU {self.device} has"
+            f" a total capacity of {in_words(self.total)} of which {in_words(self.free)} is free. "
+            f"{holders}{limit}Of the allocated memory {in_words(self.allocated)} is allocated by "
+            f"PyTorch, and {in_words(self.reserved - self.allocated)} is reserved by PyTorch but "
+            f"unallocated. {_HINT}"
         )
-        super().__init__(self.message)
+
+
+class AllocationFailed(Exception):  # noqa: N818 - named after what happened, as torch's own is not
+    """The device has no room for a block, even after the cache was released."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal.text())
 
 
 def _holder(process: Process) -> str:

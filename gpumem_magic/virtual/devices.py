@@ -1,4 +1,5 @@
-"""How user code names devices, and what it means on the virtual GPU with its one card."""
+"""How user code names devices, and what it means on the virtual GPU with its one card; apart
+because all rooms here ask for it."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.kernels.table import Kernels
-from gpumem_magic.virtual.operands import run_kernel
-from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.patches import Patches, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.amp import Autocast
@@ -26,8 +25,8 @@ from gpumem_magic.virtual.torch_cuda.facade import Facade
 from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
 from gpumem_magic.virtual.torch_cuda.tensor_types import TensorTypes
 from gpumem_magic.virtual.torch_cuda.threads import Here, Threads
-from gpumem_magic.virtual.torch_cuda.uncovered import not_covered
 from gpumem_magic.virtual.tracker import Tracker
+from gpumem_magic.virtual.traits import run_kernel
 from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 

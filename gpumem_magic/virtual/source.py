@@ -36,8 +36,7 @@ from gpumem_magic.values.recording import (
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.event_log import EventLog
 from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
-from gpumem_magic.virtual.kinds import known_kinds
-from gpumem_magic.virtual.memory import virtual_memory
+from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
 _UNTOLD = -1
 _Fact = TypeVar("_Fact")

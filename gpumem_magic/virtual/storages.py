@@ -106,7 +106,7 @@ class Storages:
         try:
             return self.allocator.malloc(size, self.stream)
         except AllocationFailed as failed:
-            self.refused_segment = failed.segment
+            self.refused_segment = failed.refusal.segment
             refusal = str(failed)
         finally:
             self._lock.release()
@@ -120,6 +120,11 @@ class Storages:
         if address:
             self._dead.append(address)
             self._bury()
+
+    def borrow(self, *sizes: int) -> None:
+        """Take blocks of so many bytes, and give them back at once."""
+        with Blocks(self) as blocks:
+            blocks.take(*sizes)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[CachingAllocator]:
@@ -153,3 +158,23 @@ class Storages:
         return (
             storage for death in list(self._deaths.values()) if (storage := death()) is not None
         )
+
+
+class Blocks:
+    """Blocks that are given back, the last first, when the `with` statement ends."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._addresses: list[int] = []
+
+    def __enter__(self) -> Blocks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._addresses:
+            self._storages.release(self._addresses.pop())
+
+    def take(self, *sizes: int) -> None:
+        """Blocks of so many bytes, none for 0. Raises torch.OutOfMemoryError."""
+        for size in sizes:
+            self._addresses.append(self._storages.malloc(size))

@@ -11,15 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.accumulation import Accumulation
 from gpumem_magic.virtual.devices import HOST
-from gpumem_magic.virtual.operands import Compute, run_kernel, tensors_among
 from gpumem_magic.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.virtual.traits import (
+    Compute,
     Traits,
     composite_kernel,
     factory_bytes,
     mixed_devices,
+    run_kernel,
+    tensors_among,
 )
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 

@@ -11,6 +11,26 @@ import torch
 from gpumem_magic.virtual.accumulation import Accumulation
 from gpumem_magic.virtual.workspaces.scratch import Placing, Scratch, ScratchMemory
 
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Does what an operator does, given it and its arguments."""
+
+
+def run_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let torch run the operator's kernel."""
+    return func(*args, **kwargs)
+
+
+def tensors_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors among the arguments, those in lists included."""
+    found = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [item for item in value if isinstance(item, torch.Tensor)]
+    return found
+
+
 _HOST_OPERANDS_ALLOWED = frozenset(
     "copy_ _to_copy set_ _pin_memory _ctc_loss _ctc_loss_backward _cudnn_ctc_loss "
     "_pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence "

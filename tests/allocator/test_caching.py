@@ -168,11 +168,10 @@ def test_out_of_memory_carries_the_facts_and_torchs_text():
     with pytest.raises(AllocationFailed) as raised:
         allocator.malloc(GIB)
     # THEN every number follows from that: 1024 - 100 - 200 - 20 - 500 = 204 MiB are free
-    failed = raised.value
-    assert (failed.requested, failed.segment, failed.device_free) == (GIB, GIB, 204 * MIB)
+    failed = raised.value.refusal
+    assert (failed.requested, failed.segment, failed.free) == (GIB, GIB, 204 * MIB)
     assert (failed.allocated, failed.reserved) == (503 * MIB, 520 * MIB)
-    assert str(failed) == failed.message
-    assert failed.message == (
+    assert str(raised.value) == (
         "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of "
         "1024.00 MiB of which 204.00 MiB is free. Including non-PyTorch memory, this process has "
         "620.00 MiB memory in use. Of the allocated memory 503.00 MiB is allocated by PyTorch, and "

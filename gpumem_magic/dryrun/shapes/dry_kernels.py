@@ -11,9 +11,9 @@ from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UNMEASURED, UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
-from gpumem_magic.virtual.operands import tensors_among
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.traits import tensors_among
 
 _MOST_FLOATS = 2**16
 """Bytes of operands and results up to which values are computed: they cost less than they tell."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.kernels.attention_math import How, Tensors
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.attention_memory import (
@@ -46,19 +47,14 @@ _MASK_MULTIPLE = 8
 
 
 def choose_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    causal: bool,
-    capability: tuple[int, int],
+    tensors: Tensors, mask: torch.Tensor | None, causal: bool, capability: tuple[int, int]
 ) -> Fused | None:
     """The kernel that CUDA's scaled_dot_product_attention takes; None: the plain formula.
 
     Follows the checks of native/transformers/cuda/sdp_utils.cpp, and honours the switches of
     torch.nn.attention.sdpa_kernel.
     """
-    tensors = (query, key, value)
+    query, key, value = tensors
     if any(t.dim() != 4 or t.stride(-1) != 1 for t in tensors) or 0 in query.shape:
         return None
     if not (query.shape[0] == key.shape[0] == value.shape[0]):
@@ -107,37 +103,20 @@ def mask_for_kernel(
     return mask.expand(*query.shape[:3], key.shape[2])
 
 
-def attend(
-    storages: Storages,
-    tracker: Tracker,
-    fused: Fused,
-    card: GPUModel,
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    mask: torch.Tensor | None,
-    settings: tuple[float, bool],
-    options: dict[str, Any],
-) -> torch.Tensor:
-    """Attention by a fused kernel. settings: dropout probability, causal."""
-    device = _Device(storages, tracker, fused, card)
-    tracker.operator = "scaled_dot_product_attention"
-    out: torch.Tensor = _Attention.apply(device, settings, options, mask, *tensors)  # type: ignore[no-untyped-call]
-    return out
+@dataclass(frozen=True, slots=True)
+class FusedDevice:
+    """Where a fused kernel runs, handed to autograd as one value."""
 
+    storages: Storages
+    tracker: Tracker
+    fused: Fused
+    card: GPUModel
 
-class _Device:
-    """Where the kernel runs, handed to autograd as one value."""
-
-    def __init__(self, storages: Storages, tracker: Tracker, fused: Fused, card: GPUModel) -> None:
-        self.storages = storages
-        self.tracker = tracker
-        self.fused = fused
-        self.card = card
-
-    def take(self, *sizes: int) -> None:
-        """Blocks that live only while the kernel runs."""
-        addresses = [self.storages.malloc(size) for size in sizes if size]
-        for address in reversed(addresses):
-            self.storages.release(address)
+    def attend(self, tensors: Tensors, mask: torch.Tensor | None, how: How) -> torch.Tensor:
+        """Attention by the fused kernel."""
+        self.tracker.operator = "scaled_dot_product_attention"
+        out: torch.Tensor = _Attention.apply(self, how, mask, *tensors)  # type: ignore[no-untyped-call]
+        return out
 
     def result(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """`values` in a new tensor with the layout in which the kernel writes it: flash attention
@@ -152,25 +131,18 @@ class _Device:
         return made.transpose(1, 2).copy_(values)
 
 
-def _values(
-    device: _Device,
-    tensors: Any,
-    mask: torch.Tensor | None,
-    settings: tuple[float, bool],
-    options: dict[str, Any],
-) -> torch.Tensor:
+def _values(device: FusedDevice, tensors: Any, mask: torch.Tensor | None, how: How) -> torch.Tensor:
     """What attention computes; in a dry run only its shape."""
     if device.tracker.is_dry:
         query, _, value = tensors
         return torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype)
-    return _plain(tensors, mask, settings, options)
+    return _plain(tensors, mask, how)
 
 
-def _plain(
-    tensors: Any, mask: torch.Tensor | None, settings: tuple[float, bool], options: dict[str, Any]
-) -> torch.Tensor:
+def _plain(tensors: Any, mask: torch.Tensor | None, how: How) -> torch.Tensor:
+    options = {"scale": how.scale, "enable_gqa": how.enable_gqa}
     out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-        *tensors, mask, *settings, None, **options
+        *tensors, mask, how.dropout_p, how.is_causal, None, **options
     )[0]
     return out
 
@@ -186,19 +158,18 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        device: _Device,
-        settings: tuple[float, bool],
-        options: dict[str, Any],
+        device: FusedDevice,
+        how: How,
         mask: torch.Tensor | None,
         *tensors: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.device, ctx.settings, ctx.options = device, settings, options
+        ctx.device, ctx.how = device, how
         query = tensors[0]
         batch, heads, rows, _ = query.shape
         with device.tracker.suspended():
             with device.tracker.random_of_device():
-                ctx.random = torch.default_generator.get_state() if settings[0] else None
-                values = _values(device, tensors, mask, settings, options)
+                ctx.random = torch.default_generator.get_state() if how.dropout_p else None
+                values = _values(device, tensors, mask, how)
             out = device.result(values, query)
             sums = torch.empty((batch, heads, rounded(rows, device.fused.row_multiple)))
             seeds = [torch.empty((), dtype=torch.int64) for _ in range(2)]
@@ -211,32 +182,34 @@ class _Attention(torch.autograd.Function):
         if keeps:
             ctx.save_for_backward(mask, *tensors, out, sums, *seeds)
         if device.fused is EFFICIENT:
-            device.take(efficient_accumulator(_shape(query, tensors[1])))
-        elif device.fused is FLASH and not settings[0]:
-            device.take(*flash_splits(_shape(query, tensors[1]), device.card.multiprocessors))
+            device.storages.borrow(efficient_accumulator(_shape(query, tensors[1])))
+        elif device.fused is FLASH and not how.dropout_p:
+            device.storages.borrow(
+                *flash_splits(_shape(query, tensors[1]), device.card.multiprocessors)
+            )
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        device: _Device = ctx.device
+        device: FusedDevice = ctx.device
         mask, *tensors, out = ctx.saved_tensors[:5]
         with device.tracker.suspended(), torch.enable_grad():
             inputs = [t.detach().requires_grad_() for t in tensors]
             bias = mask
-            if mask is not None and ctx.needs_input_grad[3]:
+            if mask is not None and ctx.needs_input_grad[2]:
                 bias = mask.detach().requires_grad_()
                 inputs.append(bias)
             if device.tracker.is_dry:
                 computed = tuple(map(torch.empty_like, inputs))
             else:
                 with device.tracker.random_of_device(ctx.random):
-                    values = _plain(inputs[:3], bias, ctx.settings, ctx.options)
+                    values = _plain(inputs[:3], bias, ctx.how)
                 computed = torch.autograd.grad(values, inputs, gradient)
             gradients = list(map(device.result, computed[:3], tensors))
             gradients += map(_of_mask, computed[3:])
         _place_gradients(device, gradient, out, gradients, tensors)
         of_mask = gradients[3] if len(gradients) == 4 else None
-        return None, None, None, of_mask, *gradients[:3]
+        return None, None, of_mask, *gradients[:3]
 
 
 def _of_mask(gradient: torch.Tensor) -> torch.Tensor:
@@ -247,7 +220,7 @@ def _of_mask(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _place_gradients(
-    device: _Device,
+    device: FusedDevice,
     gradient: torch.Tensor,
     out: torch.Tensor,
     gradients: list[torch.Tensor],
@@ -258,7 +231,7 @@ def _place_gradients(
     then the kernel's own memory."""
     shape = _shape(*tensors[:2])
     read = {FLASH: (gradient, out), EFFICIENT: (gradient,), CUDNN: ()}[device.fused]
-    sizes = [t.numel() * t.dtype.itemsize for t in read if not _is_packed(t)]
+    sizes = [t.nbytes for t in read if not _is_packed(t)]
     copies = [device.storages.malloc(size) for size in sizes]
     try:
         for computed in gradients:
@@ -266,9 +239,9 @@ def _place_gradients(
         if device.fused is FLASH:
             is_grouped = tensors[1].shape[1] != tensors[0].shape[1]
             expanded = shape.batches * shape.keys * shape.head * shape.itemsize * is_grouped
-            device.take(*flash_buffers(shape), expanded, expanded)
+            device.storages.borrow(*flash_buffers(shape), expanded, expanded)
         elif device.fused is CUDNN:
-            device.take(cudnn_workspace(shape))
+            device.storages.borrow(cudnn_workspace(shape))
         else:
             _efficient_buffers(device, shape, out)
     finally:
@@ -281,7 +254,7 @@ def _is_packed(tensor: torch.Tensor) -> bool:
     return tensor.transpose(1, 2).is_contiguous()
 
 
-def _efficient_buffers(device: _Device, shape: Shape, out: torch.Tensor) -> None:
+def _efficient_buffers(device: FusedDevice, shape: Shape, out: torch.Tensor) -> None:
     """The sums of gradient x output per row, which the kernel itself makes in half precision
     (kKernelComputesDelta), and the workspace."""
     allocate, release = device.storages.malloc, device.storages.release

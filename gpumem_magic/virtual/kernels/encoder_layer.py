@@ -4,7 +4,7 @@ each, which on CUDA is made of other operators than on the CPU."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,24 @@ from gpumem_magic.virtual.storages import Storages
 _aten = torch.ops.aten
 _FUSED_HEAD_MULTIPLE = 8
 """Sizes of heads that the fused kernels are tried with (native/transformers/cuda/attention.cu)."""
+
+
+class _Projections(NamedTuple):
+    """The weights and biases of attention: into queries, keys and values, and out of the heads."""
+
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor
+    out: torch.Tensor
+    out_bias: torch.Tensor
+
+
+class _Masked(NamedTuple):
+    """The end of native_multi_head_attention's arguments."""
+
+    mask: torch.Tensor | None = None
+    need_weights: bool = True
+    average_attn_weights: bool = True
+    mask_type: int | None = None
 
 
 class EncoderLayer:
@@ -50,21 +68,17 @@ class EncoderLayer:
         value: torch.Tensor,
         embed_dim: int,
         num_head: int,
-        qkv_weight: torch.Tensor,
-        qkv_bias: torch.Tensor,
-        proj_weight: torch.Tensor,
-        proj_bias: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        need_weights: bool = True,
-        average_attn_weights: bool = True,
-        mask_type: int | None = None,
+        *arguments: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """native_multi_head_attention_cuda in native/transformers/cuda/attention.cu."""
+        """native_multi_head_attention_cuda in native/transformers/cuda/attention.cu; arguments: the
+        projections, then the mask and what is wanted."""
+        projections = _Projections(*arguments[:4])
+        mask, need_weights, average_attn_weights, mask_type = _Masked(*arguments[4:])
         is_self = query is key and key is value
         if mask is None and is_self and not need_weights and self._is_fused(query, num_head):
-            return self._fused(query, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias), None
-        qkv = _project(query, key, value, qkv_weight)
-        q, k, v = _aten._transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
+            return _fused(query, num_head, projections), None
+        qkv = _project(query, key, value, projections.qkv)
+        q, k, v = _aten._transform_bias_rescale_qkv(qkv, projections.qkv_bias, num_head)
         del qkv
         heads = [tensor.flatten(0, 1) for tensor in (q, k, v)]
         weights = torch.bmm(heads[0], heads[1].transpose(1, 2))
@@ -78,7 +92,7 @@ class EncoderLayer:
         mixed = _aten.bmm.out(scores.flatten(0, 1), heads[2], out=heads[0]).view(q.shape)
         if not need_weights:
             del scores
-        out = _linear(mixed.permute(0, 2, 1, 3).contiguous(), proj_weight, proj_bias)
+        out = _linear(mixed.permute(0, 2, 1, 3).contiguous(), projections.out, projections.out_bias)
         if not need_weights:
             return out, None
         if average_attn_weights:
@@ -90,40 +104,21 @@ class EncoderLayer:
         if (query.shape[-1] // heads) % _FUSED_HEAD_MULTIPLE:
             return False
         split = query.unflatten(-1, (heads, -1)).transpose(1, 2)
-        choice = choose_attention(split, split, split, None, False, self._capability)
+        choice = choose_attention((split, split, split), None, False, self._capability)
         return choice in (FLASH, EFFICIENT)
-
-    def _fused(
-        self,
-        query: torch.Tensor,
-        heads: int,
-        qkv_weight: torch.Tensor,
-        qkv_bias: torch.Tensor,
-        proj_weight: torch.Tensor,
-        proj_bias: torch.Tensor,
-    ) -> torch.Tensor:
-        projected = torch.nn.functional.linear(query, qkv_weight, qkv_bias)
-        chunks = [c.unflatten(-1, (heads, -1)).transpose(1, 2) for c in projected.chunk(3, -1)]
-        mixed = torch.nn.functional.scaled_dot_product_attention(*chunks)
-        merged = mixed.transpose(1, 2).reshape(query.shape)
-        return torch.nn.functional.linear(merged, proj_weight, proj_bias)
 
     def _layer(
         self,
         src: torch.Tensor,
         embed_dim: int,
         num_heads: int,
-        qkv_weight: torch.Tensor,
-        qkv_bias: torch.Tensor,
-        proj_weight: torch.Tensor,
-        proj_bias: torch.Tensor,
-        use_gelu: bool,
-        norm_first: bool,
-        eps: float,
-        *parameters: Any,
+        *arguments: Any,
     ) -> torch.Tensor:
-        """transformer_encoder_layer_forward in native/transformers/transformer.cpp; parameters:
-        weight and bias of both norms and both linear layers, mask and its type."""
+        """transformer_encoder_layer_forward in native/transformers/transformer.cpp; arguments:
+        the projections, use_gelu, norm_first, eps; weight and bias of both norms and both linear
+        layers, mask and its type."""
+        projections, parameters = arguments[:4], arguments[7:]
+        use_gelu, norm_first, eps = arguments[4:7]
         weight_1, bias_1, weight_2, bias_2, inner, inner_bias, outer, outer_bias = parameters[:8]
         mask, mask_type = (*parameters[8:], None, None)[:2]
 
@@ -131,10 +126,8 @@ class EncoderLayer:
             return torch.nn.functional.layer_norm(x, (embed_dim,), weight, bias, eps)
 
         x = norm(src, weight_1, bias_1) if norm_first else src
-        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-        x = self._attention(x, x, x, embed_dim, num_heads, *weights, mask, False, True, mask_type)[
-            0
-        ].add_(src)
+        masked = _Masked(mask, need_weights=False, mask_type=mask_type)
+        x = self._attention(x, x, x, embed_dim, num_heads, *projections, *masked)[0].add_(src)
         if not norm_first:
             x = norm(x, weight_1, bias_1)
         before = x
@@ -146,6 +139,15 @@ class EncoderLayer:
         del flat, wide
         x.add_(before)
         return x if norm_first else norm(x, weight_2, bias_2)
+
+
+def _fused(query: torch.Tensor, heads: int, projections: _Projections) -> torch.Tensor:
+    linear = torch.nn.functional.linear
+    projected = linear(query, projections.qkv, projections.qkv_bias)
+    chunks = [c.unflatten(-1, (heads, -1)).transpose(1, 2) for c in projected.chunk(3, -1)]
+    mixed = torch.nn.functional.scaled_dot_product_attention(*chunks)
+    merged = mixed.transpose(1, 2).reshape(query.shape)
+    return linear(merged, projections.out, projections.out_bias)
 
 
 def _is_overridden(arguments: Iterable[Any]) -> bool:

@@ -73,20 +73,10 @@ class Recurrent:
         )
         return known and tensor.numel() > 0 and bool(torch._C._get_cudnn_enabled())
 
-    def _flatten(
-        self,
-        weights: Sequence[torch.Tensor],
-        each: int,
-        inputs: int,
-        mode: int,
-        hidden: int,
-        projected: int,
-        layers: int,
-        batch_first: bool,
-        bidirectional: bool,
-    ) -> torch.Tensor:
+    def _flatten(self, weights: Sequence[torch.Tensor], each: int, *extents: Any) -> torch.Tensor:
         """torch._cudnn_rnn_flatten_weight: a buffer of all weights, which from here on are parts of
         it (copy_weights_to_flat_buf_views in cudnn/RNN.cpp)."""
+        inputs, mode, hidden, projected, layers, _, bidirectional = extents
         gates = list(GATES.values())[mode]
         layout = Layout(gates, inputs, hidden, projected, layers, 1 + bidirectional)
         buffer = weights[0].new_zeros(layout.numel)
@@ -109,7 +99,7 @@ class Recurrent:
                     raise _elsewhere(tensor)
             if not self._is_supported(args[0]):
                 if overload == "input" and len(weights) == _each(args) * len(states[0]):
-                    return recurrent_steps.layers(layer, *args)
+                    return recurrent_steps.layers(layer, recurrent_steps.Asked(*args))
                 with torch.backends.mkldnn.flags(enabled=False):  # the host's own layer
                     return composite_kernel(operator)(*args)
             call = Call(self._storages, self._here.tracker, operator, args, first)

@@ -3,13 +3,11 @@ native/cudnn/RNN.cpp."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.traits import composite_kernel
 from gpumem_magic.virtual.workspaces.recurrent_weights import GATES, Layout
@@ -88,30 +86,6 @@ class Call:
         )
         return out
 
-    @contextlib.contextmanager
-    def blocks(self) -> Iterator[_Blocks]:
-        """Memory that is given back at the end."""
-        blocks = _Blocks(self.storages)
-        try:
-            yield blocks
-        finally:
-            blocks.release()
-
-
-class _Blocks:
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-        self._addresses: list[int] = []
-
-    def take(self, size: int) -> None:
-        """A block of `size` bytes, if any."""
-        self._addresses.append(self._storages.malloc(size))
-
-    def release(self) -> None:
-        """Give all of them back."""
-        while self._addresses:
-            self._storages.release(self._addresses.pop())
-
 
 class Layers(torch.autograd.Function):
     """Saves the input, the states, the weights, the output and the reserve (_cudnn_rnn)."""
@@ -131,7 +105,7 @@ class Layers(torch.autograd.Function):
             buffer = torch.empty(0 if is_flat else call.layout.numel, dtype=weights[0].dtype)
             reserve = torch.empty(0, dtype=torch.uint8)
             copied = call.copied(tensors[0])
-        with call.blocks() as blocks:
+        with Blocks(call.storages) as blocks:
             blocks.take(copied)
             for tensor in (*results, buffer):
                 call.storages.place(tensor)
@@ -187,11 +161,11 @@ def _place(
             for g in gradients[1:]
         ]
         copied = call.copied(tensors[0])
-    with call.blocks() as zeros:
+    with Blocks(call.storages) as zeros:
         for gradient, like in zip(gradients, (output, *tensors[1:]), strict=False):
             if gradient is None:
                 zeros.take(like.numel() * itemsize)
-        with call.blocks() as copies:
+        with Blocks(call.storages) as copies:
             copies.take(copied)
             copies.take(given[0])
             call.storages.place(results[0])
@@ -201,7 +175,7 @@ def _place(
                 call.storages.place(result)
             copies.take(call.workspace(itemsize))
         if of_weights:
-            with call.blocks() as copies:
+            with Blocks(call.storages) as copies:
                 copies.take(copied)
                 own = of_weights[0].untyped_storage().nbytes() < call.layout.numel * itemsize
                 copies.take(call.layout.numel * itemsize if own else 0)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -43,20 +43,23 @@ _STEPS: dict[str, _Step] = {
 }
 
 
-def layers(
-    layer: str,
-    inputs: torch.Tensor,
-    states: Any,
-    weights: Sequence[torch.Tensor],
-    has_biases: bool,
-    count: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[torch.Tensor, ...]:
-    """The arguments and results of `torch.lstm` and its like for padded sequences, of layers
-    without projections."""
+class Asked(NamedTuple):
+    """The arguments of `torch.lstm` and its like for padded sequences."""
+
+    inputs: torch.Tensor
+    states: Any
+    weights: Sequence[torch.Tensor]
+    has_biases: bool
+    depth: int
+    dropout: float
+    train: bool
+    bidirectional: bool
+    batch_first: bool
+
+
+def layers(layer: str, asked: Asked) -> tuple[torch.Tensor, ...]:
+    """The results of `torch.lstm` and its like, of layers without projections."""
+    inputs, states, weights, has_biases, depth, dropout, train, bidirectional, batch_first = asked
     is_lstm = layer == "lstm"
     begin = list(zip(*(s.unbind(0) for s in states), strict=True)) if is_lstm else states.unbind(0)
     each = 4 if has_biases else 2
@@ -64,7 +67,7 @@ def layers(
     x = inputs.transpose(0, 1) if batch_first else inputs
     ends: list[Any] = []
     directions = 1 + bidirectional
-    for k in range(count):
+    for k in range(depth):
         outputs = []
         for d in range(directions):
             place = k * directions + d
@@ -72,7 +75,7 @@ def layers(
             outputs.append(output)
             ends.append(end)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]
-        if dropout and train and k < count - 1:
+        if dropout and train and k < depth - 1:
             x = torch.dropout(x, dropout, True)
         del outputs, output
     x = x.transpose(0, 1) if batch_first else x

@@ -11,12 +11,12 @@ import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels.attention import (
+    FusedDevice,
     additive_mask,
-    attend,
     choose_attention,
     mask_for_kernel,
 )
-from gpumem_magic.virtual.kernels.attention_math import attend_plainly
+from gpumem_magic.virtual.kernels.attention_math import How, attend_plainly
 from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
 from gpumem_magic.virtual.kernels.recurrent import Recurrent
 from gpumem_magic.virtual.kernels.recurrent_cells import CELLS
@@ -112,11 +112,8 @@ class Kernels:
         key: torch.Tensor,
         value: torch.Tensor,
         attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+        *switches: Any,
+        **scaling: Any,
     ) -> torch.Tensor:
         if key not in self._storages or value not in self._storages:
             raise RuntimeError(
@@ -124,24 +121,14 @@ class Kernels:
                 f"query.device: {query.device} key.device: {key.device} and value.device: "
                 f"{value.device} instead."
             )
+        tensors, how = (query, key, value), How(*switches, **scaling)
         attn_mask = additive_mask(attn_mask, query)
-        choice = choose_attention(query, key, value, attn_mask, is_causal, self._card.capability)
-        options = {"scale": scale, "enable_gqa": enable_gqa}
+        choice = choose_attention(tensors, attn_mask, how.is_causal, self._card.capability)
         if choice is None:
-            return attend_plainly(
-                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
-            )
+            return attend_plainly(tensors, attn_mask, how)
         attn_mask = mask_for_kernel(attn_mask, choice, query, key)
-        return attend(
-            self._storages,
-            self._here.tracker,
-            choice,
-            self._card,
-            (query, key, value),
-            attn_mask,
-            (dropout_p, is_causal),
-            options,
-        )
+        device = FusedDevice(self._storages, self._here.tracker, choice, self._card)
+        return device.attend(tensors, attn_mask, how)
 
 
 def _group_norm(

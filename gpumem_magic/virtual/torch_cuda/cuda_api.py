@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.patches import Patches, absent, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda import streams
 from gpumem_magic.virtual.torch_cuda.accelerator_api import AcceleratorApi
-from gpumem_magic.virtual.torch_cuda.uncovered import absent, not_covered
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (

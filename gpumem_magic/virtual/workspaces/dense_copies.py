@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.devices import HOST
-from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.layouts import is_dense
 
 _shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.storages import Blocks, Storages
 
 LOSSES = {
     "mse_loss": 1,

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.layouts import Layout
 
 _MOST_THREADS = 512

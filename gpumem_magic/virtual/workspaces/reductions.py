@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _MAX_THREADS = 512
 _WARP = 32
@@ -33,21 +34,27 @@ class Processors:
         return cls(count, threads)
 
 
+class Operand(NamedTuple):
+    """What is reduced, in elements."""
+
+    shape: Sequence[int]
+    strides: Sequence[int]
+    offset: int = 0
+
+
 def reduction_buffers(
-    shape: Sequence[int],
-    strides: Sequence[int],
+    operand: Operand,
     reduced: Iterable[int],
     accumulator: int,
     processors: Processors,
-    *,
     vector: int = 4,
-    offset: int = 0,
 ) -> tuple[int, ...]:
     """Bytes of the buffer and of the semaphores; () where one thread block per output is enough.
 
-    shape, strides, offset: of the input, in elements. reduced: its dimensions that are combined.
-    accumulator: bytes of one partial result. vector: elements that a thread loads at once.
+    reduced: the dimensions that are combined. accumulator: bytes of one partial result. vector:
+    elements that a thread loads at once.
     """
+    shape, strides, offset = operand
     dims = {d % len(shape) for d in reduced} if shape else set()
     inner = _coalesced((strides[d], shape[d]) for d in dims)
     outer = _coalesced((strides[d], shape[d]) for d in range(len(shape)) if d not in dims)

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.storages import Blocks, Storages
 
 _MEAN = "mean"
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.workspaces.blocks import Blocks
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.convolutions import Convolutions
 from gpumem_magic.virtual.workspaces.dense_copies import (
     AFTER,
@@ -28,7 +27,7 @@ from gpumem_magic.virtual.workspaces.layouts import Layout
 from gpumem_magic.virtual.workspaces.lookups import Lookups
 from gpumem_magic.virtual.workspaces.losses import LOSSES, Losses, Sequences
 from gpumem_magic.virtual.workspaces.norms import Norms
-from gpumem_magic.virtual.workspaces.reductions import Processors, reduction_buffers
+from gpumem_magic.virtual.workspaces.reductions import Operand, Processors, reduction_buffers
 from gpumem_magic.virtual.workspaces.scatters import Exponentials, Scatters
 from gpumem_magic.virtual.workspaces.selection import Selections, scan_storage
 
@@ -228,13 +227,11 @@ class ScratchMemory:
             accumulator = 2 * _INDEX
         self._take(
             *reduction_buffers(
-                tensor.shape,
-                tensor.stride(),
+                Operand(tensor.shape, tensor.stride(), int(tensor.storage_offset())),
                 dims or range(tensor.dim()),
                 4 * accumulator if welford else accumulator,
                 self._processors,
                 vector=2 if welford else 4,
-                offset=int(tensor.storage_offset()),
             )
         )
 
