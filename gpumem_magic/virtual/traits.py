@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.accumulation import Accumulation
-from gpumem_magic.virtual.workspaces.scratch import Placing, Scratch, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.table import Placing, Scratch, placing_of, scratch_of
 
 Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """Does what an operator does, given it and its arguments."""
@@ -110,8 +111,8 @@ class Traits:
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)
         self.returns_new = any(result.alias_info is None for result in schema.returns)
         self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
-        self.scratch: Scratch | None = scratch.of(name)
-        self.placing: Placing | None = scratch.placing(name)
+        self.scratch: Scratch | None = scratch_of(scratch, name)
+        self.placing: Placing | None = placing_of(scratch, name)
 
 
 _COMPOSITE = (

@@ -4,16 +4,14 @@ kernel that runs them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from gpumem_magic.virtual.storages import Blocks, Storages
+from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import CONTIGUOUS, Layout, kernel_format
-
-SumOfBias = Callable[[torch.Tensor, Sequence[int]], None]
-"""Takes the buffers of a reduction of the tensor over these dimensions."""
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 
 class _Asked(NamedTuple):
@@ -66,176 +64,165 @@ def _pays(inputs: Sequence[int], weight: Sequence[int], stride: int) -> bool:
     return batch == 1 or channels >= 512 or (channels >= 256 and width >= 28)
 
 
-class Convolutions:
-    """Places the results of convolutions.
-
-    hold_workspace: takes the one of cuBLAS, for torch's own kernels. workspace: bytes that cuDNN
-    takes for the time of each of its kernels. 0, the default: cuDNN chooses among algorithms whose
-    needs (from 51 KiB to 128 MiB have been published for common shapes) follow no formula known
-    outside of it, so that a peak inside a convolution is low by that much.
-    """
-
-    def __init__(
-        self,
-        storages: Storages,
-        sum_of_bias: SumOfBias,
-        hold_workspace: Callable[[], None],
-        capability: tuple[int, int],
-        workspace: int = 0,
-    ) -> None:
-        self._storages = storages
-        self._capability = capability
-        self._sum_of_bias = sum_of_bias
-        self._hold_workspace = hold_workspace
-        self._workspace = workspace
-
-    def forward(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
-        """After `_convolution` of native/Convolution.cpp, `cudnn_convolution` and
-        `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
-        inputs, weight = Layout.of(args[0]), Layout.of(args[1])
-        asked = _Asked(args[3], args[5], args[6], args[8])
-        with Blocks(self._storages) as copies:
-            if args[0].dim() == 3:
-                inputs = self._copied(copies, inputs, CONTIGUOUS)
-            if asked.is_native_depthwise(inputs, weight):
-                self._copied(copies, inputs, CONTIGUOUS)
-                self._storages.place(out)
-            elif self._has_cudnn(inputs, asked):
-                layout = kernel_format(inputs, weight)
-                self._copied(copies, inputs, layout)
-                self._storages.place(out)
-                self._run(copies, (weight, layout))
-            else:
-                self._native_forward(inputs, weight, asked, out)
-
-    def backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
-        """After `convolution_backward` of native/Convolution.cpp."""
-        gradient, inputs, weight = map(Layout.of, args[:3])
-        asked = _Asked(args[4], args[6], args[7], args[9])
-        if args[1].dim() == 3:
-            inputs = inputs.in_format(CONTIGUOUS)
+def forward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+    """After `_convolution` of native/Convolution.cpp, `cudnn_convolution` and
+    `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
+    inputs, weight = Layout.of(args[0]), Layout.of(args[1])
+    asked = _Asked(args[3], args[5], args[6], args[8])
+    with memory.blocks() as copies:
+        if args[0].dim() == 3:
+            inputs = _copied(copies, inputs, CONTIGUOUS)
         if asked.is_native_depthwise(inputs, weight):
-            self._depthwise(gradient, inputs, out)
-        elif self._has_cudnn(inputs, asked):
-            self._cudnn(gradient, inputs, weight, asked.transposed, out)
+            _copied(copies, inputs, CONTIGUOUS)
+            memory.place(out)
+        elif _has_cudnn(memory, inputs, asked):
+            layout = kernel_format(inputs, weight)
+            _copied(copies, inputs, layout)
+            memory.place(out)
+            _run(copies, (weight, layout))
         else:
-            self._native_backward(gradient, inputs, weight, asked, out)
-        if out[2] is not None and out[2] not in self._storages:
-            self._storages.place(out[2])
-            self._sum_of_bias(args[0], [0, *range(2, args[0].dim())])
+            _native_forward(memory, inputs, weight, asked, out)
 
-    def _cudnn(
-        self,
-        gradient: Layout,
-        inputs: Layout,
-        weight: Layout,
-        transposed: bool,
-        out: tuple[torch.Tensor | None, ...],
-    ) -> None:
-        """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
-        native/cudnn/ConvShared.cpp."""
-        with Blocks(self._storages) as copies:
-            if out[1] is not None:
-                inputs = self._copied(copies, inputs, kernel_format(inputs, weight))
-            wanted = inputs.suggested()
-            if transposed or gradient.suggested() is not wanted:
-                gradient = self._copied(copies, gradient, wanted)
-            if out[0] is not None:
-                layout = kernel_format(gradient, weight)
-                self._storages.place(out[0])
-                with Blocks(self._storages) as inner:
-                    self._run(inner, (weight, layout), (gradient, layout))
-            if out[1] is not None:
-                layout = kernel_format(inputs, gradient)
-                both = (inputs, gradient) if transposed else (gradient, inputs)
-                with Blocks(self._storages) as inner:
-                    for operand in both:
-                        self._copied(inner, operand, layout)
-                    self._storages.place(out[1])
-                    self._run(inner)
 
-    def _depthwise(
-        self, gradient: Layout, inputs: Layout, out: tuple[torch.Tensor | None, ...]
-    ) -> None:
-        """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
-        flat = len(inputs.size) == 4
-        with Blocks(self._storages) as copies:
-            if flat:
-                self._copied(copies, gradient, CONTIGUOUS)
-                self._copied(copies, inputs, CONTIGUOUS)
-            for result in (out[1], out[0]) if flat else out[:2]:
-                if result is not None:
-                    self._storages.place(result)
-            if not flat:
-                self._copied(copies, gradient, CONTIGUOUS)
-                self._copied(copies, inputs, CONTIGUOUS)
-                if out[2] is not None:
-                    self._storages.place(out[2])
+def backward(
+    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
+) -> None:
+    """After `convolution_backward` of native/Convolution.cpp."""
+    gradient, inputs, weight = map(Layout.of, args[:3])
+    asked = _Asked(args[4], args[6], args[7], args[9])
+    if args[1].dim() == 3:
+        inputs = inputs.in_format(CONTIGUOUS)
+    if asked.is_native_depthwise(inputs, weight):
+        _depthwise(memory, gradient, inputs, out)
+    elif _has_cudnn(memory, inputs, asked):
+        _cudnn(memory, gradient, inputs, weight, asked.transposed, out)
+    else:
+        _native_backward(memory, gradient, inputs, weight, asked, out)
+    if out[2] is not None and out[2] not in memory.storages:
+        memory.place(out[2])
+        memory.reduce(args[0], [0, *range(2, args[0].dim())], "sum")
 
-    def _native_forward(self, inputs: Layout, weight: Layout, asked: _Asked, out: Any) -> None:
-        """After `_convolution` where cuDNN does not run, which splits groups, and
-        native/cuda/ConvolutionMM2d.cu."""
-        with Blocks(self._storages) as copies:
-            self._copied(copies, inputs, CONTIGUOUS)
-            self._copied(copies, weight, CONTIGUOUS)
-            columns = asked.columns(inputs, weight, out.shape)
-            if asked.groups > 1:
-                for _ in range(asked.groups):
-                    copies.take(out.nbytes // asked.groups)
-                    with Blocks(self._storages) as buffers:
-                        buffers.take(inputs.nbytes // asked.groups, columns)
-                        self._hold_workspace()
-            self._storages.place(out)
-            if asked.groups == 1:
-                if set(weight.size[2:]) != {1}:
-                    copies.take(columns)
-                self._hold_workspace()
 
-    def _native_backward(
-        self,
-        gradient: Layout,
-        inputs: Layout,
-        weight: Layout,
-        asked: _Asked,
-        out: tuple[torch.Tensor | None, ...],
-    ) -> None:
-        """After slow_conv2d_backward_cuda of native/cuda/ConvolutionMM2d.cu."""
-        with Blocks(self._storages) as copies:
-            for layout in (inputs, weight, gradient):
-                self._copied(copies, layout, CONTIGUOUS)
-            results = [result for result in out if result is not None]
-            columns = asked.columns(inputs, weight, gradient.size)
-            if asked.groups > 1:
-                for result in results * asked.groups:
-                    copies.take(result.nbytes // asked.groups)
-                with Blocks(self._storages) as buffers:
-                    buffers.take(columns)
-                    self._hold_workspace()
-            for place, result in enumerate(results):
-                self._storages.place(result)
-                if place == 0 and asked.groups == 1:
-                    copies.take(columns)
-                    self._hold_workspace()
+def _cudnn(
+    memory: ScratchMemory,
+    gradient: Layout,
+    inputs: Layout,
+    weight: Layout,
+    transposed: bool,
+    out: tuple[torch.Tensor | None, ...],
+) -> None:
+    """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
+    native/cudnn/ConvShared.cpp."""
+    with memory.blocks() as copies:
+        if out[1] is not None:
+            inputs = _copied(copies, inputs, kernel_format(inputs, weight))
+        wanted = inputs.suggested()
+        if transposed or gradient.suggested() is not wanted:
+            gradient = _copied(copies, gradient, wanted)
+        if out[0] is not None:
+            layout = kernel_format(gradient, weight)
+            memory.place(out[0])
+            with memory.blocks() as inner:
+                _run(inner, (weight, layout), (gradient, layout))
+        if out[1] is not None:
+            layout = kernel_format(inputs, gradient)
+            both = (inputs, gradient) if transposed else (gradient, inputs)
+            with memory.blocks() as inner:
+                for operand in both:
+                    _copied(inner, operand, layout)
+                memory.place(out[1])
+                _run(inner)
 
-    def _copied(self, copies: Blocks, layout: Layout, memory_format: torch.memory_format) -> Layout:
-        """`layout` in `memory_format`; a copy is given back with `copies`."""
-        if layout.is_in(memory_format):
-            return layout
-        copies.take(layout.nbytes)
-        return layout.in_format(memory_format)
 
-    def _run(self, copies: Blocks, *operands: tuple[Layout, torch.memory_format]) -> None:
-        """cuDNN's kernel runs, on operands in its layout."""
-        for layout, memory_format in operands:
-            self._copied(copies, layout, memory_format)
-        if self._workspace:
-            copies.take(self._workspace)
+def _depthwise(
+    memory: ScratchMemory, gradient: Layout, inputs: Layout, out: tuple[torch.Tensor | None, ...]
+) -> None:
+    """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
+    flat = len(inputs.size) == 4
+    with memory.blocks() as copies:
+        if flat:
+            _copied(copies, gradient, CONTIGUOUS)
+            _copied(copies, inputs, CONTIGUOUS)
+        memory.place(*((out[1], out[0]) if flat else out[:2]))
+        if not flat:
+            _copied(copies, gradient, CONTIGUOUS)
+            _copied(copies, inputs, CONTIGUOUS)
+            memory.place(out[2])
 
-    def _has_cudnn(self, inputs: Layout, asked: _Asked) -> bool:
-        """supportsBFloat16ConvolutionWithCuDNNv8 of cuda/detail/CUDAHooks.cpp, and the user's
-        switch."""
-        return torch.backends.cudnn.enabled and (
-            inputs.dtype is not torch.bfloat16
-            or self._capability >= (8, 0)
-            or asked.is_depthwise(inputs)
-        )
+
+def _native_forward(
+    memory: ScratchMemory, inputs: Layout, weight: Layout, asked: _Asked, out: Any
+) -> None:
+    """After `_convolution` where cuDNN does not run, which splits groups, and
+    native/cuda/ConvolutionMM2d.cu."""
+    with memory.blocks() as copies:
+        _copied(copies, inputs, CONTIGUOUS)
+        _copied(copies, weight, CONTIGUOUS)
+        columns = asked.columns(inputs, weight, out.shape)
+        if asked.groups > 1:
+            for _ in range(asked.groups):
+                copies.take(out.nbytes // asked.groups)
+                with memory.blocks() as buffers:
+                    buffers.take(inputs.nbytes // asked.groups, columns)
+                    memory.hold_cublas()
+        memory.place(out)
+        if asked.groups == 1:
+            if set(weight.size[2:]) != {1}:
+                copies.take(columns)
+            memory.hold_cublas()
+
+
+def _native_backward(
+    memory: ScratchMemory,
+    gradient: Layout,
+    inputs: Layout,
+    weight: Layout,
+    asked: _Asked,
+    out: tuple[torch.Tensor | None, ...],
+) -> None:
+    """After slow_conv2d_backward_cuda of native/cuda/ConvolutionMM2d.cu."""
+    with memory.blocks() as copies:
+        for layout in (inputs, weight, gradient):
+            _copied(copies, layout, CONTIGUOUS)
+        results = [result for result in out if result is not None]
+        columns = asked.columns(inputs, weight, gradient.size)
+        if asked.groups > 1:
+            for result in results * asked.groups:
+                copies.take(result.nbytes // asked.groups)
+            with memory.blocks() as buffers:
+                buffers.take(columns)
+                memory.hold_cublas()
+        for place, result in enumerate(results):
+            memory.place(result)
+            if place == 0 and asked.groups == 1:
+                copies.take(columns)
+                memory.hold_cublas()
+
+
+def _copied(copies: Blocks, layout: Layout, memory_format: torch.memory_format) -> Layout:
+    """`layout` in `memory_format`; a copy is given back with `copies`."""
+    if layout.is_in(memory_format):
+        return layout
+    copies.take(layout.nbytes)
+    return layout.in_format(memory_format)
+
+
+def _run(copies: Blocks, *operands: tuple[Layout, torch.memory_format]) -> None:
+    """cuDNN's kernel runs, on operands in its layout.
+
+    Its workspace is left out, so that a peak inside a convolution is low by that much: cuDNN
+    chooses among algorithms whose needs (from 51 KiB to 128 MiB have been published for common
+    shapes) follow no formula known outside of it.
+    """
+    for layout, memory_format in operands:
+        _copied(copies, layout, memory_format)
+
+
+def _has_cudnn(memory: ScratchMemory, inputs: Layout, asked: _Asked) -> bool:
+    """supportsBFloat16ConvolutionWithCuDNNv8 of cuda/detail/CUDAHooks.cpp, and the user's
+    switch."""
+    return torch.backends.cudnn.enabled and (
+        inputs.dtype is not torch.bfloat16
+        or memory.capability >= (8, 0)
+        or asked.is_depthwise(inputs)
+    )

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from gpumem_magic.virtual.devices import HOST
-from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.layouts import is_dense
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
 """Lazy parameters refuse to tell theirs before it is decided."""
 
 
-class Transfers:
-    """What copying takes besides its result (copy_requires_temporaries and copy_kernel_cuda of
-    native/cuda/Copy.cu)."""
+def to_copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`_to_copy` in either direction."""
+    source, device = args[0], kwargs.get("device")
+    leaves = source in memory.storages
+    if leaves and device in (None, HOST):  # it stays on the device
+        return
+    target = torch.empty_like(
+        source,
+        dtype=kwargs.get("dtype") or source.dtype,
+        device="meta",
+        memory_format=kwargs.get("memory_format") or torch.preserve_format,
+    )
+    memory.borrow(_between(target, source, leaves, bool(kwargs.get("non_blocking"))))
 
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
 
-    def to_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """`_to_copy` in either direction."""
-        source, device = args[0], kwargs.get("device")
-        leaves = source in self._storages
-        if leaves and device in (None, HOST):  # it stays on the device
-            return
-        target = torch.empty_like(
-            source,
-            dtype=kwargs.get("dtype") or source.dtype,
-            device="meta",
-            memory_format=kwargs.get("memory_format") or torch.preserve_format,
-        )
-        self._take(_between(target, source, leaves, bool(kwargs.get("non_blocking"))))
+def copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`copy_` in either direction."""
+    target, source = args[:2]
+    if (target in memory.storages) is (source in memory.storages):
+        return
+    waits_not = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+    memory.borrow(_between(target, source, source in memory.storages, bool(waits_not)))
 
-    def copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """`copy_` in either direction."""
-        target, source = args[:2]
-        if (target in self._storages) is (source in self._storages):
-            return
-        waits_not = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-        self._take(_between(target, source, source in self._storages, bool(waits_not)))
 
-    def where(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
-        """Place what `where` returns, beside numbers of the host (where_self_out of
-        native/TensorCompare.cpp)."""
-        with Blocks(self._storages) as numbers:
-            for operand in args[1:]:
-                if operand not in self._storages:
-                    numbers.take(out.dtype.itemsize)
-            self._storages.place(out)
-
-    def _take(self, size: int) -> None:
-        self._storages.release(self._storages.malloc(size))
+def where(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+    """Place what `where` returns, beside numbers of the host (where_self_out of
+    native/TensorCompare.cpp)."""
+    with memory.blocks() as numbers:
+        for operand in args[1:]:
+            if operand not in memory.storages:
+                numbers.take(out.dtype.itemsize)
+        memory.place(out)
 
 
 def _between(target: torch.Tensor, source: torch.Tensor, leaves: bool, waits_not: bool) -> int:
@@ -99,13 +90,18 @@ AFTER = {
 def copied(places: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
     """Bytes of the copies."""
     return [
-        args[place].numel() * args[place].dtype.itemsize
+        args[place].nbytes
         for place in places
         if place < len(args) and not args[place].is_contiguous()
     ]
 
 
-def packing_copies(
+def pack(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`_pack_padded_sequence`."""
+    memory.borrow(*_packing_copies(*args, **kwargs))
+
+
+def _packing_copies(
     padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool = False
 ) -> list[int]:
     """Of the pieces that `_pack_padded_sequence` copies before it joins them: one for each length,
@@ -117,7 +113,7 @@ def packing_copies(
         if length > done:
             piece = steps_first[done:length, :sequences]
             if not piece.is_contiguous():
-                sizes.append(piece.numel() * piece.dtype.itemsize)
+                sizes.append(piece.nbytes)
             done = length
     return sizes
 
@@ -131,15 +127,13 @@ _BATCHES = ("bmm", "baddbmm")
 _VECTOR = ("mv", "addmv")
 
 
-def product_copies(operator: str) -> Callable[[tuple[Any, ...]], list[int]]:
-    """What tells the bytes of the copies, in order, from an operator's arguments."""
-    if operator in _TWO:
-        return lambda args: _matrices(*_operands(operator, args))
-    if operator in _BATCHES:
-        return lambda args: _batches(*_operands(operator, args))
-    if operator in _VECTOR:
-        return lambda args: _vector(*_operands(operator, args))
-    return lambda args: []
+def product_copies(operator: str, args: tuple[Any, ...]) -> list[int]:
+    """Bytes of the copies of a product's operands, in order."""
+    for operators, copies in ((_TWO, _matrices), (_BATCHES, _batches), (_VECTOR, _vector)):
+        if operator in operators:
+            added = operator not in ("mm", "bmm", "mv")  # to what comes first
+            return copies(args[added], args[1 + added])
+    return []
 
 
 def fuses_bias(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -150,11 +144,6 @@ def fuses_bias(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     bias, _, weight = args[:3]
     fits = bias.dim() == 1 and min(weight.shape) > 1 and kwargs.get("beta", 1) == 1
     return bool(fits and weight.is_floating_point())
-
-
-def _operands(operator: str, args: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    added = operator not in ("mm", "bmm", "mv")  # to what comes first
-    return args[added], args[1 + added]
 
 
 def _matrices(first: torch.Tensor, second: torch.Tensor) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _Tensors = tuple[torch.Tensor, ...]
 
@@ -96,37 +96,19 @@ FUSED: dict[str, Callable[..., Any]] = {
 """Operators that torch has for CUDA alone, by name."""
 
 
-class CellKernels:
-    """Places their results, in the order of native/cuda/RNN.cu. add_up takes what a sum over the
-    batch needs."""
+def place_results(memory: ScratchMemory, args: tuple[Any, ...], out: _Tensors) -> None:
+    """The buffer for backward, which is the last result, comes first."""
+    memory.place(out[-1], *out[:-1])
 
-    def __init__(self, storages: Storages, add_up: Callable[[torch.Tensor], None]) -> None:
-        self._storages = storages
-        self._add_up = add_up
 
-    def placings(self) -> dict[str, Callable[[tuple[Any, ...], Any], None]]:
-        """By operator."""
-        return {
-            "_thnn_fused_lstm_cell": self._forward,
-            "_thnn_fused_gru_cell": self._forward,
-            "_thnn_fused_lstm_cell_backward_impl": self._backward,
-            "_thnn_fused_gru_cell_backward": self._backward,
-        }
-
-    def _forward(self, args: tuple[Any, ...], out: _Tensors) -> None:
-        """The buffer for backward, which is the last result, comes first."""
-        for tensor in (out[-1], *out[:-1]):
-            self._storages.place(tensor)
-
-    def _backward(self, args: tuple[Any, ...], out: tuple[Any, ...]) -> None:
-        """The biases' gradients are sums of the first ones."""
-        gates, rest = (out[:1], out[1:]) if len(out) == _LSTM else (out[:2], out[2:])
-        for tensor in (*gates, rest[0]):
-            self._storages.place(tensor)
-        for summed, bias in zip(gates, rest[1:], strict=True):
-            if bias is not None:
-                self._storages.place(bias)
-                self._add_up(summed)
+def place_gradients(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[Any, ...]) -> None:
+    """The biases' gradients are sums of the first ones."""
+    gates, rest = (out[:1], out[1:]) if len(out) == _LSTM else (out[:2], out[2:])
+    memory.place(*gates, rest[0])
+    for summed, bias in zip(gates, rest[1:], strict=True):
+        if bias is not None:
+            memory.place(bias)
+            memory.reduce(summed, [0], "sum")
 
 
 _LSTM = 3  # gradients of an LSTM's cell; a GRU's has two kinds of gates, and two biases

@@ -4,13 +4,14 @@ own kernels take it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Blocks, Storages
+from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import Layout
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _MOST_THREADS = 512
 _WIDTH = 32
@@ -24,114 +25,108 @@ _LEAST_EPSILON = 0.0
 """CUDNN_BN_MIN_EPSILON."""
 
 
-class Norms:
-    """Places the results of batch and layer norm and of their backward passes; takes what group
-    norm needs besides its own."""
+def batch(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+    """batch_norm_cuda of native/cuda/Normalization.cu; cudnn_batch_norm of
+    native/cudnn/BatchNorm.cpp, which keeps no statistics unless it trains."""
+    inputs, training = args[0], args[5]
+    by_cudnn = _has_cudnn(inputs, args[1:5], training, args[7])
+    saved = inputs.shape[1] * _accumulator(inputs)
+    with memory.blocks() as copies:
+        if by_cudnn:
+            copies.take(_copied(inputs, Layout.plain(inputs).suggested()))
+        memory.place(out[0])
+        for statistic in out[1:3]:
+            memory.place_as(statistic, 0 if by_cudnn and not training else saved)
+        if training and not by_cudnn and _has_channels_last(inputs):
+            copies.take(*_staging(inputs, 4))
 
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
 
-    def forward(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
-        """batch_norm_cuda of native/cuda/Normalization.cu; cudnn_batch_norm of
-        native/cudnn/BatchNorm.cpp, which keeps no statistics unless it trains."""
-        inputs, training = args[0], args[5]
-        by_cudnn = _has_cudnn(inputs, args[1:5], training, args[7])
-        saved = inputs.shape[1] * _accumulator(inputs)
-        with Blocks(self._storages) as copies:
-            if by_cudnn:
-                copies.take(_copied(inputs, Layout.plain(inputs).suggested()))
-            self._storages.place(out[0])
-            for statistic in out[1:3]:
-                self._place(statistic, 0 if by_cudnn and not training else saved)
-            if training and not by_cudnn and _has_channels_last(inputs):
-                copies.take(*_staging(inputs, 4))
+def batch_backward(
+    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
+) -> None:
+    """batch_norm_backward_cuda of native/cuda/Normalization.cu, which cuDNN's wrapper leaves
+    the statistics that have been given to; else cudnn_batch_norm_backward."""
+    gradient, inputs, weight = args[:3]
+    training, epsilon = args[7:9]
+    with memory.blocks() as copies:
+        if training and _has_cudnn(inputs, (weight, weight, *args[3:5]), True, epsilon):
+            wanted = Layout.plain(inputs).suggested()
+            copies.take(_copied(inputs, wanted), _copied(gradient, wanted))
+        elif not _has_channels_last(inputs) and any(r is not None for r in out[1:]):
+            pass  # one kernel for all of it
+        else:
+            _apart(memory, copies, args, out)
+        memory.place(*out)
 
-    def backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
-        """batch_norm_backward_cuda of native/cuda/Normalization.cu, which cuDNN's wrapper leaves
-        the statistics that have been given to; else cudnn_batch_norm_backward."""
-        gradient, inputs, weight = args[:3]
-        training, epsilon = args[7:9]
-        with Blocks(self._storages) as copies:
-            if training and _has_cudnn(inputs, (weight, weight, *args[3:5]), True, epsilon):
-                wanted = Layout.plain(inputs).suggested()
-                copies.take(_copied(inputs, wanted), _copied(gradient, wanted))
-            elif not _has_channels_last(inputs) and any(r is not None for r in out[1:]):
-                pass  # one kernel for all of it
-            else:
-                self._apart(copies, args, out)
-            for result in out:
-                if result is not None:
-                    self._storages.place(result)
 
-    def layer(self, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
-        """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
-        host's kernel has as halves, are of float32."""
-        self._beside_copy(args[0], out, least=_SINGLE)
+def layer(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+    """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
+    host's kernel has as halves, are of float32."""
+    _beside_copy(memory, args[0], out, least=_SINGLE)
 
-    def layer_backward(self, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]) -> None:
-        """layer_norm_backward_cuda, in the same file."""
-        self._beside_copy(args[1], out)
 
-    def _beside_copy(
-        self, inputs: torch.Tensor, out: tuple[torch.Tensor | None, ...], least: int = 0
-    ) -> None:
-        """least: bytes of one value of the results after the first."""
-        with Blocks(self._storages) as copies:
-            copies.take(0 if inputs.is_contiguous() else inputs.numel() * inputs.itemsize)
-            for place, result in enumerate(out):
-                if result is not None:
-                    itemsize = max(result.itemsize, least if place else 0)
-                    self._place(result, result.numel() * itemsize)
+def layer_backward(
+    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
+) -> None:
+    """layer_norm_backward_cuda, in the same file."""
+    _beside_copy(memory, args[1], out)
 
-    def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
-        """What takes the buffers of group norm, by operator."""
-        return {
-            "native_group_norm": self._group_norm,
-            "native_group_norm_backward": self._group_norm_backward,
-        }
 
-    def _group_norm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """GroupNormKernelImplInternal of native/cuda/group_norm_kernel.cu."""
-        inputs, weight, bias, samples, channels, pixels, groups = args[:7]
-        with Blocks(self._storages) as buffers:
-            if inputs.dtype.itemsize < _SINGLE:
-                buffers.take(*[samples * groups * _SINGLE] * 2)
-            if pixels > 1 and (weight is not None or bias is not None):
-                buffers.take(*[samples * channels * _accumulator(inputs)] * 2)
+def _beside_copy(
+    memory: ScratchMemory,
+    inputs: torch.Tensor,
+    out: tuple[torch.Tensor | None, ...],
+    least: int = 0,
+) -> None:
+    """least: bytes of one value of the results after the first."""
+    with memory.blocks() as copies:
+        copies.take(0 if inputs.is_contiguous() else inputs.nbytes)
+        for place, result in enumerate(out):
+            if result is not None:
+                itemsize = max(result.itemsize, least if place else 0)
+                memory.place_as(result, result.numel() * itemsize)
 
-    def _group_norm_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """GroupNormBackwardKernelImplInternal, in the same file."""
-        inputs, weight, samples, channels, pixels, groups, wanted = args[1], *args[4:10]
-        channel = samples * channels * _accumulator(inputs)
-        with Blocks(self._storages) as buffers:
-            if pixels > 1:
-                buffers.take(channel, channel)
-            if wanted[0]:
-                with Blocks(self._storages) as of_inputs:
-                    if pixels > 1 and weight is not None:
-                        of_inputs.take(channel)
-                    of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
 
-    def _apart(
-        self, copies: Blocks, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
-    ) -> None:
-        """Sums first, in batch_norm_backward_reduce_cuda, and then the input's gradient."""
-        gradient, inputs, training = args[0], args[1], args[7]
-        channel = inputs.shape[1] * _accumulator(inputs)
-        if not training:
-            copies.take(channel)
-        if training or any(result is not None for result in out[1:]):
-            copies.take(channel, channel)
-            for result in out[1:]:
-                if result is not None:
-                    self._storages.place(result)
-            if _has_channels_last(inputs) and _has_channels_last(gradient):
-                with Blocks(self._storages) as staging:
-                    staging.take(*_staging(inputs, 2))
+def group(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """GroupNormKernelImplInternal of native/cuda/group_norm_kernel.cu."""
+    inputs, weight, bias, samples, channels, pixels, groups = args[:7]
+    with memory.blocks() as buffers:
+        if inputs.dtype.itemsize < _SINGLE:
+            buffers.take(*[samples * groups * _SINGLE] * 2)
+        if pixels > 1 and (weight is not None or bias is not None):
+            buffers.take(*[samples * channels * _accumulator(inputs)] * 2)
 
-    def _place(self, tensor: torch.Tensor, size: int) -> None:
-        if tensor not in self._storages:
-            self._storages.place(tensor, self._storages.malloc(size))
+
+def group_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """GroupNormBackwardKernelImplInternal, in the same file."""
+    inputs, weight, samples, channels, pixels, groups, wanted = args[1], *args[4:10]
+    channel = samples * channels * _accumulator(inputs)
+    with memory.blocks() as buffers:
+        if pixels > 1:
+            buffers.take(channel, channel)
+        if wanted[0]:
+            with memory.blocks() as of_inputs:
+                if pixels > 1 and weight is not None:
+                    of_inputs.take(channel)
+                of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
+
+
+def _apart(
+    memory: ScratchMemory,
+    copies: Blocks,
+    args: tuple[Any, ...],
+    out: tuple[torch.Tensor | None, ...],
+) -> None:
+    """Sums first, in batch_norm_backward_reduce_cuda, and then the input's gradient."""
+    gradient, inputs, training = args[0], args[1], args[7]
+    channel = inputs.shape[1] * _accumulator(inputs)
+    if not training:
+        copies.take(channel)
+    if training or any(result is not None for result in out[1:]):
+        copies.take(channel, channel)
+        memory.place(*out[1:])
+        if _has_channels_last(inputs) and _has_channels_last(gradient):
+            memory.borrow(*_staging(inputs, 2))
 
 
 def _has_cudnn(

@@ -2,69 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Blocks, Storages
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _MEAN = "mean"
 
 
-class Scatters:
-    """Takes the counts of `scatter_reduce` and `index_reduce`."""
-
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-
-    def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
-        """What takes an operator's buffers, by its name."""
-        takers = {"scatter_reduce": self._scatter, "index_reduce": self._index}
-        return {f"{name}{end}": take for name, take in takers.items() for end in ("", "_")}
-
-    def _scatter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """scatter_reduce_two of native/TensorAdvancedIndexing.cpp: ones are added up like the
-        values."""
-        written, _, _, source, how = args[:5]
-        if how == _MEAN:
-            with Blocks(self._storages) as counts:
-                counts.take(source.nbytes, written.nbytes)
-                self._take(written.numel())
-
-    def _index(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """index_reduce_func_cuda_impl of native/cuda/Indexing.cu."""
-        written, _, _, source, how = args[:5]
-        if how == _MEAN:
-            with Blocks(self._storages) as counts:
-                counts.take(written.nbytes)
-                self._take(source.nbytes)
-                self._take(written.numel())
-
-    def _take(self, *sizes: int) -> None:
-        with Blocks(self._storages) as buffers:
-            buffers.take(*sizes)
+def scatter_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """scatter_reduce_two of native/TensorAdvancedIndexing.cpp: ones are added up like the
+    values."""
+    written, _, _, source, how = args[:5]
+    if how == _MEAN:
+        with memory.blocks() as counts:
+            counts.take(source.nbytes, written.nbytes)
+            memory.borrow(written.numel())
 
 
-class Exponentials:
-    """Places the results of `logsumexp`. reduce: takes what a reduction over dimensions needs."""
+def index_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """index_reduce_func_cuda_impl of native/cuda/Indexing.cu."""
+    written, _, _, source, how = args[:5]
+    if how == _MEAN:
+        with memory.blocks() as counts:
+            counts.take(written.nbytes)
+            memory.borrow(source.nbytes)
+            memory.borrow(written.numel())
 
-    def __init__(
-        self, storages: Storages, reduce: Callable[[torch.Tensor, Any, str], None]
-    ) -> None:
-        self._storages = storages
-        self._reduce = reduce
 
-    def logsumexp(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
-        """logsumexp_out_impl of native/ReduceOps.cpp: the highest values, whether they are
-        infinite, and exponentials of what is below them; the result comes last."""
-        tensor, dims = args[:2]
-        with Blocks(self._storages) as highest:
-            highest.take(out.nbytes)
-            self._reduce(tensor, dims, "amax")
-            with Blocks(self._storages) as infinite:
-                infinite.take(out.nbytes, out.numel())
-            with Blocks(self._storages) as exponentials:
-                exponentials.take(tensor.numel() * out.itemsize)
-                self._storages.place(out)
-                self._reduce(tensor, dims, "sum")
+def logsumexp(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+    """logsumexp_out_impl of native/ReduceOps.cpp: the highest values, whether they are
+    infinite, and exponentials of what is below them; the result comes last."""
+    tensor, dims = args[:2]
+    with memory.blocks() as highest:
+        highest.take(out.nbytes)
+        memory.reduce(tensor, dims, "amax")
+        with memory.blocks() as infinite:
+            infinite.take(out.nbytes, out.numel())
+        with memory.blocks() as exponentials:
+            exponentials.take(tensor.numel() * out.itemsize)
+            memory.place(out)
+            memory.reduce(tensor, dims, "sum")

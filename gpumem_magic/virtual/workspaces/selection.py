@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.reductions import Processors
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 SMALL_SORT = 4096
 
@@ -123,72 +122,57 @@ _LONG_ENOUGH = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), 
 _LONG_ENOUGH_FOR_MANY = 400
 
 
-class Selections:
-    """Takes these buffers."""
+def topk(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The best elements of each slice, and where they are; put in order if asked."""
+    tensor, k = args[:2]
+    dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
+    in_order = args[4] if len(args) > 4 else kwargs.get("sorted", True)
+    with memory.blocks() as buffers:
+        shared = top_buffers(tensor, k, dim, memory.processors)
+        buffers.take(*shared)
+        if shared:
+            memory.borrow(SCAN_STORAGE)
+            memory.borrow(SCAN_STORAGE)
+    if in_order and k > SMALL_SORT:
+        with memory.blocks() as copies:
+            best = tensor.narrow(dim, 0, k)
+            copies.take(best.numel() * _INDEX, best.numel() * best.dtype.itemsize)
+            memory.borrow(*sort_buffers(best, dim, memory.capability))
+            memory.borrow(best.numel() * _INDEX)
 
-    def __init__(
-        self, storages: Storages, processors: Processors, capability: tuple[int, int]
-    ) -> None:
-        self._storages = storages
-        self._processors = processors
-        self._capability = capability
 
-    def scratches(self) -> dict[str, Callable[[tuple[Any, ...], dict[str, Any]], None]]:
-        """What takes an operator's buffers, by its name."""
-        return {
-            "topk": self._topk,
-            "sort": self._sort,
-            "median": self._median,
-            "randperm": lambda args, kwargs: self._take(
-                *permutation_buffers(args[0], self._capability)
-            ),
-            "multinomial": self._multinomial,
-            "_cdist_backward": self._distances,
-        }
+def sort(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Sort each slice."""
+    memory.borrow(*sort_buffers(args[0], _sorted_dim(args, kwargs), memory.capability))
 
-    def _topk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensor, k = args[:2]
-        dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
-        in_order = args[4] if len(args) > 4 else kwargs.get("sorted", True)
-        with Blocks(self._storages) as buffers:
-            shared = top_buffers(tensor, k, dim, self._processors)
-            buffers.take(*shared)
-            if shared:
-                self._take(SCAN_STORAGE)
-                self._take(SCAN_STORAGE)
-        if in_order and k > SMALL_SORT:
-            with Blocks(self._storages) as copies:
-                best = tensor.narrow(dim, 0, k)
-                copies.take(best.numel() * _INDEX, best.numel() * best.dtype.itemsize)
-                self._take(*sort_buffers(best, dim, self._capability))
-                self._take(best.numel() * _INDEX)
 
-    def _sort(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._take(*sort_buffers(args[0], _sorted_dim(args, kwargs), self._capability))
+def median(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The median of all elements."""
+    if len(args) == 1:
+        memory.borrow(*median_buffers(args[0], memory.capability))
 
-    def _median(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if len(args) == 1:
-            self._take(*median_buffers(args[0], self._capability))
 
-    def _multinomial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight;
-        with replacement, sorted sums of them (native/cuda/MultinomialKernel.cu)."""
-        weights, count = args[:2]
-        again = args[2] if len(args) > 2 else kwargs.get("replacement", False)
-        with Blocks(self._storages) as copies:
-            copies.take(*[weights.nbytes] * (3 if again and count > 1 else 1))
-            if count > 1 and not again:
-                copies.take(weights.narrow(-1, 0, count).nbytes)
-                self._topk((weights, count), kwargs)
+def multinomial(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight;
+    with replacement, sorted sums of them (native/cuda/MultinomialKernel.cu)."""
+    weights, count = args[:2]
+    again = args[2] if len(args) > 2 else kwargs.get("replacement", False)
+    with memory.blocks() as copies:
+        copies.take(*[weights.nbytes] * (3 if again and count > 1 else 1))
+        if count > 1 and not again:
+            copies.take(weights.narrow(-1, 0, count).nbytes)
+            topk(memory, (weights, count), kwargs)
 
-    def _distances(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
-        first, second = args[1:3]
-        self._take(first.numel() * second.shape[-2] * first.dtype.itemsize)
 
-    def _take(self, *sizes: int) -> None:
-        with Blocks(self._storages) as buffers:
-            buffers.take(*sizes)
+def distances(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
+    first, second = args[1:3]
+    memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+
+
+def permutation(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Of `randperm`."""
+    memory.borrow(*permutation_buffers(args[0], memory.capability))
 
 
 def top_buffers(tensor: torch.Tensor, k: int, dim: int, processors: Processors) -> tuple[int, ...]:

@@ -1,0 +1,191 @@
+"""Which operators take memory besides their results, and what takes it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.workspaces import (
+    convolutions,
+    folds,
+    fused_cells,
+    lookups,
+    losses,
+    norms,
+    scatters,
+    selection,
+)
+from gpumem_magic.virtual.workspaces import dense_copies as copies
+from gpumem_magic.virtual.workspaces.layouts import Layout
+from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+
+Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
+"""Called with an operator's arguments once its results are placed."""
+
+Placing = Callable[[tuple[Any, ...], Any], None]
+"""Called with an operator's arguments and results, which it places, with buffers in between."""
+
+_CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
+_REDUCTIONS = frozenset(
+    "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
+    "std var std_mean var_mean argmax argmin".split()
+)
+_SUMS = frozenset({"sum", "prod", "nansum"})
+_ONE_DIM = frozenset({"all", "any", "max", "min", "prod", "argmax", "argmin"})
+"""Their second argument is one dimension, if anything."""
+
+_INDEX = 8  # bytes
+
+
+def placing_of(memory: ScratchMemory, operator: str) -> Placing | None:
+    """What places this operator's results where their order and that of its buffers matter; None:
+    they are placed in turn, and buffers come after them."""
+    found = _PLACINGS.get(operator)
+    return functools.partial(found, memory) if found else None
+
+
+def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
+    """What takes the scratch memory of this operator (without "aten::"); None: none."""
+    if operator in _CUBLAS:
+        return functools.partial(_product, memory, operator)
+    if operator in _REDUCTIONS:
+        return functools.partial(_reduction, memory, operator)
+    if operator in losses.LOSSES:
+        return functools.partial(losses.before_the_mean, memory, losses.LOSSES[operator])
+    if operator in copies.AFTER:
+        return lambda args, kwargs: memory.borrow(*copies.copied(copies.AFTER[operator], args))
+    found = _SCRATCHES.get(operator)
+    return functools.partial(found, memory) if found else None
+
+
+def _product(
+    memory: ScratchMemory, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with memory.blocks() as operands:
+        operands.take(*copies.product_copies(operator, args))
+        memory.hold_cublas()
+        if copies.fuses_bias(operator, args, kwargs):
+            memory.hold_cublaslt()
+
+
+def _reduction(
+    memory: ScratchMemory, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    tensor = args[0]
+    with memory.blocks() as converted:
+        if operator in _SUMS and (wider := _sum_type(tensor, kwargs.get("dtype"))):
+            converted.take(tensor.numel() * wider.itemsize)
+            tensor = torch.empty_strided(tensor.shape, tensor.stride(), dtype=wider, device="meta")
+        memory.reduce(tensor, _dims(operator, args, kwargs), operator)
+
+
+def _pooling_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
+    AveragePool2d.cu)."""
+    gradient = Layout.of(args[0])
+    if not gradient.is_in(Layout.of(args[1]).suggested()):
+        memory.borrow(gradient.nbytes)
+
+
+def _softmax_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""
+    memory.borrow(args[0].nbytes, *copies.copied((0, 1), args))
+
+
+def _count(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Whether each is not zero, and the sum of that (count_nonzero_cuda in
+    native/TensorAdvancedIndexing.cpp)."""
+    with memory.blocks() as flags:
+        flags.take(0 if args[0].dtype is torch.bool else args[0].numel())
+        memory.borrow(args[0].numel() * _INDEX)
+
+
+def _scan(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """scan_dim of native/cuda/ScanUtils.cuh: CUB where there is one dimension to speak of."""
+    tensor, dim = args[:2]
+    dtype = kwargs.get("dtype") or tensor.dtype
+    if not dtype.is_floating_point and not dtype.is_complex:
+        dtype = torch.int64
+    converted = tensor.numel() * dtype.itemsize
+    taken = [converted] if dtype is not tensor.dtype else copies.copied((0,), args)
+    if tensor.dim() and 0 < tensor.numel() == tensor.shape[dim]:
+        taken.append(selection.scan_storage(tensor.numel(), dtype.itemsize))
+    memory.borrow(*taken)
+
+
+def _safe_softmax(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A flag for each element."""
+    memory.borrow(args[0].numel())
+
+
+def _sum_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype | None:
+    """What the terms are converted to before they are summed; None: they are summed as they are, as
+    halves are in float32 (make_reduction in native/ReduceOpsUtils.h)."""
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    wider = dtype or (torch.int64 if whole else tensor.dtype)
+    if wider is tensor.dtype or (wider is torch.float32 and tensor.dtype.itemsize == 2):
+        return None
+    return wider
+
+
+def _dims(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
+    """The dimensions that a reduction was asked for; None: all."""
+    dims: Any = kwargs.get("dim")
+    if dims is None and operator in _ONE_DIM:
+        dims = args[1] if len(args) > 1 else None
+    elif dims is None:
+        dims = next((a for a in args[1:] if isinstance(a, (list, tuple))), None)
+    return [dims] if isinstance(dims, int) else dims
+
+
+_PLACINGS: dict[str, Callable[[ScratchMemory, tuple[Any, ...], Any], None]] = {
+    "convolution": convolutions.forward,
+    "convolution_backward": convolutions.backward,
+    "embedding_dense_backward": lookups.embedding_backward,
+    "index": lookups.index,
+    "_embedding_bag": lookups.bag,
+    "_embedding_bag_backward": lookups.bag_backward,
+    "_embedding_bag_dense_backward": lookups.bag_backward,
+    "native_layer_norm": norms.layer,
+    "native_layer_norm_backward": norms.layer_backward,
+    "native_batch_norm": norms.batch,
+    "native_batch_norm_backward": norms.batch_backward,
+    "log_sigmoid_forward": losses.log_sigmoid,
+    "_ctc_loss": losses.ctc,
+    "_ctc_loss_backward": losses.ctc_backward,
+    "where": copies.where,
+    "logsumexp": scatters.logsumexp,
+    "im2col": folds.fold,
+    "col2im": folds.fold,
+    "adaptive_max_pool2d": folds.pool,
+    "adaptive_max_pool2d_backward": folds.pool_backward,
+    "_thnn_fused_lstm_cell": fused_cells.place_results,
+    "_thnn_fused_gru_cell": fused_cells.place_results,
+    "_thnn_fused_lstm_cell_backward_impl": fused_cells.place_gradients,
+    "_thnn_fused_gru_cell_backward": fused_cells.place_gradients,
+}
+
+_SCRATCHES: dict[str, Callable[[ScratchMemory, tuple[Any, ...], dict[str, Any]], None]] = {
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), lookups.index_put),
+    **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pooling_backward),
+    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),
+    **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), scatters.scatter_reduce),
+    **dict.fromkeys(("index_reduce", "index_reduce_"), scatters.index_reduce),
+    "_softmax_backward_data": _softmax_backward,
+    "_safe_softmax": _safe_softmax,
+    "_pack_padded_sequence": copies.pack,
+    "count_nonzero": _count,
+    "_to_copy": copies.to_copy,
+    "copy_": copies.copy,
+    "native_group_norm": norms.group,
+    "native_group_norm_backward": norms.group_backward,
+    "topk": selection.topk,
+    "sort": selection.sort,
+    "median": selection.median,
+    "randperm": selection.permutation,
+    "multinomial": selection.multinomial,
+    "_cdist_backward": selection.distances,
+}
