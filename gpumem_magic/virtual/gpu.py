@@ -15,6 +15,7 @@ from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
+from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.kernels.table import Kernels
 from gpumem_magic.virtual.patches import Patches, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
@@ -70,6 +71,10 @@ class VirtualGPU:
         self._patches = Patches()
         self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
+        steps = Tracker._make, Tracker.function_called, Tracker.function_returned
+        self._interrupts = Interrupts(
+            (*steps, self.switch_on, self.switch_off, self.enter, self.leave)
+        )
         self.is_on = False
 
     def become(
@@ -145,6 +150,7 @@ class VirtualGPU:
 
     def enter(self) -> None:
         """Track this thread's operators from here on."""
+        self._interrupts.install()
         self._facade.__enter__()  # type: ignore[no-untyped-call]
         self._facade.is_entered = True
         self._here.tracker, self._here.facade = self.tracker, self._facade
@@ -156,6 +162,7 @@ class VirtualGPU:
         self._here.facade = None
         _leave(self.tracker, _python_dispatch._get_current_dispatch_mode_stack(), _python_dispatch)
         _leave(self._facade, overrides._get_current_function_mode_stack(), overrides)
+        self._interrupts.remove()
 
     def __enter__(self) -> VirtualGPU:
         self.switch_on()

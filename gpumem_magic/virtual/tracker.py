@@ -113,12 +113,11 @@ class Tracker(TorchDispatchMode):
                 if self._made(gradient):
                     self.storages.place(gradient)
 
-    def function_called(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """User code has called `function`; returns the one that it was called in, if any."""
+    def function_called(self, function: Callable[..., Any]) -> None:
+        """User code has called `function`."""
         outer, self.function = self.function, function
         if self._made_inside and (outer is None or outer is BACKWARD):  # TorchScript, or autograd
             self._made_inside.clear()
-        return outer
 
     def function_returned(self, outer: Callable[..., Any] | None) -> None:
         """User code's call has returned to `outer`, the function that it was made in, if any."""

@@ -60,8 +60,9 @@ class Facade(TorchFunctionMode):
         if kwargs.get("pin_memory") is True and func in _device_constructors():
             made: torch.Tensor = func(*args, **{**kwargs, "pin_memory": False})
             return made.pin_memory()
-        outer = self._tracker.function_called(func)
+        outer = self._tracker.function
         try:
+            self._tracker.function_called(func)
             return func(*args, **kwargs)
         finally:
             self._tracker.function_returned(outer)

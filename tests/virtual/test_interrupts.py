@@ -1,0 +1,116 @@
+"""Ctrl-C at any moment: it ends the user's code, and never our own arithmetic half-way."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+from gpumem_magic.virtual.catalog import lookup
+from gpumem_magic.virtual.gpu import VirtualGPU
+from gpumem_magic.virtual.interrupts import Interrupts
+
+MOMENTS = 200
+ENOUGH = 3000  # turns after which an interrupt that was sent has been lost
+
+
+@pytest.fixture
+def default_handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def churn():
+    """Births and deaths of storages, random numbers, a graph and its backward pass."""
+    x = torch.rand(64, 64, device="cuda", requires_grad=True)
+    pieces = [x * n for n in range(3)]
+    del pieces
+    torch.nn.functional.dropout(x, 0.5).sum().backward()
+
+
+def interrupted(wait):
+    """Whether an interrupt that is sent after so many seconds ends a loop of `churn`."""
+    main, sent = threading.main_thread().ident, threading.Event()
+
+    def send():
+        time.sleep(wait)
+        signal.pthread_kill(main, signal.SIGINT)
+        sent.set()
+
+    sender = threading.Thread(target=send)
+    turns = 0
+    try:
+        sender.start()
+        while turns < ENOUGH:
+            churn()
+            turns += sent.is_set()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sender.join()
+    return False
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_no_interrupt_is_lost_and_none_leaves_anything(torch_modes, capfd):
+    chance = random.Random(7)
+    with VirtualGPU(lookup("T4")) as gpu:
+        churn()
+        gc.collect()
+        modes, host = torch_modes(), torch.get_rng_state()
+        allocated, blocks = gpu.allocator.allocated, len(gpu.storages.addresses)
+        caught = 0
+        for _ in range(MOMENTS):
+            caught += interrupted(chance.uniform(0, 3e-3))
+            assert torch_modes() == modes
+            assert not gpu.tracker.is_suspended
+            assert gpu.tracker.function is None
+        gc.collect()
+        # THEN what is alive is what was, every block is in the books, and the host drew nothing
+        assert caught == MOMENTS
+        assert len(gpu.storages.addresses) == blocks
+        assert gpu.allocator.allocated == allocated
+        held = [b for s in gpu.allocator.snapshot() for b in s.blocks if b.state != "inactive"]
+        assert sum(b.size for b in held) == allocated
+        assert torch.equal(torch.get_rng_state(), host)
+    assert "ignored" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_an_interrupt_in_a_death_callback_ends_the_loop_around_it(monkeypatch):
+    with VirtualGPU(lookup("T4")) as gpu:
+        free = gpu.allocator.free
+        x = torch.ones(8, device="cuda")
+
+        def free_and_interrupt(address):
+            signal.raise_signal(signal.SIGINT)
+            free(address)
+
+        monkeypatch.setattr(gpu.allocator, "free", free_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes in any turn of the loop
+            del x
+            for _ in range(1_000_000_000):
+                pass
+        assert gpu.allocator.allocated == 0
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_the_handler_of_before_is_back_and_the_users_own_stays():
+    interrupts = Interrupts()
+    interrupts.install()
+    interrupts.install()
+    assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
+    interrupts.remove()
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    interrupts.install()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.remove()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    interrupts.install()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
