@@ -3,7 +3,6 @@ trace."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -17,10 +16,11 @@ from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.kernels.table import Kernels
-from gpumem_magic.virtual.patches import Patches, not_covered
+from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.amp import Autocast
+from gpumem_magic.virtual.torch_cuda.compiled import Compilers
 from gpumem_magic.virtual.torch_cuda.cuda_api import CudaApi
 from gpumem_magic.virtual.torch_cuda.facade import Facade
 from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
@@ -129,7 +129,7 @@ class VirtualGPU:
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)
             self._kernels.patch(self._patches)
-            self._replace_compile()
+            Compilers(self.storages, self._here).install(self._patches)
             if self._compute is not None:
                 self._compute.install(self._patches, self.storages)
             self._autocast.install(self._patches)
@@ -184,20 +184,6 @@ class VirtualGPU:
             }
 
         return grouped
-
-    def _replace_compile(self) -> None:
-        """What generates code for a device runs as it is written, or says that it cannot."""
-        told: list[bool] = []
-
-        def compile(model: Any = None, **options: Any) -> Any:
-            if not told:
-                told.append(True)
-                warnings.warn("torch.compile runs eagerly on the virtual GPU", stacklevel=2)
-            return model if model is not None else lambda function: function
-
-        self._patches.set(torch, "compile", compile)
-        self._patches.set(torch.export, "export", not_covered("torch.export.export"))
-        self._patches.set(torch.nn.Module, "compile", lambda module, **options: compile(module))
 
 
 def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingAllocator:

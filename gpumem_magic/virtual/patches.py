@@ -3,6 +3,8 @@ here. What it does not have says so by its name; it never quietly does something
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 _ABSENT: Any = object()
@@ -24,11 +26,26 @@ class Patches:
     def restore(self) -> None:
         """Put everything back as it was before the first `set`."""
         while self._undo:
-            owner, name, before = self._undo.pop()
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+            _put(*self._undo.pop())
+
+    @contextlib.contextmanager
+    def undone(self) -> Iterator[None]:
+        """Within, everything is as it was before the first `set`."""
+        now = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _ in self._undo]
+        for change in reversed(self._undo):
+            _put(*change)
+        try:
+            yield
+        finally:
+            for change in now:
+                _put(*change)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    if value is not _ABSENT:
+        setattr(owner, name, value)
+    elif name in vars(owner):
+        delattr(owner, name)
 
 
 class AbsentError(NotImplementedError, AttributeError):

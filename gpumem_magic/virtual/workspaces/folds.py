@@ -1,4 +1,4 @@
-"""Sliding windows (`F.unfold`, `F.fold`) and adaptive pooling: the order in which CUDA's kernels
+"""Sliding windows (`F.unfold`, `F.fold`) and pooling: the order in which CUDA's kernels
 allocate."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.virtual.workspaces.layouts import Layout
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 
@@ -37,3 +38,11 @@ def pool_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tenso
     gradient, _, indices = args
     dense = (tensor for tensor in (gradient, indices, out) if not tensor.is_contiguous())
     memory.borrow(*(tensor.nbytes for tensor in dense))
+
+
+def lay_out_gradient(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
+    AveragePool2d.cu)."""
+    gradient = Layout.of(args[0])
+    if not gradient.is_in(Layout.of(args[1]).suggested()):
+        memory.borrow(gradient.nbytes)

@@ -19,7 +19,6 @@ from gpumem_magic.virtual.workspaces import (
     selection,
 )
 from gpumem_magic.virtual.workspaces import dense_copies as copies
-from gpumem_magic.virtual.workspaces.layouts import Layout
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
@@ -80,14 +79,6 @@ def _reduction(
             converted.take(tensor.numel() * wider.itemsize)
             tensor = torch.empty_strided(tensor.shape, tensor.stride(), dtype=wider, device="meta")
         memory.reduce(tensor, _dims(operator, args, kwargs), operator)
-
-
-def _pooling_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
-    AveragePool2d.cu)."""
-    gradient = Layout.of(args[0])
-    if not gradient.is_in(Layout.of(args[1]).suggested()):
-        memory.borrow(gradient.nbytes)
 
 
 def _softmax_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -170,7 +161,9 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, tuple[Any, ...], Any], None]] = {
 
 _SCRATCHES: dict[str, Callable[[ScratchMemory, tuple[Any, ...], dict[str, Any]], None]] = {
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), lookups.index_put),
-    **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pooling_backward),
+    **dict.fromkeys(
+        ("max_pool2d_with_indices_backward", "avg_pool2d_backward"), folds.lay_out_gradient
+    ),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),
     **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), scatters.scatter_reduce),
     **dict.fromkeys(("index_reduce", "index_reduce_"), scatters.index_reduce),

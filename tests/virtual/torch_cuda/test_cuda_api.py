@@ -116,7 +116,7 @@ REFUSED = {
     "CUDAPluggableAllocator": lambda: torch.cuda.memory.CUDAPluggableAllocator("a", "b", "c"),
     "ExternalStream": lambda: torch.cuda.ExternalStream(0),
     "cudaFuncGetAttributes": lambda: torch.cuda.cudart().cudaFuncGetAttributes(),
-    "torch.export.export": lambda: torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2),)),
+    "torch.export.export": lambda: torch.export.export(torch.nn.ReLU(), (torch.ones(2).cuda(),)),
 }
 
 

@@ -1,0 +1,103 @@
+"""torch.compile and torch.export: what generates code sees torch as it is without us, or is told
+that it cannot be done for the device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import overrides
+from torch.utils import _python_dispatch, _pytree
+
+from gpumem_magic.virtual.patches import Patches, not_covered
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda.threads import Here
+
+_MODES: tuple[tuple[Any, Callable[[], list[Any]]], ...] = (
+    (overrides, overrides._get_current_function_mode_stack),
+    (_python_dispatch, _python_dispatch._get_current_dispatch_mode_stack),
+)
+"""Both of torch's stacks of modes: where they are changed, and what is on them."""
+
+
+class Compilers:
+    """Compiles while nothing is on the device; else code runs as it is written."""
+
+    def __init__(self, storages: Storages, here: Here) -> None:
+        self._storages = storages
+        self._here = here
+        self._patches = Patches()
+        self._has_told = False
+
+    def install(self, patches: Patches) -> None:
+        """Replace torch.compile, which modules' `compile` calls too, and torch.export.export."""
+        self._patches, self._has_told = patches, False
+        compile_by_torch, export_by_torch = torch.compile, torch.export.export
+
+        def compile(model: Any = None, **options: Any) -> Any:
+            if model is None:
+                return functools.partial(compile, **options)
+            if self._is_used():
+                return self._as_written(model)
+            with self._as_without_us():
+                compiled: Any = compile_by_torch(model, **options)
+            if isinstance(model, torch.nn.Module):
+                compiled.forward = self._either(compiled.forward, model)
+                return compiled
+            return functools.wraps(compiled)(self._either(compiled, model))
+
+        def export(mod: Any, *args: Any, **kwargs: Any) -> Any:
+            held = mod.state_dict() if isinstance(mod, torch.nn.Module) else ()
+            given = _pytree.tree_leaves((dict(held), args, kwargs))
+            if any(isinstance(one, torch.Tensor) and one in self._storages for one in given):
+                return not_covered("torch.export.export")()
+            with self._as_without_us():
+                return export_by_torch(mod, *args, **kwargs)
+
+        patches.set(torch, "compile", compile)
+        patches.set(torch.export, "export", export)
+
+    def _is_used(self) -> bool:
+        """Whether code that runs now may meet the device. A dry run computes nothing, here too."""
+        return bool(self._storages.addresses) or self._here.tracker.is_dry
+
+    def _as_written(self, model: Any) -> Any:
+        if not self._has_told:
+            self._has_told = True
+            warnings.warn("torch.compile runs eagerly on the virtual GPU", stacklevel=3)
+        return model
+
+    def _either(self, compiled: Callable[..., Any], written: Any) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._is_used():
+                return self._as_written(written)(*args, **kwargs)
+            with self._as_without_us():
+                return compiled(*args, **kwargs)
+
+        return run
+
+    @contextlib.contextmanager
+    def _as_without_us(self) -> Iterator[None]:
+        """Within, torch has none of our modes and patches; the user's own modes stay in place."""
+        ours = self._here.facade, self._here.tracker
+        before = [(module, stack()) for module, stack in _MODES]
+        with self._patches.undone():
+            for module, modes in before:
+                _replace(module, modes, [mode for mode in modes if mode not in ours])
+            try:
+                yield
+            finally:
+                for (module, modes), (_, stack) in zip(before, _MODES, strict=True):
+                    _replace(module, stack(), modes)
+
+
+def _replace(module: Any, modes: list[Any], others: list[Any]) -> None:
+    """Put `others` on one of torch's stacks, on which `modes` are."""
+    for _ in modes:
+        module._pop_mode()
+    for mode in others:
+        module._push_mode(mode)
