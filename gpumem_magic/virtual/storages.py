@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections import deque
@@ -20,6 +21,12 @@ storage_id: Callable[[torch.Tensor], int] = getattr(
 
 ON_DEVICE_WITHOUT_BLOCK = 0
 """The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
+
+_BAD_FORK = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+    "use the 'spawn' start method"
+)
+"""Words of torch.cuda._lazy_init."""
 
 
 def pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,12 +62,15 @@ class Storages:
         self._deaths: dict[int, _Death] = {}
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         try:
             return storage_id(tensor) in self.addresses
         except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
-            return False
+            inner = torch._C._functorch
+            wrapped = inner.is_functorch_wrapped_tensor(tensor)  # within vmap and its like
+            return bool(wrapped) and inner.get_unwrapped(tensor) in self
 
     def locate(self, tensor: torch.Tensor) -> int | None:
         """The address of the tensor's block; None where it has none on this device."""
@@ -84,6 +94,7 @@ class Storages:
     def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
         """Go over to another allocator; moved: the address there of each block here."""
         self.allocator = allocator
+        self._process = os.getpid()
         self._lock = threading.Lock()  # another thread of the process before may have held it
         self._dead.clear()
         self.addresses = {key: moved.get(at, at) for key, at in self.addresses.items()}
@@ -98,8 +109,16 @@ class Storages:
             self.addresses[key] = self.malloc(storage.nbytes())
             self.release(address)
 
+    @property
+    def is_in_bad_fork(self) -> bool:
+        """Whether this process is a copy of the one that uses the device, as CUDA forbids it."""
+        return os.getpid() != self._process
+
     def malloc(self, size: int) -> int:
-        """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError."""
+        """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError, and
+        RuntimeError in a process that was forked from the device's."""
+        if self.is_in_bad_fork:
+            raise RuntimeError(_BAD_FORK)
         if size == 0:
             return ON_DEVICE_WITHOUT_BLOCK
         self._lock.acquire()

@@ -26,6 +26,7 @@ from gpumem_magic.virtual.traits import (
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+_NO_HANDLER = torch._C._disabled_torch_dispatch_impl
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
@@ -133,6 +134,8 @@ class Tracker(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if types and any(kind.__torch_dispatch__ is not _NO_HANDLER for kind in types):
+            return NotImplemented  # a subclass that wraps tensors: its own operators are seen
         if self.is_suspended:
             if (device := kwargs.get("device")) is not None and device.type == "cuda":
                 kwargs["device"] = HOST  # the default device: what is made here stays unseen

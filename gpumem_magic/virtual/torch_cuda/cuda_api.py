@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 
 import torch
 
+from gpumem_magic.units import KIB, MIB
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.patches import Patches, absent, not_covered
+from gpumem_magic.virtual.patches import AbsentError, Patches, absent, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda import streams
 from gpumem_magic.virtual.torch_cuda.accelerator_api import AcceleratorApi
+from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (
@@ -30,6 +32,26 @@ _NOT_COVERED = (
 _DeviceIndex = int | None
 
 
+_SHARED_MEMORY = {
+    **{(3, 7): (48, 112), (6, 0): (48, 64), (6, 1): (48, 96), (7, 0): (96, 96), (7, 5): (64, 64)},
+    **{(8, 0): (163, 164), (8, 6): (99, 100), (8, 9): (99, 100), (9, 0): (227, 228)},
+    **{(10, 0): (227, 228), (12, 0): (99, 100)},
+}
+"""KiB of a thread block that asks for it and of a multiprocessor, by compute capability: "technical
+specifications" of the CUDA programming guide."""
+
+_L2_CACHES = {
+    **{"K80": 1.5, "P100-16GB": 4, "GTX1080Ti": 2.75, "V100-16GB": 6, "V100-32GB": 6, "T4": 4},
+    **{"RTX2080Ti": 5.5, "A100-40GB": 40, "A100-80GB": 40, "A30": 24, "A10": 6, "A10G": 6},
+    **{"A40": 6, "RTXA5000": 6, "RTXA6000": 6, "RTX3060": 3, "RTX3080": 5, "RTX3090": 6},
+    **{"L4": 48, "L40S": 96, "RTX4070TiSUPER": 48, "RTX4080": 64, "RTX4090": 72},
+    **{"H100-80GB": 50, "H200": 50, "B200": 126, "RTX5090": 96, "RTXPRO6000": 128},
+}
+"""MiB, by card: NVIDIA's architecture white papers and data sheets."""
+
+_A100_L2_CACHE = 40  # of an imaginary card, whose compute capability is an A100's
+
+
 class DeviceProperties:
     """torch.cuda.get_device_properties of a card of the catalog."""
 
@@ -40,15 +62,37 @@ class DeviceProperties:
         self.multi_processor_count = model.multiprocessors
         self.is_integrated = self.is_multi_gpu_board = 0
         self.warp_size = 32
-        self.max_threads_per_multi_processor = 1024 if model.capability == (7, 5) else 2048
+        processors = Processors.of(model.multiprocessors, model.capability)
+        self.max_threads_per_multi_processor = processors.threads
+        self.max_threads_per_block = 1024
         self.regs_per_multiprocessor = 65536
+        self.shared_memory_per_block = 48 * KIB
+        optin, whole = _SHARED_MEMORY.get(model.capability, (48, 64))
+        self.shared_memory_per_block_optin = optin * KIB
+        self.shared_memory_per_multiprocessor = whole * KIB
+        self.L2_cache_size = int(_L2_CACHES.get(model.key, _A100_L2_CACHE) * MIB)
         self.gcnArchName = model.name
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AbsentError(
+            f"torch.cuda.get_device_properties().{name} is not covered by the virtual GPU"
+        )
 
     def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
             f"total_memory={self.total_memory // 2**20}MB, "
             f"multi_processor_count={self.multi_processor_count})"
+        )
+
+
+def _check_index(index: int) -> None:
+    """Raise as CUDA does for a card that is not there."""
+    if index != 0:
+        raise RuntimeError(
+            "CUDA error: invalid device ordinal\n(the virtual GPU has one card, cuda:0)"
         )
 
 
@@ -62,6 +106,7 @@ class CudaRuntime:
         self._storages = storages
 
     def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802, D102 - as above
+        _check_index(device)
         driver = self._storages.allocator.driver
         return driver.free, driver.total
 
@@ -104,7 +149,7 @@ class CudaApi:
         patches.set(cuda, "_cudart", CudaRuntime(self._storages))
         patches.set(cuda, "_get_device_properties", lambda index: DeviceProperties(self._model))
         patches.set(cuda, "_exchange_device", self._cuda_exchangeDevice)
-        patches.set(cuda, "_maybe_exchange_device", self._cuda_exchangeDevice)
+        patches.set(cuda, "_maybe_exchange_device", self._cuda_maybeExchangeDevice)
         patches.set(cuda, "default_generators", (self._random.generator,))
         self._install_streams(patches)
         patches.set(
@@ -141,7 +186,7 @@ class CudaApi:
         """The card is ready at once."""
 
     def _cuda_isInBadFork(self) -> bool:  # noqa: N802 - these are torch's names, here and below
-        return False
+        return self._storages.is_in_bad_fork
 
     def _cuda_getDeviceCount(self) -> int:  # noqa: N802
         return 1
@@ -150,10 +195,7 @@ class CudaApi:
         return 0
 
     def _cuda_setDevice(self, index: int) -> None:  # noqa: N802
-        if index != 0:
-            raise RuntimeError(
-                "CUDA error: invalid device ordinal\n(the virtual GPU has one card, cuda:0)"
-            )
+        _check_index(index)
 
     def _cuda_exchangeDevice(self, index: int) -> int:  # noqa: N802
         if index >= 0:
@@ -186,6 +228,7 @@ class CudaApi:
         self._sync_debug_mode = mode
 
     def _cuda_memoryStats(self, device: int) -> dict[str, Any]:  # noqa: N802
+        _check_index(device)
         nested: dict[str, Any] = {}
         for key, value in self._storages.allocator.stats().items():
             *path, leaf = key.split(".")
@@ -196,9 +239,11 @@ class CudaApi:
         return nested
 
     def _cuda_resetAccumulatedMemoryStats(self, device: int) -> None:  # noqa: N802
+        _check_index(device)
         self._storages.allocator.reset_accumulated()
 
     def _cuda_resetPeakMemoryStats(self, device: int) -> None:  # noqa: N802
+        _check_index(device)
         self._storages.allocator.reset_peaks()
 
     def _cuda_hostMemoryStats(self) -> dict[str, Any]:  # noqa: N802
@@ -220,6 +265,7 @@ class CudaApi:
         return self._fraction
 
     def _cuda_setMemoryFraction(self, fraction: float, device: int) -> None:  # noqa: N802
+        _check_index(device)
         self._fraction = fraction
         self._storages.allocator.set_memory_fraction(fraction)
 
@@ -265,9 +311,11 @@ class CudaApi:
         )
 
     def _cuda_getCurrentStream(self, index: int) -> tuple[int, int, int]:  # noqa: N802
+        _check_index(index)
         return self._storages.stream, 0, 1
 
     def _cuda_getDefaultStream(self, index: int) -> tuple[int, int, int]:  # noqa: N802
+        _check_index(index)
         return 0, 0, 1
 
     def _cuda_setStream(self, stream_id: int, device_index: int, device_type: int) -> None:  # noqa: N802

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.devices import is_cuda
+from gpumem_magic.virtual.devices import checked, is_cuda
 from gpumem_magic.virtual.storages import Storages
 
 _CUDA_DEVICE_TYPE = 1
@@ -23,6 +23,8 @@ class StreamBase:
     _ids = itertools.count(1)
 
     def __init__(self, device: Any = None, priority: int = 0, **known: Any) -> None:
+        if device is not None:
+            checked(device)
         self.stream_id: int = known.get("stream_id") or (
             0 if "stream_id" in known else next(self._ids)
         )

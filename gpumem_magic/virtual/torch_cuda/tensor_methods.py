@@ -11,12 +11,14 @@ from torch.overrides import handle_torch_function
 
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.virtual.patches import Patches
-from gpumem_magic.virtual.storages import Storages, is_pinned, pinned, storage_id
+from gpumem_magic.virtual.storages import Storages, is_pinned, pinned
 from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device, dtype_on_host
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
 _base: Any = torch._C.TensorBase
+_to_dlpack: Any = torch.Tensor.__dlpack__
+_from_dlpack: Any = torch.utils.dlpack.from_dlpack
 _storage_base: Any = torch._C.StorageBase
 _storage_class: Any = torch.storage._StorageBase
 
@@ -67,7 +69,7 @@ class TensorMethods:
         """Replace them on torch.Tensor, for every thread and below every mode."""
         tensor = torch.Tensor
         patches.set(tensor, "device", property(self._device))
-        patches.set(tensor, "is_cuda", property(lambda t: t in self._storages))
+        patches.set(tensor, "is_cuda", property(self._is_cuda))
         patches.set(tensor, "is_cpu", property(self._is_cpu))
         patches.set(tensor, "get_device", self._method(self._get_device))
         patches.set(tensor, "to", self._transfer_method(self._to))
@@ -77,6 +79,10 @@ class TensorMethods:
         patches.set(tensor, "type", self._method(self._type))
         patches.set(tensor, "pin_memory", self._method(self._pin_memory))
         patches.set(tensor, "is_pinned", self._method(self._is_pinned))
+        patches.set(tensor, "__dlpack__", self._method(self._dlpack))
+        patches.set(torch, "from_dlpack", self._from_dlpack)
+        patches.set(torch.utils.dlpack, "from_dlpack", self._from_dlpack)
+        patches.set(torch.jit, "load", _on_device_after(torch.jit.load))
         patches.set(tensor, "record_stream", self._method(self._record_stream))
         patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
         storage = torch.UntypedStorage
@@ -112,13 +118,13 @@ class TensorMethods:
         return method
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
-        try:
-            if storage_id(tensor) in self._storages.addresses:
-                return DEVICE
-        except (NotImplementedError, RuntimeError):
-            pass
+        if tensor in self._storages:
+            return DEVICE
         device: torch.device = _base.device.__get__(tensor)
         return device
+
+    def _is_cuda(self, tensor: torch.Tensor) -> bool:
+        return tensor in self._storages or bool(_base.is_cuda.__get__(tensor))
 
     def _is_cpu(self, tensor: torch.Tensor) -> bool:
         return bool(_base.is_cpu.__get__(tensor)) and tensor not in self._storages
@@ -207,6 +213,18 @@ class TensorMethods:
         if address := self._storages.locate(tensor):
             self._storages.allocator.record_stream(address, stream.stream_id)
 
+    def _dlpack(self, tensor: torch.Tensor, **options: Any) -> Any:
+        """Others than torch would take the memory for the host's."""
+        if tensor in self._storages:
+            raise BufferError("Unsupported device in DLTensor.")
+        return _to_dlpack(tensor, **options)
+
+    def _from_dlpack(self, ext_tensor: Any, **options: Any) -> torch.Tensor:
+        if isinstance(ext_tensor, torch.Tensor) and ext_tensor in self._storages:
+            return ext_tensor.detach()
+        made: torch.Tensor = _from_dlpack(ext_tensor, **options)
+        return made
+
     def _storage_device(self, storage: torch.UntypedStorage) -> torch.device:
         if storage._cdata in self._storages.addresses:
             return DEVICE
@@ -248,6 +266,17 @@ def _storage_copy(
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)
+
+
+def _on_device_after(load: Any) -> Any:
+    """torch.jit.load, which C++ can have no GPU for."""
+
+    def load_and_move(f: Any, map_location: Any = None, **options: Any) -> Any:
+        if not is_cuda(map_location):
+            return load(f, map_location, **options)
+        return load(f, HOST, **options).to(checked(map_location))
+
+    return load_and_move
 
 
 def _parse_to_with(parse_to: Any) -> Any:

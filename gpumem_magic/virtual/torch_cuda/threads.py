@@ -1,13 +1,17 @@
-"""Threads that user code starts: torch's modes belong to one thread, the card to all of them."""
+"""Threads and processes that user code starts: torch's modes belong to one thread, the card to all
+threads of one process."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import queues
 from typing import Any
 
 import torch
 from torch import overrides
+from torch.utils._pytree import tree_leaves
 
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.torch_cuda.facade import Facade
@@ -32,16 +36,29 @@ class Threads:
         self._trackers: list[Tracker] = []
 
     def install(self, patches: Patches) -> None:
-        """Replace threading.Thread.start."""
-        start = threading.Thread.start
+        """Replace threading.Thread.start, and what hands values to other processes."""
+        start, put = threading.Thread.start, queues.Queue.put
+        storages = self._here.tracker.storages
 
         def start_on_device(thread: threading.Thread) -> None:
             facade = self._here.facade
             if facade is not None and facade.is_entered:
                 thread.run = self._tracked(thread.run)  # type: ignore[method-assign]
+                told: Any = thread
+                told._invoke_excepthook = _without_ours(told._invoke_excepthook, thread.run)
             start(thread)
 
+        def put_from_host(queue: Any, value: Any, *args: Any, **kwargs: Any) -> None:
+            """A queue pickles in a thread of its own: errors there leave the receiver waiting."""
+            if any(isinstance(x, torch.Tensor) and x in storages for x in tree_leaves(value)):
+                raise NotImplementedError(
+                    "tensors of the virtual GPU cannot be shared with another process; "
+                    "put tensor.cpu() into the queue"
+                )
+            put(queue, value, *args, **kwargs)
+
         patches.set(threading.Thread, "start", start_on_device)
+        patches.set(queues.Queue, "put", put_from_host)
 
     def end(self) -> None:
         """Threads that still run use the host alone from here on."""
@@ -91,6 +108,25 @@ class Threads:
             return apply(node, *gradients)
 
         return run
+
+
+def _without_ours(
+    tell: Callable[[threading.Thread], None], ours: Callable[[], None]
+) -> Callable[[threading.Thread], None]:
+    """`tell` of the exception that has ended a thread, in whose traceback our frame is none of the
+    user's business."""
+    code = ours.__code__
+
+    def tell_without(thread: threading.Thread) -> None:
+        outer = sys.exc_info()[2]
+        while outer is not None and outer.tb_next is not None:
+            if outer.tb_next.tb_frame.f_code is code:
+                outer.tb_next = outer.tb_next.tb_next
+            else:
+                outer = outer.tb_next
+        tell(thread)
+
+    return tell_without
 
 
 def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:

@@ -136,3 +136,27 @@ def test_other_cards_answer_for_themselves(gpu, card, capability, native):
         assert torch.cuda.is_bf16_supported(including_emulation=False) == native
         assert torch.cuda.mem_get_info()[1] == lookup(card).total
     gpu.__enter__()
+
+
+OF_A_DEVICE = (
+    *("memory_allocated", "memory_reserved", "max_memory_allocated", "memory_stats"),
+    *("mem_get_info", "reset_peak_memory_stats", "current_stream", "default_stream"),
+)
+
+
+@pytest.mark.parametrize("name", OF_A_DEVICE)
+def test_there_is_no_second_device(gpu, name):
+    getattr(torch.cuda, name)(0)
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        getattr(torch.cuda, name)("cuda:1")
+
+
+def test_properties_that_kernels_are_chosen_by(gpu):
+    card = torch.cuda.get_device_properties(0)
+    assert (card.L2_cache_size, card.shared_memory_per_block) == (4 << 20, 48 << 10)
+    assert (card.shared_memory_per_block_optin, card.max_threads_per_block) == (64 << 10, 1024)
+    assert (card.shared_memory_per_multiprocessor, card.warp_size) == (64 << 10, 32)
+    assert card.max_threads_per_multi_processor == 1024
+    assert not hasattr(card, "memory_bus_width")
+    with pytest.raises(NotImplementedError, match="memory_bus_width is not covered"):
+        _ = card.memory_bus_width

@@ -65,3 +65,12 @@ def test_streams_and_events_of_any_device():
     assert isinstance(torch.Stream(device="cuda"), torch.cuda.Stream)
     assert isinstance(torch.cuda.Stream(), torch.Stream)
     assert isinstance(torch.Event(device="cuda"), torch.cuda.Event)
+
+
+@pytest.mark.parametrize(
+    ("device", "text"), [("cuda:1", "invalid device ordinal"), ("garbage", "Expected one of cpu")]
+)
+def test_streams_are_of_devices_that_exist(device, text):
+    with pytest.raises(RuntimeError, match=text):
+        torch.cuda.Stream(device)
+    assert torch.cuda.Stream("cuda:0").device == torch.device("cuda", 0)

@@ -191,3 +191,57 @@ def test_memory_formats_survive_the_transfer():
     assert image.is_contiguous(memory_format=torch.channels_last)
     net = nn.Conv2d(3, 4, 3).cuda().to(memory_format=torch.channels_last)
     assert net(image).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_inside_vmap_and_grad_tensors_tell_their_device():
+    seen = []
+
+    def look(row):
+        seen.append((row.device, row.is_cuda, row.is_cpu, row.get_device()))
+        return (row * 2).sum()
+
+    x = torch.ones(3, 4, device="cuda")
+    assert torch.vmap(torch.func.grad(look))(x).device == CUDA
+    torch.vmap(look)(torch.ones(3, 4))
+    assert seen == [(CUDA, True, False, 0), (torch.device("cpu"), False, True, -1)]
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that holds another one, as quantized weights do."""
+
+    @staticmethod
+    def __new__(cls, held):
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, device=held.device)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args = [arg.held if isinstance(arg, Wrapper) else arg for arg in args]
+        return Wrapper(func(*args, **kwargs or {}))
+
+
+def test_tensors_that_wrap_others_stay_on_the_device(allocated):
+    x = torch.ones(256, device="cuda")
+    before = allocated()
+    out = Wrapper(x) * 2
+    assert (out.device, out.held.device, out.is_cuda) == (CUDA, CUDA, True)
+    assert out.held.tolist() == [2.0] * 256
+    assert allocated() - before == x.nbytes
+
+
+def test_other_libraries_are_not_given_the_devices_memory():
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(BufferError, match="Unsupported device"):
+        np.from_dlpack(x)
+    shared = torch.from_dlpack(x)
+    assert (shared.device, shared.data_ptr()) == (CUDA, x.data_ptr())
+    assert np.from_dlpack(torch.ones(3)).tolist() == [1, 1, 1]
+
+
+def test_scripted_modules_are_loaded_to_the_device(tmp_path):
+    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), tmp_path / "net.pt")
+    there = torch.jit.load(tmp_path / "net.pt", map_location="cuda")
+    here = torch.jit.load(tmp_path / "net.pt")
+    assert {p.device for p in there.parameters()} == {CUDA}
+    assert {p.device for p in here.parameters()} == {torch.device("cpu")}

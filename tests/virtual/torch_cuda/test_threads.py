@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -70,3 +72,45 @@ def test_loaders_with_workers_and_pinned_memory(gpu):
         assert not inputs.is_cuda
         seen += (inputs.to("cuda", non_blocking=True)[:, 0] + labels.cuda()).tolist()
     assert seen == [2.0 * number for number in range(20)]
+
+
+def test_a_threads_traceback_has_frames_of_the_user_alone(gpu, capsys):
+    def fail():
+        raise ValueError("of the user")
+
+    thread = threading.Thread(target=fail)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", threading.__excepthook__)
+        thread.start()
+        thread.join()
+    told = capsys.readouterr().err
+    assert "of the user" in told
+    assert "gpumem_magic" not in told
+
+
+def test_a_queue_refuses_what_another_process_cannot_have(gpu):
+    queue = torch.multiprocessing.get_context("spawn").Queue()
+    with pytest.raises(NotImplementedError, match="cannot be shared with another process"):
+        queue.put({"weights": [torch.ones(3, device="cuda")]})
+    queue.put({"weights": [1.0]})
+    assert queue.get() == {"weights": [1.0]}
+    queue.close()
+    queue.join_thread()
+
+
+def test_a_forked_process_cannot_use_the_card(gpu):
+    kept = torch.ones(3, device="cuda")
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            told = f"{torch.cuda._is_in_bad_fork()} {torch.ones(3, device='cuda')}"
+        except RuntimeError as error:
+            told = str(error)
+        os.write(writing, told.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 100).startswith(b"Cannot re-initialize CUDA in forked subprocess")
+    os.close(reading)
+    os.close(writing)
+    assert not torch.cuda._is_in_bad_fork()
+    assert (kept + 1).is_cuda
