@@ -3,6 +3,7 @@ back."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -83,6 +84,8 @@ class TensorMethods:
         patches.set(torch, "from_dlpack", self._from_dlpack)
         patches.set(torch.utils.dlpack, "from_dlpack", self._from_dlpack)
         patches.set(torch.jit, "load", _on_device_after(torch.jit.load))
+        for script in (torch._C.ScriptFunction, torch._C.ScriptMethod):
+            patches.set(script, "__call__", self._script_call(script.__call__))
         patches.set(tensor, "record_stream", self._method(self._record_stream))
         patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
         storage = torch.UntypedStorage
@@ -224,6 +227,24 @@ class TensorMethods:
             return ext_tensor.detach()
         made: torch.Tensor = _from_dlpack(ext_tensor, **options)
         return made
+
+    def _script_call(self, call: Any) -> Any:
+        """A call of TorchScript, where C++ answers for tensors: of the host, which they are to it.
+        Whether a script asks is looked up once."""
+        asks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+        def checked_call(script: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._storages.addresses:
+                if script not in asks:
+                    asks[script] = script.inlined_graph.findNode("prim::is_cuda") is not None
+                if asks[script]:
+                    raise NotImplementedError(
+                        "TorchScript that reads is_cuda is not covered by the virtual GPU, where "
+                        "it would be told False: run it unscripted"
+                    )
+            return call(script, *args, **kwargs)
+
+        return checked_call
 
     def _storage_device(self, storage: torch.UntypedStorage) -> torch.device:
         if storage._cdata in self._storages.addresses:

@@ -245,3 +245,16 @@ def test_scripted_modules_are_loaded_to_the_device(tmp_path):
     here = torch.jit.load(tmp_path / "net.pt")
     assert {p.device for p in there.parameters()} == {CUDA}
     assert {p.device for p in here.parameters()} == {torch.device("cpu")}
+
+
+def test_a_script_that_would_take_the_hosts_branch_is_refused():
+    @torch.jit.script
+    def choose(x: torch.Tensor) -> int:
+        if x.dim() > 1 and x.is_cuda:
+            return 1
+        return 0
+
+    assert choose(torch.ones(2, 2)) == 0
+    x = torch.ones(2, 2, device="cuda")
+    with pytest.raises(NotImplementedError, match="TorchScript that reads is_cuda"):
+        choose(x)
