@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -151,3 +153,29 @@ def test_sparse_and_nested_tensors_of_the_host_go_on_working():
     assert (torch.eye(3).to_sparse() @ torch.ones(3, 2)).shape == (3, 2)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert (nested * 2).values().tolist() == [2.0] * 5
+
+
+def warn_twice_removed():
+    warnings.warn("of the caller's caller", stacklevel=3)
+
+
+def call_it():
+    warn_twice_removed()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_warnings_of_torch_name_the_users_line(device):
+    x = torch.ones(2, 2, device=device)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.nn.functional.softmax(x)
+        torch.nn.functional.tanh(torch.nn.functional.log_softmax(x))
+        call_it()
+        warnings.warn("here", stacklevel=1)
+        warnings.warn("beyond the outermost frame", stacklevel=1000)
+    assert len(told) >= 5
+    own = [each for each in told if "beyond" not in str(each.message)]
+    assert {each.filename for each in own} == {__file__}
+    first = told[0].lineno
+    assert [each.lineno - first for each in own][:2] == [0, 1]
+    assert [each.lineno - first for each in own][-2:] == [2, 3]
