@@ -28,11 +28,7 @@ def choose_source(name: str = "auto") -> Source | None:
     if name == "off":
         return None
     if _is_cuda(name):
-        from gpumem_magic.sources.cuda.source import CudaSource
-
         return CudaSource(int(name[5:]) if ":" in name else None)
-    from gpumem_magic.virtual.catalog import lookup
-    from gpumem_magic.virtual.source import VirtualSource
 
     return VirtualSource(lookup(name))
 
@@ -46,7 +42,6 @@ def resolve_device(name: str) -> str:
         return "cuda" if cuda_devices() else DEFAULT_MODEL
     if name == "off" or _is_cuda(name):
         return name
-    from gpumem_magic.virtual.catalog import lookup
 
     return lookup(name).key
 
@@ -57,8 +52,6 @@ def check_device(name: str) -> None:
     if name in ("auto", "off"):
         return
     if not _is_cuda(name):
-        from gpumem_magic.virtual.catalog import lookup
-
         try:
             lookup(name)
         except ValueError as error:
@@ -71,8 +64,6 @@ def check_device(name: str) -> None:
 
 def device_names() -> tuple[str, ...]:
     """Every name to offer: auto and off, this machine's CUDA devices, the cards of the catalog."""
-    from gpumem_magic.virtual.catalog import MODELS
-
     return ("auto", "off", *_devices_here(), *(model.key for model in MODELS))
 
 
@@ -129,7 +120,7 @@ def card_for(gpu: str | None, in_use: Source | None) -> GPUModel:
     """
     if gpu is None:
         return _card_of(in_use) if in_use is not None else lookup(DEFAULT_MODEL)
-    if re.fullmatch(r"cuda(:\d+)?", gpu) is None:
+    if not _is_cuda(gpu):
         return lookup(gpu)
     if isinstance(in_use, VirtualSource) and gpu in ("cuda", "cuda:0"):
         return in_use.gpu.model

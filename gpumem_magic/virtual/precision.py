@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.virtual.traits import tensors_among
+
 _WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -20,12 +22,12 @@ def lacks_dtype(error: RuntimeError, func: Any, args: tuple[Any, ...]) -> bool:
     'Int'') that CUDA's takes."""
     if "not implemented for '" not in str(error):
         return False
-    return any(_wider(func, tensor.dtype) for tensor in _flat(args))
+    return any(_wider(func, tensor.dtype) for tensor in tensors_among(args, {}))
 
 
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`func` on wider copies of its arguments; the results are in the type it was called with."""
-    narrow = next(t.dtype for t in _flat(args) if _wider(func, t.dtype))
+    narrow = next(t.dtype for t in tensors_among(args, {}) if _wider(func, t.dtype))
     wide = _wider(func, narrow)
     copies: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -58,13 +60,3 @@ def _wider(func: Any, dtype: torch.dtype) -> torch.dtype | None:
     if func._schema.name in _COUNTS and not dtype.is_floating_point and not dtype.is_complex:
         return torch.float64
     return _WIDER.get(dtype)
-
-
-def _flat(values: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _flat(value)
-    return found

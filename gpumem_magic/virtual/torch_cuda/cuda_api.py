@@ -17,7 +17,6 @@ from gpumem_magic.virtual.patches import AbsentError, Patches, absent, not_cover
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda import streams
-from gpumem_magic.virtual.torch_cuda.accelerator_api import AcceleratorApi
 from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
@@ -29,7 +28,18 @@ _NOT_COVERED = (
     "utilization"
 ).split()
 
-_DeviceIndex = int | None
+_ACCELERATOR = {
+    "getDeviceIndex": "_cuda_getDevice",
+    "setDeviceIndex": "_cuda_setDevice",
+    "exchangeDevice": "_cuda_exchangeDevice",
+    "maybeExchangeDevice": "_cuda_maybeExchangeDevice",
+    "isAllocatorInitialized": "_cuda_cudaCachingAllocator_is_enabled",
+    "emptyCache": "_cuda_emptyCache",
+    "getDeviceStats": "_cuda_memoryStats",
+    "resetAccumulatedStats": "_cuda_resetAccumulatedMemoryStats",
+    "resetPeakStats": "_cuda_resetPeakMemoryStats",
+}
+"""What torch.accelerator asks that is the same for torch.cuda."""
 
 
 _SHARED_MEMORY = {
@@ -137,10 +147,11 @@ class CudaApi:
 
     def install(self, patches: Patches) -> None:
         """Replace what torch.cuda and torch.accelerator stand on."""
-        for functions in (self, AcceleratorApi(self)):
-            for name, function in inspect.getmembers(functions, inspect.ismethod):
-                if name.startswith(("_cuda_", "_accelerator_")):
-                    patches.set(torch._C, name, function)
+        for name, function in inspect.getmembers(self, inspect.ismethod):
+            if name.startswith(("_cuda_", "_accelerator_")):
+                patches.set(torch._C, name, function)
+        for name, same in _ACCELERATOR.items():
+            patches.set(torch._C, f"_accelerator_{name}", getattr(self, same))
         cuda: Any = torch.cuda
         patches.set(cuda, "_initialized", True)
         patches.set(cuda, "_cached_device_count", 1)
@@ -176,11 +187,6 @@ class CudaApi:
             patches.set(module, "Event", streams.Event)
         patches.set(torch, "Stream", streams.of_any_device(torch.Stream, stream))
         patches.set(torch, "Event", streams.of_any_device(torch.Event, streams.Event))
-
-    def memory(self) -> tuple[int, int]:
-        """Free and total bytes, as cudaMemGetInfo tells them."""
-        driver = self._storages.allocator.driver
-        return driver.free, driver.total
 
     def _cuda_init(self) -> None:
         """The card is ready at once."""
@@ -326,3 +332,30 @@ class CudaApi:
 
     def _cuda_isCurrentStreamCapturing(self) -> bool:  # noqa: N802
         return False
+
+    def _accelerator_getAccelerator(self) -> torch.device:  # noqa: N802
+        return torch.device("cuda")
+
+    def _accelerator_getStream(self, index: int) -> Any:  # noqa: N802
+        return torch.cuda.current_stream(index)
+
+    def _accelerator_setStream(self, stream: Any) -> None:  # noqa: N802
+        torch.cuda.set_stream(stream)
+
+    def _accelerator_synchronizeDevice(self, index: int) -> None:  # noqa: N802
+        _check_index(index)
+        self._cuda_synchronize()
+
+    def _accelerator_emptyHostCache(self) -> None:  # noqa: N802
+        """Pinned memory is not cached."""
+
+    def _accelerator_getDeviceCapability(self, index: int) -> NoReturn:  # noqa: N802
+        raise NotImplementedError(
+            "torch.accelerator.get_device_capability is not covered by the virtual GPU; "
+            "torch.cuda.get_device_capability is"
+        )
+
+    def _accelerator_getMemoryInfo(self, index: int) -> tuple[int, int]:  # noqa: N802
+        _check_index(index)
+        driver = self._storages.allocator.driver
+        return driver.free, driver.total
