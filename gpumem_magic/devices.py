@@ -29,7 +29,6 @@ def choose_source(name: str = "auto") -> Source | None:
         return None
     if _is_cuda(name):
         return CudaSource(int(name[5:]) if ":" in name else None)
-
     return VirtualSource(lookup(name))
 
 
@@ -42,7 +41,6 @@ def resolve_device(name: str) -> str:
         return "cuda" if cuda_devices() else DEFAULT_MODEL
     if name == "off" or _is_cuda(name):
         return name
-
     return lookup(name).key
 
 

@@ -15,7 +15,7 @@ from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
 from gpumem_magic.virtual.interrupts import Interrupts
 
-MOMENTS = 200
+MOMENTS = 100
 ENOUGH = 3000  # turns after which an interrupt that was sent has been lost
 
 

@@ -11,7 +11,7 @@ import torch
 
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import CONTIGUOUS, Layout, kernel_format
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Results, ScratchMemory
 
 
 class _Asked(NamedTuple):
@@ -64,7 +64,7 @@ def _pays(inputs: Sequence[int], weight: Sequence[int], stride: int) -> bool:
     return batch == 1 or channels >= 512 or (channels >= 256 and width >= 28)
 
 
-def forward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def forward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """After `_convolution` of native/Convolution.cpp, `cudnn_convolution` and
     `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
     inputs, weight = Layout.of(args[0]), Layout.of(args[1])
@@ -84,9 +84,7 @@ def forward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> 
             _native_forward(memory, inputs, weight, asked, out)
 
 
-def backward(
-    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
-) -> None:
+def backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """After `convolution_backward` of native/Convolution.cpp."""
     gradient, inputs, weight = map(Layout.of, args[:3])
     asked = _Asked(args[4], args[6], args[7], args[9])
@@ -109,7 +107,7 @@ def _cudnn(
     inputs: Layout,
     weight: Layout,
     transposed: bool,
-    out: tuple[torch.Tensor | None, ...],
+    out: Results,
 ) -> None:
     """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
     native/cudnn/ConvShared.cpp."""
@@ -134,9 +132,7 @@ def _cudnn(
                 _run(inner)
 
 
-def _depthwise(
-    memory: ScratchMemory, gradient: Layout, inputs: Layout, out: tuple[torch.Tensor | None, ...]
-) -> None:
+def _depthwise(memory: ScratchMemory, gradient: Layout, inputs: Layout, out: Results) -> None:
     """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
     flat = len(inputs.size) == 4
     with memory.blocks() as copies:
@@ -178,7 +174,7 @@ def _native_backward(
     inputs: Layout,
     weight: Layout,
     asked: _Asked,
-    out: tuple[torch.Tensor | None, ...],
+    out: Results,
 ) -> None:
     """After slow_conv2d_backward_cuda of native/cuda/ConvolutionMM2d.cu."""
     with memory.blocks() as copies:

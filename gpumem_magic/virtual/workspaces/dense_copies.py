@@ -8,13 +8,13 @@ import torch
 
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.workspaces.layouts import is_dense
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 _shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
 """Lazy parameters refuse to tell theirs before it is decided."""
 
 
-def to_copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def to_copy(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """`_to_copy` in either direction."""
     source, device = args[0], kwargs.get("device")
     leaves = source in memory.storages
@@ -29,7 +29,7 @@ def to_copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]
     memory.borrow(_between(target, source, leaves, bool(kwargs.get("non_blocking"))))
 
 
-def copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def copy(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """`copy_` in either direction."""
     target, source = args[:2]
     if (target in memory.storages) is (source in memory.storages):
@@ -38,7 +38,7 @@ def copy(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     memory.borrow(_between(target, source, source in memory.storages, bool(waits_not)))
 
 
-def where(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def where(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """Place what `where` returns, beside numbers of the host (where_self_out of
     native/TensorCompare.cpp)."""
     with memory.blocks() as numbers:
@@ -87,7 +87,7 @@ AFTER = {
 (native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu and the padding kernels)."""
 
 
-def copied(places: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
+def copied(places: tuple[int, ...], args: Args) -> list[int]:
     """Bytes of the copies."""
     return [
         args[place].nbytes
@@ -96,7 +96,7 @@ def copied(places: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
     ]
 
 
-def pack(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def pack(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """`_pack_padded_sequence`."""
     memory.borrow(*_packing_copies(*args, **kwargs))
 
@@ -127,7 +127,7 @@ _BATCHES = ("bmm", "baddbmm")
 _VECTOR = ("mv", "addmv")
 
 
-def product_copies(operator: str, args: tuple[Any, ...]) -> list[int]:
+def product_copies(operator: str, args: Args) -> list[int]:
     """Bytes of the copies of a product's operands, in order."""
     for operators, copies in ((_TWO, _matrices), (_BATCHES, _batches), (_VECTOR, _vector)):
         if operator in operators:
@@ -136,7 +136,7 @@ def product_copies(operator: str, args: tuple[Any, ...]) -> list[int]:
     return []
 
 
-def fuses_bias(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def fuses_bias(operator: str, args: Args, kwargs: Kwargs) -> bool:
     """Whether cuBLASLt does it, bias included (isInputCompliesAddmmCudaLt of
     native/cuda/Blas.cpp)."""
     if operator not in _FUSING:

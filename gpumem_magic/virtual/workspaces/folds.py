@@ -3,15 +3,13 @@ allocate."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from gpumem_magic.virtual.workspaces.layouts import Layout
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 
-def fold(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def fold(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """im2col_cuda and col2im_cuda of native/cuda/Im2Col.cu and Col2Im.cu: the result begins as
     large as the input, and keeps that memory if it needs less."""
     inputs = args[0]
@@ -25,14 +23,14 @@ def fold(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> Non
             memory.storages.release(first)
 
 
-def pool(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+def pool(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
     """adaptive_max_pool2d_out_cuda of native/cuda/AdaptiveMaxPooling2d.cu, which writes dense
     results first."""
     memory.place(*out)
     memory.borrow(*(tensor.nbytes for tensor in (*out, args[0]) if not tensor.is_contiguous()))
 
 
-def pool_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def pool_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """adaptive_max_pool2d_backward_out_cuda, in the same file."""
     memory.place(out)
     gradient, _, indices = args
@@ -40,7 +38,7 @@ def pool_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tenso
     memory.borrow(*(tensor.nbytes for tensor in dense))
 
 
-def lay_out_gradient(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def lay_out_gradient(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
     AveragePool2d.cu)."""
     gradient = Layout.of(args[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, ScratchMemory
 
 _Tensors = tuple[torch.Tensor, ...]
 
@@ -96,12 +96,12 @@ FUSED: dict[str, Callable[..., Any]] = {
 """Operators that torch has for CUDA alone, by name."""
 
 
-def place_results(memory: ScratchMemory, args: tuple[Any, ...], out: _Tensors) -> None:
+def place_results(memory: ScratchMemory, args: Args, out: _Tensors) -> None:
     """The buffer for backward, which is the last result, comes first."""
     memory.place(out[-1], *out[:-1])
 
 
-def place_gradients(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[Any, ...]) -> None:
+def place_gradients(memory: ScratchMemory, args: Args, out: tuple[Any, ...]) -> None:
     """The biases' gradients are sums of the first ones."""
     gates, rest = (out[:1], out[1:]) if len(out) == _LSTM else (out[:2], out[2:])
     memory.place(*gates, rest[0])

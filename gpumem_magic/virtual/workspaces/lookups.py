@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.storages import Blocks
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import (
     SCAN_STORAGE,
     radix_sort_storage,
@@ -20,7 +20,7 @@ _ROWS_OF_A_THREAD = 10
 _MAX_MODE = 2
 
 
-def embedding_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def embedding_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """embedding_dense_backward_cuda of native/cuda/Embedding.cu."""
     gradient, indices, by_frequency = args[0], args[1], args[4]
     with memory.blocks() as buffers:
@@ -32,7 +32,7 @@ def embedding_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.
         _sum_rows(memory, buffers, indices, by_frequency, out)
 
 
-def bag(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+def bag(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
     """_embedding_bag_cuda of native/cuda/EmbeddingBag.cu; the CPU's kernel returns less."""
     weight, indices, offsets = args[:3]
     mode = args[4] if len(args) > 4 else 0
@@ -46,7 +46,7 @@ def bag(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, .
     memory.place_as(max_indices, most)
 
 
-def bag_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def bag_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """embedding_bag_backward_cuda_sum_avg of native/cuda/EmbeddingBag.cu, which always
     sorts."""
     gradient, indices, by_frequency, mode = args[0], args[1], args[7], args[8]
@@ -59,14 +59,14 @@ def bag_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor
             _sum_rows(memory, buffers, indices, by_frequency, out)
 
 
-def index(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def index(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """index_cuda of native/TensorAdvancedIndexing.cpp."""
     with memory.blocks() as copies:
         copies.take(*_like_strided(args[1]))
         memory.place(out)
 
 
-def index_put(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
     the same place."""
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)

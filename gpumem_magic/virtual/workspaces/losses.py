@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 LOSSES = {
     "mse_loss": 1,
@@ -20,17 +18,13 @@ LOSSES = {
 native/cuda/Loss.cu); 0: it is the result itself, into which the mean is copied."""
 
 
-def log_sigmoid(
-    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def log_sigmoid(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, torch.Tensor]) -> None:
     """log_sigmoid_forward_cuda of native/cuda/Activation.cpp keeps no buffer."""
     memory.place(out[0])
     memory.place_as(out[1], 0)
 
 
-def before_the_mean(
-    memory: ScratchMemory, tensors: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def before_the_mean(memory: ScratchMemory, tensors: int, args: Args, kwargs: Kwargs) -> None:
     """One value per element first, which then is reduced."""
     names = [a for a in args[2:] if isinstance(a, int)]
     reduction = names[-1] if names else kwargs.get("reduction", 1)
@@ -42,9 +36,7 @@ def before_the_mean(
 _INDEX = 8  # bytes
 
 
-def ctc(
-    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def ctc(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, torch.Tensor]) -> None:
     """ctc_loss_gpu_template: the lengths, where targets begin, and then the results."""
     losses, of_labels = out
     with memory.blocks() as lengths:
@@ -52,7 +44,7 @@ def ctc(
         memory.place(of_labels, losses)
 
 
-def ctc_backward(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def ctc_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """ctc_loss_backward_gpu_template: as many numbers again, from the other end."""
     losses, of_labels = args[5], args[6]
     with memory.blocks() as buffers:

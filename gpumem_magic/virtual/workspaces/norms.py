@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import Layout
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, Results, ScratchMemory
 
 _MOST_THREADS = 512
 _WIDTH = 32
@@ -25,7 +24,7 @@ _LEAST_EPSILON = 0.0
 """CUDNN_BN_MIN_EPSILON."""
 
 
-def batch(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+def batch(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
     """batch_norm_cuda of native/cuda/Normalization.cu; cudnn_batch_norm of
     native/cudnn/BatchNorm.cpp, which keeps no statistics unless it trains."""
     inputs, training = args[0], args[5]
@@ -41,9 +40,7 @@ def batch(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor,
             copies.take(*_staging(inputs, 4))
 
 
-def batch_backward(
-    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
-) -> None:
+def batch_backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """batch_norm_backward_cuda of native/cuda/Normalization.cu, which cuDNN's wrapper leaves
     the statistics that have been given to; else cudnn_batch_norm_backward."""
     gradient, inputs, weight = args[:3]
@@ -59,25 +56,18 @@ def batch_backward(
         memory.place(*out)
 
 
-def layer(memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor, ...]) -> None:
+def layer(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
     """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
     host's kernel has as halves, are of float32."""
     _beside_copy(memory, args[0], out, least=_SINGLE)
 
 
-def layer_backward(
-    memory: ScratchMemory, args: tuple[Any, ...], out: tuple[torch.Tensor | None, ...]
-) -> None:
+def layer_backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """layer_norm_backward_cuda, in the same file."""
     _beside_copy(memory, args[1], out)
 
 
-def _beside_copy(
-    memory: ScratchMemory,
-    inputs: torch.Tensor,
-    out: tuple[torch.Tensor | None, ...],
-    least: int = 0,
-) -> None:
+def _beside_copy(memory: ScratchMemory, inputs: torch.Tensor, out: Results, least: int = 0) -> None:
     """least: bytes of one value of the results after the first."""
     with memory.blocks() as copies:
         copies.take(0 if inputs.is_contiguous() else inputs.nbytes)
@@ -87,7 +77,7 @@ def _beside_copy(
                 memory.place_as(result, result.numel() * itemsize)
 
 
-def group(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def group(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """GroupNormKernelImplInternal of native/cuda/group_norm_kernel.cu."""
     inputs, weight, bias, samples, channels, pixels, groups = args[:7]
     with memory.blocks() as buffers:
@@ -97,7 +87,7 @@ def group(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             buffers.take(*[samples * channels * _accumulator(inputs)] * 2)
 
 
-def group_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """GroupNormBackwardKernelImplInternal, in the same file."""
     inputs, weight, samples, channels, pixels, groups, wanted = args[1], *args[4:10]
     channel = samples * channels * _accumulator(inputs)
@@ -111,12 +101,7 @@ def group_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[st
                 of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
 
 
-def _apart(
-    memory: ScratchMemory,
-    copies: Blocks,
-    args: tuple[Any, ...],
-    out: tuple[torch.Tensor | None, ...],
-) -> None:
+def _apart(memory: ScratchMemory, copies: Blocks, args: Args, out: Results) -> None:
     """Sums first, in batch_norm_backward_reduce_cuda, and then the input's gradient."""
     gradient, inputs, training = args[0], args[1], args[7]
     channel = inputs.shape[1] * _accumulator(inputs)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 _MEAN = "mean"
 
 
-def scatter_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def scatter_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """scatter_reduce_two of native/TensorAdvancedIndexing.cpp: ones are added up like the
     values."""
     written, _, _, source, how = args[:5]
@@ -21,7 +19,7 @@ def scatter_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[st
             memory.borrow(written.numel())
 
 
-def index_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def index_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """index_reduce_func_cuda_impl of native/cuda/Indexing.cu."""
     written, _, _, source, how = args[:5]
     if how == _MEAN:
@@ -31,7 +29,7 @@ def index_reduce(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str,
             memory.borrow(written.numel())
 
 
-def logsumexp(memory: ScratchMemory, args: tuple[Any, ...], out: torch.Tensor) -> None:
+def logsumexp(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """logsumexp_out_impl of native/ReduceOps.cpp: the highest values, whether they are
     infinite, and exponentials of what is below them; the result comes last."""
     tensor, dims = args[:2]

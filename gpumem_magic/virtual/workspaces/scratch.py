@@ -12,6 +12,13 @@ import torch
 from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.reductions import Operand, Processors, reduction_buffers
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+"""What an operator was called with."""
+
+Results = tuple[torch.Tensor | None, ...]
+"""What it has made; None: nobody wanted it."""
+
 _PLACES = frozenset({"argmax", "argmin"})
 """Their partial results are a value and its place."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from gpumem_magic.virtual.workspaces.reductions import Processors
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 SMALL_SORT = 4096
 
@@ -122,7 +121,7 @@ _LONG_ENOUGH = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), 
 _LONG_ENOUGH_FOR_MANY = 400
 
 
-def topk(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """The best elements of each slice, and where they are; put in order if asked."""
     tensor, k = args[:2]
     dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
@@ -141,18 +140,18 @@ def topk(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             memory.borrow(best.numel() * _INDEX)
 
 
-def sort(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def sort(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Sort each slice."""
     memory.borrow(*sort_buffers(args[0], _sorted_dim(args, kwargs), memory.capability))
 
 
-def median(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def median(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """The median of all elements."""
     if len(args) == 1:
         memory.borrow(*median_buffers(args[0], memory.capability))
 
 
-def multinomial(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def multinomial(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight;
     with replacement, sorted sums of them (native/cuda/MultinomialKernel.cu)."""
     weights, count = args[:2]
@@ -164,13 +163,13 @@ def multinomial(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, 
             topk(memory, (weights, count), kwargs)
 
 
-def distances(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
     first, second = args[1:3]
     memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
 
 
-def permutation(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Of `randperm`."""
     memory.borrow(*permutation_buffers(args[0], memory.capability))
 
@@ -209,7 +208,7 @@ def permutation_buffers(n: int, capability: tuple[int, int]) -> tuple[int, ...]:
     return n * 8, n * key, n * key, radix_sort_storage(n, key, 8, capability, bits)
 
 
-def _sorted_dim(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def _sorted_dim(args: Args, kwargs: Kwargs) -> int:
     """The dimension that `sort` was asked for, in either of its overloads."""
     named = kwargs.get("dim")
     if named is None:

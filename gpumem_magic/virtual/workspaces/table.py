@@ -19,12 +19,12 @@ from gpumem_magic.virtual.workspaces import (
     selection,
 )
 from gpumem_magic.virtual.workspaces import dense_copies as copies
-from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
-Scratch = Callable[[tuple[Any, ...], dict[str, Any]], None]
+Scratch = Callable[[Args, Kwargs], None]
 """Called with an operator's arguments once its results are placed."""
 
-Placing = Callable[[tuple[Any, ...], Any], None]
+Placing = Callable[[Args, Any], None]
 """Called with an operator's arguments and results, which it places, with buffers in between."""
 
 _CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
@@ -60,9 +60,7 @@ def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
     return functools.partial(found, memory) if found else None
 
 
-def _product(
-    memory: ScratchMemory, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _product(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs) -> None:
     with memory.blocks() as operands:
         operands.take(*copies.product_copies(operator, args))
         memory.hold_cublas()
@@ -70,9 +68,7 @@ def _product(
             memory.hold_cublaslt()
 
 
-def _reduction(
-    memory: ScratchMemory, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _reduction(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs) -> None:
     tensor = args[0]
     with memory.blocks() as converted:
         if operator in _SUMS and (wider := _sum_type(tensor, kwargs.get("dtype"))):
@@ -81,12 +77,12 @@ def _reduction(
         memory.reduce(tensor, _dims(operator, args, kwargs), operator)
 
 
-def _softmax_backward(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _softmax_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""
     memory.borrow(args[0].nbytes, *copies.copied((0, 1), args))
 
 
-def _count(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Whether each is not zero, and the sum of that (count_nonzero_cuda in
     native/TensorAdvancedIndexing.cpp)."""
     with memory.blocks() as flags:
@@ -94,7 +90,7 @@ def _count(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any])
         memory.borrow(args[0].numel() * _INDEX)
 
 
-def _scan(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _scan(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """scan_dim of native/cuda/ScanUtils.cuh: CUB where there is one dimension to speak of."""
     tensor, dim = args[:2]
     dtype = kwargs.get("dtype") or tensor.dtype
@@ -107,7 +103,7 @@ def _scan(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     memory.borrow(*taken)
 
 
-def _safe_softmax(memory: ScratchMemory, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _safe_softmax(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """A flag for each element."""
     memory.borrow(args[0].numel())
 
@@ -122,7 +118,7 @@ def _sum_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype | 
     return wider
 
 
-def _dims(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
+def _dims(operator: str, args: Args, kwargs: Kwargs) -> list[int] | None:
     """The dimensions that a reduction was asked for; None: all."""
     dims: Any = kwargs.get("dim")
     if dims is None and operator in _ONE_DIM:
@@ -132,7 +128,7 @@ def _dims(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
     return [dims] if isinstance(dims, int) else dims
 
 
-_PLACINGS: dict[str, Callable[[ScratchMemory, tuple[Any, ...], Any], None]] = {
+_PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "convolution": convolutions.forward,
     "convolution_backward": convolutions.backward,
     "embedding_dense_backward": lookups.embedding_backward,
@@ -159,7 +155,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, tuple[Any, ...], Any], None]] = {
     "_thnn_fused_gru_cell_backward": fused_cells.place_gradients,
 }
 
-_SCRATCHES: dict[str, Callable[[ScratchMemory, tuple[Any, ...], dict[str, Any]], None]] = {
+_SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), lookups.index_put),
     **dict.fromkeys(
         ("max_pool2d_with_indices_backward", "avg_pool2d_backward"), folds.lay_out_gradient

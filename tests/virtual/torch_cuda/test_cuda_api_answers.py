@@ -140,9 +140,6 @@ REFUSED = {
     "torch.cuda.memory._record_memory_history": lambda cuda: cuda.memory._record_memory_history(),
     "torch.cuda.cudart().cudaMalloc": lambda cuda: cuda.cudart().cudaMalloc(1),
     "torch._C._cuda_tunableop_is_enabled": lambda cuda: cuda.tunable.is_enabled(),
-    "torch.export.export": lambda cuda: torch.export.export(
-        torch.nn.ReLU(), (torch.ones(1).cuda(),)
-    ),
 }
 
 
