@@ -249,3 +249,30 @@ def test_a_loaded_report_is_counted(loaded, tmp_path):
     gpumem(loaded, f"--save {tmp_path}/r.json")
     _, text = gpumem(loaded, f"--load {tmp_path}/r.json")
     assert text.startswith("loaded 1 report from")
+
+
+def test_lines_are_taken_as_they_are_written(loaded):
+    run(loaded, "x = 1")
+    run(loaded, "%gpumem -q s = {x}")
+    assert loaded.user_ns["s"] == {1}
+    run(loaded, "%gpumem -q t = '{x} $x'")
+    assert loaded.user_ns["t"] == "{x} $x"
+    run(loaded, "%%gpumem -q --name {x}$x\nx")
+    assert history(loaded).reports[-1].name == "{x}$x"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%gpucheck --explain CUDA out of memory {hit()}",
+        "%gpucheck {hit()}",
+        "%gpucheck z = {hit()}",
+        "%%gpucheck --name {hit()}\nz = 1",
+        "%%gpucheck --explain {hit()}\nCUDA out of memory {hit()}",
+    ],
+)
+def test_no_text_after_gpucheck_is_run(loaded, cell):
+    hits = []
+    loaded.user_ns["hit"] = lambda: hits.append(1)
+    run(loaded, cell)
+    assert hits == []

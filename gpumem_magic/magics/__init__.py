@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from gpumem_magic.magics import completion
 from gpumem_magic.magics.advice import run_advise, run_consultation
@@ -43,6 +43,7 @@ class GpuMemMagics(Magics):
         self.hooks = CellHooks(self.monitor)
         self.tracebacks = CleanTracebacks(shell)
 
+    @no_var_expand  # the text is Python code, or was pasted from elsewhere
     @line_cell_magic
     def gpumem(self, line: str, cell: str | None = None) -> Any:
         """Show where the GPU memory of a cell or a statement goes: by line, by kind, and why.
@@ -63,6 +64,7 @@ class GpuMemMagics(Magics):
             act(self.monitor, action)
         return None
 
+    @no_var_expand  # the text is Python code, or was pasted from elsewhere
     @line_cell_magic
     def gpucheck(self, line: str, cell: str | None = None) -> None:
         """Show who holds the GPU memory and what can go; or predict code without running it.
