@@ -316,11 +316,11 @@ def test_rules_lists_them_all(notebook):
     [
         ("%gpucheck --advise --fit x", "--advise and --fit do not go together"),
         ("%gpucheck --advise --gpu T4,L4", "--advise is for one card, not T4, L4"),
-        ("%gpucheck --free --apply 1", "--apply and --free do not go together"),
+        ("%gpucheck --free --apply 1", "--free and --apply do not go together"),
         ("%gpucheck --apply 1 --rules", "--apply and --rules do not go together"),
         ("%gpucheck --apply 0", "not a whole number from 1"),
         ("%gpucheck --apply", "--apply needs N"),
-        ("%gpucheck --rules x = 1", "--rules takes no code: x = 1"),
+        ("%gpucheck --rules x = 1", "--rules takes no names and no code: x = 1"),
         ("%%gpucheck --apply 1\nx", "--apply stands alone, as %gpucheck --apply"),
         ("%gpucheck --advise --free", "--free"),
     ],

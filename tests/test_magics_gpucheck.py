@@ -62,7 +62,7 @@ class DryRuns:
 def dry(source, monkeypatch):
     fake = DryRuns(source)
     for name in ("predicting", "fitting"):
-        monkeypatch.setattr(f"gpumem_magic.magics.gpucheck.{name}", getattr(fake, name))
+        monkeypatch.setattr(f"gpumem_magic.magics.predictions.{name}", getattr(fake, name))
     return fake
 
 

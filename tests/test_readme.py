@@ -58,9 +58,9 @@ def test_every_cell_runs_and_shows_what_the_readme_says(tmp_path):
 
 
 def test_every_option_is_in_the_table():
-    from gpumem_magic.magics.gpumem_options import OPTIONS
+    from gpumem_magic.magics.gpumem import OPTIONS
 
-    for option in OPTIONS:
+    for option in OPTIONS.options:
         assert option.flags[-1] in README, option.flags
 
 

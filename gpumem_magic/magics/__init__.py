@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from inspect import cleandoc
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from gpumem_magic.magics import completion
-from gpumem_magic.magics.advice import run_advise, run_consultation
-from gpumem_magic.magics.checkup import run_checkup
+from gpumem_magic.magics import completion, gpucheck, gpumem
 from gpumem_magic.magics.display import tell, warn
-from gpumem_magic.magics.gpucheck import run_check
-from gpumem_magic.magics.gpucheck_options import (
-    CHECK_TABLE,
-    Checkup,
-    Consultation,
-    Question,
-    parse_check_cell,
-    parse_check_line,
-)
-from gpumem_magic.magics.gpumem import act, run_measured, status
-from gpumem_magic.magics.gpumem_options import TABLE, parse_cell, parse_line
 from gpumem_magic.magics.mark import CellHooks
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.settings import GpuMem
@@ -52,17 +38,7 @@ class GpuMemMagics(Magics):
         %gpumem [options] STATEMENT   measure one statement
         %gpumem                       the device, its memory now, what to type next
         """
-        if cell is not None:
-            request, raw = parse_cell(line), f"%%gpumem {line}\n{cell}"
-            return run_measured(self.monitor, request, cell, 1, raw)
-        request = parse_line(line)
-        if request.statement:
-            return run_measured(self.monitor, request, request.statement, 0, request.statement)
-        if not request.actions:
-            tell(status(self.monitor))
-        for action in request.actions if not self.monitor.predicting else ():
-            act(self.monitor, action)
-        return None
+        return gpumem.run_gpumem(self.monitor, line, cell)
 
     @no_var_expand  # the text is Python code, or was pasted from elsewhere
     @line_cell_magic
@@ -87,29 +63,11 @@ class GpuMemMagics(Magics):
         its operators only say how much memory they take. Variables, models, random numbers and the
         device stay as they are. Files and the network are not touched where that can be told.
         """
-        asked, code, above = _asked(line, cell, self.monitor.shell.user_ns)
-        if isinstance(asked, Checkup):
-            run_checkup(self.monitor, asked, code)
-        elif isinstance(asked, Consultation):
-            run_consultation(self.monitor, asked)
-        else:
-            raw = code if cell is None else f"%%gpucheck {line}\n{cell}"
-            run = run_advise if asked.advise else run_check
-            run(self.monitor, asked, code, above, raw)
+        gpucheck.run_gpucheck(self.monitor, line, cell)
 
 
-def _asked(
-    line: str, cell: str | None, namespace: Mapping[str, Any]
-) -> tuple[Question | Checkup | Consultation, str, int]:
-    """What `%gpucheck` is asked, the code it is about, and how many lines stand above that."""
-    if cell is not None:
-        return parse_check_cell(line), cell, 1
-    asked = parse_check_line(line, namespace)
-    return asked, asked.statement if isinstance(asked, Question) else "", 0
-
-
-for _magic, _table in ((GpuMemMagics.gpumem, TABLE), (GpuMemMagics.gpucheck, CHECK_TABLE)):
-    _magic.__doc__ = f"{cleandoc(_magic.__doc__ or '')}\n\n{_table.describe()}"
+for _magic, _of in ((GpuMemMagics.gpumem, gpumem), (GpuMemMagics.gpucheck, gpucheck)):
+    _magic.__doc__ = f"{cleandoc(_magic.__doc__ or '')}\n\n{_of.OPTIONS.describe()}"
 
 
 def load(shell: InteractiveShell) -> None:

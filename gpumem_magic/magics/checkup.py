@@ -1,20 +1,17 @@
-"""Runs `%gpucheck` on the memory in use: who holds it, what a name holds, what can go."""
+"""The memory in use, as %gpucheck shows it: who holds it, what a name holds, what can go."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.display import show_text, tell
-from gpumem_magic.magics.gpucheck_options import Checkup
-from gpumem_magic.magics.monitor import Monitor, harmless
+from gpumem_magic.magics.display import tell
+from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
-from gpumem_magic.oom_text import explain
 from gpumem_magic.sources import Source
 from gpumem_magic.sources.holders import Looked, break_down, take_inventory
 from gpumem_magic.sources.holders.letting_go import (
@@ -27,8 +24,16 @@ from gpumem_magic.sources.holders.letting_go import (
     let_go,
 )
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.answer import Answer
-from gpumem_magic.values.inventory import Breakdowns, Freed, HolderKind, Inventory, Recovery
+from gpumem_magic.values.inventory import (
+    Breakdown,
+    Breakdowns,
+    Freed,
+    HolderKind,
+    Inventory,
+    Recovery,
+)
+
+_LONGEST = 100_000  # characters of an error's text
 
 
 def recover(shell: Any, source: Source, outputs: bool, everything: bool) -> Recovery:
@@ -76,45 +81,12 @@ def _within_reach(namespace: Mapping[str, Any]) -> Iterator[object]:
                 yield from list(value.values())
 
 
-_LONGEST = 100_000  # characters of an error's text
-
-
-def run_checkup(monitor: Monitor, checkup: Checkup, body: str = "") -> None:
-    """Answer, and keep the answer where `checkup` says. body: the cell below `--explain`.
-
-    Raises UsageError where there is no device, or no such name. Inside a prediction nothing
-    happens.
-    """
-    if monitor.predicting:
-        return
-    if checkup.watch is not None:
-        _watch(monitor, checkup.watch)
-        return
-    answer = _answer(monitor, checkup, body)
-    if checkup.output:
-        monitor.shell.user_ns[checkup.output] = answer
-    if checkup.save:
-        with harmless(f"saving to {checkup.save}"):
-            answer.save(Path(checkup.save).expanduser())
-    show_text(monitor.shell, answer)
-
-
-def _answer(monitor: Monitor, checkup: Checkup, body: str) -> Answer:
-    if checkup.explain is not None:
-        return explain(checkup.explain or body.strip() or _last_error())
-    source = _source(monitor)
-    if checkup.names:
-        return _held_by(monitor, source, checkup.names)
-    if checkup.free:
-        return recover(monitor.shell, source, checkup.outputs, checkup.everything)
-    return inventory(monitor, source)
-
-
-def inventory(monitor: Monitor, source: Source) -> Inventory:
-    """Who holds the device's memory now, by the user's names and IPython's own places."""
+def inventory(monitor: Monitor) -> Inventory:
+    """Who holds the device's memory now, by the user's names and IPython's own places. Raises
+    UsageError without a device."""
     shell, looked = monitor.shell, Looked()
     with monitor.following(_look_line(looked)):
-        return take_inventory(source, shell.user_ns, shell_roots(shell), looked)
+        return take_inventory(source_of(monitor), shell.user_ns, shell_roots(shell), looked)
 
 
 def _look_line(looked: Looked) -> Callable[[float], str]:
@@ -129,23 +101,27 @@ def _look_line(looked: Looked) -> Callable[[float], str]:
     return say
 
 
-def _held_by(monitor: Monitor, source: Source, names: tuple[str, ...]) -> Answer:
-    shell = monitor.shell
+def held_by(monitor: Monitor, names: Sequence[str]) -> Breakdown | Breakdowns:
+    """What these names hold. Raises UsageError without a device, or such a name."""
+    source, shell = source_of(monitor), monitor.shell
+    roots = shell_roots(shell)
     try:
-        found = tuple(break_down(source, shell.user_ns, shell_roots(shell), name) for name in names)
+        found = tuple(break_down(source, shell.user_ns, roots, name) for name in names)
     except (KeyError, AttributeError, ValueError) as error:
         raise UsageError(f"%gpucheck: {error.args[0]}") from None
     return found[0] if len(found) == 1 else Breakdowns(found)
 
 
-def _source(monitor: Monitor) -> Source:
+def source_of(monitor: Monitor) -> Source:
+    """The device that is looked at. Raises UsageError where there is none."""
     if monitor.source is None:
         raise UsageError(f"%gpucheck: there is no device to look at: {monitor.why_off}")
     return monitor.source
 
 
-def _watch(monitor: Monitor, on: bool) -> None:
-    _source(monitor)
+def watch(monitor: Monitor, on: bool) -> None:
+    """Begin or end to tell which names grow. Raises UsageError without a device."""
+    source_of(monitor)
     monitor.watch.switch(on)
     if on:
         tell("cells that run again are watched for growth now; %gpucheck --watch off ends it")
@@ -153,8 +129,9 @@ def _watch(monitor: Monitor, on: bool) -> None:
         tell("no cell is watched for growth now")
 
 
-def _last_error() -> str:
-    """The text of the last error of the notebook, its causes included."""
+def last_error() -> str:
+    """The text of the last error of the notebook, its causes included. Raises UsageError where
+    there is none."""
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
         raise UsageError('%gpucheck: no error to explain; give its text: --explain "..."')

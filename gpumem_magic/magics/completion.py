@@ -7,9 +7,8 @@ from typing import Any
 from IPython.core.error import TryNext
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpumem_magic.magics.gpucheck_options import CHECK_TABLE
-from gpumem_magic.magics.gpumem_options import TABLE
-from gpumem_magic.magics.option_table import Option, OptionTable
+from gpumem_magic.magics import gpucheck, gpumem
+from gpumem_magic.magics.options import OptionTable
 
 HOOK = "complete_command"
 NAMES = tuple(f"{sign}{name}" for name in ("gpumem", "gpucheck") for sign in ("%", "%%", ""))
@@ -22,22 +21,18 @@ def complete(shell: InteractiveShell, event: Any) -> list[str]:
         words.pop()
     before = words[-1] if words else ""
     cell, table = words[0].startswith("%%"), _table(words[0])
-    option = _option(table, before)
+    option = table.find(before)
     if option is not None and option.offers is not None:
         return list(option.offers(shell.user_ns))
     if (option and option.files) or (cell and not event.symbol.startswith("-")):
         raise TryNext  # IPython offers the files
     if not event.symbol.startswith("-"):
         return _names(shell.Completer, event.symbol)
-    return [flag for o in table.options if o.with_code or not cell for flag in o.flags]
+    return [flag for o in table.options if o.code or not cell for flag in o.flags]
 
 
 def _table(magic: str) -> OptionTable:
-    return CHECK_TABLE if magic.lstrip("%") == "gpucheck" else TABLE
-
-
-def _option(table: OptionTable, flag: str) -> Option | None:
-    return next((option for option in table.options if flag in option.flags), None)
+    return gpucheck.OPTIONS if magic.lstrip("%") == "gpucheck" else gpumem.OPTIONS
 
 
 def _names(completer: Any, symbol: str) -> list[str]:

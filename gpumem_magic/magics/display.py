@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
-from gpumem_magic.magics.gpumem_options import Request
 from gpumem_magic.renderers import mimebundle, post_mortem_bundle
 from gpumem_magic.renderers.advice.wording import offered
 from gpumem_magic.renderers.post_mortem import post_mortem_text
@@ -32,18 +31,15 @@ class Text(Protocol):
         """The whole of it in 80 columns."""
 
 
-def show(
-    shell: InteractiveShell, reports: tuple[Report, ...], request: Request, plot: bool
-) -> None:
-    """Show what `request` wants to see of its reports."""
-    for report in reports if not request.quiet else ():
-        if request.brief and report.oom:
-            show_post_mortem(shell, report)
-        elif request.brief:
-            rules = ", ".join(dict.fromkeys(advice.rule for advice in offered(report.advice)))
-            tell(summary_line(report) + (f" · advice: {rules}" if rules else ""))
-        else:
-            show_report(shell, report, plot and request.plot)
+def show(shell: InteractiveShell, report: Report, *, brief: bool, plot: bool) -> None:
+    """Show a report in full, with its figure if `plot`; or, if `brief`, the line of `--on`."""
+    if brief and report.oom:
+        show_post_mortem(shell, report)
+    elif brief:
+        rules = ", ".join(dict.fromkeys(advice.rule for advice in offered(report.advice)))
+        tell(summary_line(report) + (f" · advice: {rules}" if rules else ""))
+    else:
+        show_report(shell, report, plot)
 
 
 def show_report(shell: InteractiveShell, report: Report, plot: bool) -> None:

@@ -1,163 +1,369 @@
-"""Runs `%%gpucheck`: the code goes to dry runs instead of IPython, what they tell to the user."""
+"""%gpucheck: its options beside what they do. What is held now, what code would take, what advice
+means: each is asked with a Check and answered with an Answer."""
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import builtins
+import difflib
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.devices import check_device
-from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
+from gpumem_magic.assess import Question
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.dryrun.scenario import TIMEOUT
+from gpumem_magic.magics import advice, checkup
 from gpumem_magic.magics.display import show_report, show_text
-from gpumem_magic.magics.gpucheck_options import Question
 from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.predict import fitting, predicting
-from gpumem_magic.units import format_bytes
-from gpumem_magic.values.forecast import Fit, Fits, Forecast
+from gpumem_magic.magics.option_values import (
+    cards,
+    count,
+    different_cards,
+    offer_cards,
+    offer_rules,
+    offer_switch,
+    offer_whole_numbers,
+    rules,
+    switch,
+    target,
+    variable,
+)
+from gpumem_magic.magics.options import Given, Option, OptionTable, fields_of, for_code, shorten
+from gpumem_magic.magics.predictions import Predictions, require_torch
+from gpumem_magic.oom_text import explain
+from gpumem_magic.values.answer import Answer
+from gpumem_magic.values.forecast import Forecast
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
 
-Result = Report | Forecast | Fit | Fits
-
-_PACKAGE = Path(__file__).parents[1]
+_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
-def run_check(monitor: Monitor, question: Question, code: str, above: int, raw: str) -> None:
-    """Predict `code`, show what was found, keep it where `question` says.
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What %gpucheck is asked: a field for each of its options, whose help says what it means.
 
-    above: lines of `raw`, the text shown in the Report, that stand above the code. Raises
-    SyntaxError of the code, and UsageError for what is wrong with the question or with us. Inside
-    another prediction nothing happens, as nothing would happen to the device.
+    run: what answers it. code: what is predicted, or the text below `--explain`. mark: the line
+    above the code, with its end. names: the variables that it is about.
     """
-    if monitor.predicting:
-        return
-    require_torch()
-    shell = monitor.shell
-    cell = as_cell(shell, without_mark_above(code), above, raw)
-    task = _Task(monitor, question, cell, monitor.files.cells())
-    with monitor.prediction(task.say):
-        failure, result = task.attempt()
-    if result is None:
-        raise UsageError(failure)  # raised here, it holds on to nothing of the dry run
-    monitor.take_note(_reports(result))
-    if question.output:
-        shell.user_ns[question.output] = result
-    if question.save:
-        with harmless(f"saving to {question.save}"):
-            result.save(Path(question.save).expanduser())
-    if isinstance(result, Report):
-        show_report(shell, result, monitor.settings.plot)
+
+    run: Callable[[Monitor, Check], Answer | None]
+    gpu: tuple[str, ...] = ()
+    fit: str | None = None
+    optimizer_steps: int | None = None
+    timeout: float = TIMEOUT
+    advise: bool = False
+    ignore: tuple[str, ...] = ()
+    apply: int | None = None
+    rules: bool = False
+    output: str | None = None
+    save: Path | None = None
+    name: str | None = None
+    free: bool = False
+    outputs: bool = False
+    all: bool = False
+    watch: bool | None = None
+    explain: str | None = None
+    code: str = ""
+    mark: str = ""
+    names: tuple[str, ...] = ()
+
+
+def run_gpucheck(monitor: Monitor, line: str, cell: str | None) -> None:
+    """Answer what `%gpucheck` or, with a cell, `%%gpucheck` asks, keep the answer where that says,
+    and show it.
+
+    Raises UsageError for what cannot be answered, SyntaxError of the code. Inside a prediction
+    nothing happens.
+    """
+    check = read_line(line, monitor.shell.user_ns) if cell is None else read_cell(line, cell)
+    answer = None if monitor.predicting else check.run(monitor, check)
+    if answer is not None:
+        _deliver(monitor, check, answer)
+
+
+def _deliver(monitor: Monitor, check: Check, answer: Answer) -> None:
+    if check.output:
+        monitor.shell.user_ns[check.output] = answer
+    if check.save:
+        with harmless(f"saving to {check.save}"):
+            answer.save(check.save)
+    if isinstance(answer, Report):
+        show_report(monitor.shell, answer, monitor.settings.plot)
     else:
-        show_text(shell, result)
+        show_text(monitor.shell, answer)
 
 
-def _reports(result: Result) -> tuple[Report, ...]:
-    """Those that --advise and --apply may be about."""
-    if isinstance(result, Forecast):
-        return result.reports
-    return (result,) if isinstance(result, Report) else ()
+def _hold(monitor: Monitor, check: Check) -> Answer:
+    return checkup.held_by(monitor, check.names) if check.names else checkup.inventory(monitor)
 
 
-def require_torch() -> None:
-    """Raise UsageError without torch."""
-    try:
-        check_device("auto")
-    except ModuleNotFoundError as error:
-        raise UsageError(f"%%gpucheck: {error}") from None
+def _free(monitor: Monitor, check: Check) -> Answer:
+    source = checkup.source_of(monitor)
+    return checkup.recover(monitor.shell, source, check.outputs, check.all)
 
 
-@dataclass(slots=True)
-class _Task:
-    """The dry runs that one question needs, those for several cards side by side."""
-
-    monitor: Monitor
-    question: Question
-    cell: Cell
-    cells: Mapping[str, Cell]
-    found: list[str] = field(default_factory=list, init=False)
-
-    def say(self, seconds: float) -> str:
-        """The progress line, with what is known already."""
-        goal = f"looking for the largest {self.question.fit}" if self.question.fit else "predicting"
-        gpus = self.question.gpus
-        cards = f" for {gpus[0] if len(gpus) == 1 else f'{len(gpus)} cards'}" if gpus else ""
-        return " \u00b7 ".join((f"{seconds:.0f} s", f"{goal}{cards}", *self.found))
-
-    def attempt(self) -> tuple[str, Result | None]:
-        """The result; or None, and why there is none."""
-        try:
-            return "", self._result()
-        except (UsageError, SyntaxError):
-            raise
-        except DryRunError as error:
-            return f"%%gpucheck: {error}", None
-        except ValueError as error:
-            if self.question.fit:
-                return f"%%gpucheck: --fit {self.question.fit}: {error}", None
-            return defect(error), None
-        except Exception as error:
-            return defect(error), None
-
-    def _result(self) -> Result:
-        scenarios = [scenario_of(self, card) for card in self.question.gpus or (None,)]
-        if self.question.fit:
-            fits = carry_out(together([self._fit(s, self.question.fit) for s in scenarios]))
-            return fits[0] if len(fits) == 1 else Fits(fits)
-        reports = carry_out(together([self._predict(scenario) for scenario in scenarios]))
-        return reports[0] if len(reports) == 1 else Forecast(reports)
-
-    def _predict(self, scenario: Scenario) -> Flow[Report]:
-        number = self.cell.number
-        name = self.question.name or (f"In[{number}]" if number else "")
-        ignore = {*self.question.ignore, *self.monitor.settings.ignored}
-        report = yield from predicting(scenario, name, ignore)
-        verdict = "out of memory" if report.oom else f"peak {format_bytes(report.peak.allocated)}"
-        self.found.append(f"{scenario.gpu}: {verdict}")
-        return report
-
-    def _fit(self, scenario: Scenario, name: str) -> Flow[Fit]:
-        found = yield from fitting(scenario, name)
-        self.found.append(f"{scenario.gpu}: {name} = {found.value:,}")
-        return found
+def _watch(monitor: Monitor, check: Check) -> None:
+    checkup.watch(monitor, check.watch is not False)
 
 
-class Asked(Protocol):
-    """What the tasks of magics have in common."""
-
-    monitor: Monitor
-    question: Question
-    cell: Cell
-    cells: Mapping[str, Cell]
+def _explain(monitor: Monitor, check: Check) -> Answer:
+    text = check.explain or ""
+    if text and advice.rule_named(text):
+        return advice.pages(text)
+    return explain(text or check.code.strip() or checkup.last_error())
 
 
-def scenario_of(asked: Asked, card: str | None) -> Scenario:
-    """What is predicted for a card."""
-    question = asked.question
-    return Scenario(
-        asked.cell,
-        asked.monitor.shell.user_ns,
-        card,
-        asked.cells,
-        question.optimizer_steps,
-        timeout=question.timeout,
+def _apply(monitor: Monitor, check: Check) -> Answer:
+    assert check.apply is not None
+    return advice.apply(monitor, check.apply)
+
+
+def _rules(monitor: Monitor, check: Check) -> Answer:
+    return advice.pages()
+
+
+def _predict(monitor: Monitor, check: Check) -> Answer:
+    require_torch()
+    cell, ignored = _cell(monitor, check), monitor.settings.ignored
+    scenarios = tuple(_scenario(monitor, check, cell, card) for card in check.gpu or (None,))
+    asked = Predictions(monitor, scenarios, check.name or "", {*check.ignore, *ignored})
+    if check.fit:
+        return asked.fit(check.fit)
+    found = asked.predict()
+    monitor.take_note(found.reports if isinstance(found, Forecast) else (found,))
+    return found
+
+
+def _advise(monitor: Monitor, check: Check) -> Answer:
+    """Of the code, or without it of the last cell."""
+    require_torch()
+    card, to_code = check.gpu[0] if check.gpu else None, monitor.files.python
+    if check.code.strip():
+        cell = _cell(monitor, check)
+        name = f"In[{cell.number}]" if cell.number else ""
+        asked = Question(_scenario(monitor, check, cell, card), to_code, name=name)
+    else:
+        last = advice.last_report(monitor)
+        scenario = _scenario(monitor, check, monitor.files.with_code(last.cell), card)
+        scenario = replace(scenario, again=not last.predicted)
+        asked = Question(scenario, to_code, last.advice, name=last.name)
+    ignore = frozenset((*check.ignore, *monitor.settings.ignored))
+    asked = replace(asked, ignore=ignore, name=check.name or asked.name)
+    return advice.measure_changes(monitor, asked)
+
+
+def _cell(monitor: Monitor, check: Check) -> Cell:
+    code, above = without_mark_above(check.code), len(check.mark.splitlines())
+    return as_cell(monitor.shell, code, above, check.mark + check.code)
+
+
+def _scenario(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> Scenario:
+    names, cells = monitor.shell.user_ns, monitor.files.cells()
+    return Scenario(cell, names, card, cells, check.optimizer_steps, timeout=check.timeout)
+
+
+OPTIONS = OptionTable(
+    (
+        Option(
+            "--gpu",
+            "GPU",
+            "predict for this card: T4, A100-80GB, 24GiB, cuda:1; may be repeated,\n"
+            "or a list T4,L4; without it: the card in use",
+            cards,
+            code=True,
+            offers=offer_cards,
+        ),
+        Option(
+            "--fit",
+            "NAME",
+            "find the largest whole number for the variable NAME that fits",
+            variable,
+            code=True,
+            offers=offer_whole_numbers,
+        ),
+        Option(
+            "--optimizer-steps", "N", "end loops after N steps of each optimizer", count, code=True
+        ),
+        Option(
+            "--timeout",
+            "SECONDS",
+            "end a dry run that comes to nothing new for so long (default 120)",
+            count,
+            code=True,
+        ),
+        Option(
+            "--advise",
+            "",
+            "find what would save memory in this code, or without code in the last\n"
+            "cell, and measure each change by a dry run",
+            code=True,
+            run=_advise,
+        ),
+        Option(
+            "--ignore",
+            "RULE",
+            "no advice of this rule; several with commas",
+            rules,
+            code=True,
+            offers=offer_rules,
+        ),
+        Option(
+            "--apply",
+            "N",
+            "put the cell changed by advice N, of the advice shown last, into the\n"
+            "notebook; it is not run",
+            count,
+            run=_apply,
+        ),
+        Option("--rules", "", "list the rules that give advice", run=_rules),
+        Option(
+            "-o/--output",
+            "VAR",
+            "store the result in the variable VAR: a report, for many cards a\n"
+            "forecast with .reports, with --fit a fit with .value; of what is held\n"
+            "now an inventory with .holdings, of NAME a breakdown with .parts; with\n"
+            "--advise an assessment with .advice",
+            variable,
+            code=True,
+        ),
+        Option(
+            "--save",
+            "PATH",
+            "save the result; PATH ends in .json .csv .html or .txt, for a\n"
+            "prediction also .png or .svg",
+            target,
+            code=True,
+            files=True,
+        ),
+        Option("--name", "NAME", "call the report NAME", code=True),
+        Option(
+            "--free",
+            "",
+            "let go of the last errors and of reference cycles, and return unused\n"
+            "memory to the device; %debug cannot look at those errors any more",
+            run=_free,
+        ),
+        Option("--outputs", "", "with --free: empty the output history as well (Out, _, _5, ...)"),
+        Option(
+            "--all",
+            "",
+            "with --free: let go of everything that is no longer needed, the output\n"
+            "history and gradients included; variables stay",
+        ),
+        Option(
+            "--watch",
+            "off",
+            "from now on, tell below a cell which names grew in each of its last\n"
+            "runs, and the line that adds; --watch off ends it",
+            switch,
+            run=_watch,
+            optional=True,
+            offers=offer_switch,
+        ),
+        Option(
+            "--explain",
+            "TEXT",
+            "explain the text of an out-of-memory error, number by number; a long\n"
+            "one goes below %%gpucheck --explain; without TEXT: the last error;\n"
+            "with the name of a rule: what that rule says, with examples",
+            code=True,
+            run=_explain,
+            optional=True,
+            offers=offer_rules,
+            text=True,
+        ),
     )
+)
+"""Every option of %gpucheck and %%gpucheck."""
+
+_RESULT = ("output", "save")
+_COMPANIONS = MappingProxyType(
+    {
+        "free": ("outputs", "all", *_RESULT),
+        "watch": (),
+        "advise": ("gpu", "optimizer-steps", "timeout", "ignore", "name", *_RESULT),
+    }
+)
+"""The options that go with a task; with any other those of its result do."""
 
 
-def defect(error: Exception) -> str:
-    """One line about an error that is ours, with the place for who wants to report it."""
-    text = str(error).partition("\n")[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
-    here = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
-    there = getattr(error, "place", here)  # in the dry run's own process
-    place = f" ({there})" if there else ""
-    return (
-        "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
-        f"{type(error).__name__}{f': {text}' if text else ''}{place}"
-    )
+def read_cell(line: str, cell: str) -> Check:
+    """The options after `%%gpucheck`. Raises UsageError, naming the option, if any is wrong."""
+    check = _check(OPTIONS.before_code(line, "%%gpucheck"), "%%gpucheck")
+    return replace(check, code=cell, mark=f"%%gpucheck {line}\n")
+
+
+def read_line(line: str, namespace: Mapping[str, Any]) -> Check:
+    """The options after `%gpucheck`, and names or a statement after them. Raises UsageError if any
+    is wrong.
+
+    A line of nothing but names of `namespace` and their attributes asks what these hold; any other
+    code is predicted. `--advise` without code is about the last cell.
+    """
+    given, rest = OPTIONS.scan(line, "%gpucheck")
+    check, task = _check(given, "%gpucheck"), _task(given)
+    if task and task.key != "advise":
+        if rest:
+            raise UsageError(f"%gpucheck: --{task.key} takes no names and no code: {rest}")
+        return check
+    predicts = any(each.key not in _RESULT for each in given)
+    names = () if predicts else names_in(rest, namespace)
+    if names or not (rest or predicts):
+        return replace(check, run=_hold, names=names)
+    for_code(given, "%gpucheck STATEMENT")
+    if not rest and not task:
+        first = f"--{given[0].key}"
+        raise UsageError(
+            f"%gpucheck: {first} needs a statement after it, or a cell: %%gpucheck {first} ..."
+        )
+    return replace(check, code=rest, name=check.name or shorten(rest) or None)
+
+
+def _task(given: Iterable[Given]) -> Option | None:
+    """The first option that is more than a detail of another."""
+    return next((each.option for each in given if each.option.run), None)
+
+
+def _check(given: tuple[Given, ...], magic: str) -> Check:
+    """What options ask together. Raises UsageError where they do not go together."""
+    task = _task(given)
+    for each in given:
+        _require_company(task.key if task else "", each.key, magic)
+    check = Check(task.run if task and task.run else _predict, **fields_of(given))
+    check = replace(check, gpu=different_cards(check.gpu))
+    if check.advise and len(check.gpu) > 1:
+        raise UsageError(f"{magic}: --advise is for one card, not {', '.join(check.gpu)}")
+    return check
+
+
+def _require_company(task: str, key: str, magic: str) -> None:
+    if key in ("outputs", "all") and task != "free":
+        raise UsageError(f"{magic}: --{key} goes with --free")
+    if task and key not in (task, *_COMPANIONS.get(task, _RESULT)):
+        raise UsageError(f"{magic}: --{task} and --{key} do not go together")
+
+
+def names_in(text: str, namespace: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names that are all that `text` has, such as `model, optimizer.state`; none where it is a
+    statement. Raises UsageError for names of nothing."""
+    words = text.replace(",", " ").split()
+    roots = [word.partition(".")[0] for word in words if _PATH.fullmatch(word)]
+    if len(roots) < len(words) or any(keyword.iskeyword(root) for root in roots):
+        return ()
+    unknown = [root for root in roots if root not in namespace]
+    if any(hasattr(builtins, root) for root in unknown):
+        return ()
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(namespace), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"%gpucheck: there is no variable {unknown[0]}{hint}")
+    return tuple(words)

@@ -1,28 +1,74 @@
-"""What `%gpumem` does: a statement measured, the status screen, the device, the history."""
+"""%gpumem: its options beside what they do, the status screen, and code that is measured."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.display import is_rich, show, show_report, show_text, tell
-from gpumem_magic.magics.gpumem_options import Request
-from gpumem_magic.magics.monitor import Monitor, harmless
-from gpumem_magic.magics.option_table import Action
+from gpumem_magic.magics.display import is_rich, show_report, show_text, tell
+from gpumem_magic.magics.monitor import Monitor, Request, harmless
+from gpumem_magic.magics.option_values import (
+    device,
+    offer_devices,
+    offer_rules,
+    position,
+    rules,
+    saved,
+    target,
+    variable,
+)
+from gpumem_magic.magics.options import Given, Option, OptionTable, fields_of, for_code, shorten
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Cell
 
 
-def act(monitor: Monitor, action: Action) -> None:
-    """Do one action of the line magic. Raises UsageError for a wrong number or file."""
+def run_gpumem(monitor: Monitor, line: str, cell: str | None) -> Any:
+    """Do what `%gpumem` or, with a cell, `%%gpumem` asks for; the value of measured code.
+
+    Raises UsageError for what cannot be done, and errors of the code.
+    """
+    if cell is not None:
+        return run_measured(monitor, read_cell(line), cell, 1, f"%%gpumem {line}\n{cell}")
+    given, statement = OPTIONS.scan(line, "%gpumem")
+    if statement:
+        request = _request(for_code(given, "%gpumem STATEMENT"))
+        request = replace(request, name=request.name or shorten(statement))
+        return run_measured(monitor, request, statement, 0, statement)
+    _require_actions(given)
+    if not given:
+        tell(status(monitor))
+    for each in given if not monitor.predicting else ():
+        _act(monitor, each)
+    return None
+
+
+def read_cell(line: str) -> Request:
+    """How the options after `%%gpumem` want the cell to be measured. Raises UsageError, naming the
+    option, if any is wrong."""
+    return _request(OPTIONS.before_code(line, "%%gpumem"))
+
+
+def _request(given: tuple[Given, ...]) -> Request:
+    return Request(**fields_of(given))
+
+
+def _require_actions(given: tuple[Given, ...]) -> None:
+    for each in given:
+        if each.option.run is None:
+            raise UsageError(f"%gpumem: --{each.key} needs a statement to measure after it")
+
+
+def _act(monitor: Monitor, given: Given) -> None:
+    """Do one action. Raises UsageError for a wrong number or file."""
+    assert given.option.run is not None
     try:
-        _ACTIONS[action.key](monitor, *action.values)
+        given.option.run(monitor, *given.values)
     except (IndexError, ValueError, OSError) as error:
-        raise UsageError(f"%gpumem: --{action.key}: {error}") from None
+        raise UsageError(f"%gpumem: --{given.key}: {error}") from None
 
 
 def status(monitor: Monitor) -> str:
@@ -85,24 +131,24 @@ def _history(monitor: Monitor) -> None:
     show_text(monitor.shell, monitor.history)
 
 
-def _show(monitor: Monitor, number: str) -> None:
-    report = monitor.history[int(number)]
+def _show(monitor: Monitor, number: int) -> None:
+    report = monitor.history[number]
     monitor.take_note([report])
     show_report(monitor.shell, report, monitor.settings.plot)
 
 
-def _compare(monitor: Monitor, before: str, after: str) -> None:
-    show_text(monitor.shell, monitor.history.compare(int(before), int(after)))
+def _compare(monitor: Monitor, before: int, after: int) -> None:
+    show_text(monitor.shell, monitor.history.compare(before, after))
 
 
-def _save(monitor: Monitor, path: str) -> None:
-    monitor.history.save(Path(path).expanduser())
+def _save(monitor: Monitor, path: Path) -> None:
+    monitor.history.save(path)
     tell(f"saved {path}")
 
 
-def _load(monitor: Monitor, path: str) -> None:
+def _load(monitor: Monitor, path: Path) -> None:
     before = len(monitor.history)
-    monitor.history.load(Path(path).expanduser())
+    monitor.history.load(path)
     tell(f"loaded {_reports(len(monitor.history) - before)} from {path}")
 
 
@@ -119,18 +165,70 @@ def _panel(monitor: Monitor) -> None:
     open_panel(monitor)
 
 
-_ACTIONS: Mapping[str, Callable[..., None]] = {
-    "on": _on,
-    "off": _off,
-    "device": _device,
-    "history": _history,
-    "show": _show,
-    "compare": _compare,
-    "save": _save,
-    "load": _load,
-    "reset": _reset,
-    "panel": _panel,
-}
+OPTIONS = OptionTable(
+    (
+        Option("--name", "NAME", "call the report NAME", code=True),
+        Option(
+            "--device",
+            "DEV",
+            "choose the device, and stay on it: auto, cuda:1, T4, A100-80GB, 24GiB, off;\n"
+            "on %gpumem without DEV: show it",
+            device,
+            code=True,
+            run=_device,
+            optional=True,
+            offers=offer_devices,
+        ),
+        Option("-q/--quiet", "", "measure, but show nothing", code=True),
+        Option("-o/--output", "VAR", "store the report in the variable VAR", variable, code=True),
+        Option(
+            "--save",
+            "PATH",
+            "save the report of this code, or on %gpumem alone the whole history;\n"
+            "PATH ends in .json .csv .html .png .svg or .txt",
+            target,
+            code=True,
+            run=_save,
+            files=True,
+        ),
+        Option(
+            "--ignore",
+            "RULE",
+            "no advice of this rule; several with commas",
+            rules,
+            code=True,
+            offers=offer_rules,
+        ),
+        Option("--no-plot", "", "leave out the timeline figure", code=True),
+        Option("--on", "", "measure every cell from now on", run=_on),
+        Option("--off", "", "stop measuring every cell", run=_off),
+        Option("--history", "", "list the measured cells", run=_history),
+        Option("--show", "N", "show report N of the history in full", position, run=_show),
+        Option(
+            "--compare",
+            "A B",
+            "show what changed from report A to report B",
+            position,
+            run=_compare,
+        ),
+        Option(
+            "--load",
+            "PATH",
+            "add the reports of a saved .json to the history",
+            saved,
+            run=_load,
+            files=True,
+        ),
+        Option("--reset", "", "forget the history", run=_reset),
+        Option(
+            "--panel",
+            "",
+            "show gauges, history, advice and predictions as a live panel",
+            run=_panel,
+        ),
+    )
+)
+"""Every option of %gpumem and %%gpumem."""
 
 
 def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw: str) -> Any:
@@ -156,7 +254,7 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
         if started:
             with harmless("measuring"):
                 reports = monitor.stop(request, cell, error)
-                show(shell, reports, request, monitor.settings.plot)
+                monitor.show(request, reports)
         del error  # it would hold this frame, and the frame everything that the code held
 
 

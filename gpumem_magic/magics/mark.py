@@ -11,9 +11,9 @@ from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from gpumem_magic.magics.display import show, warn
-from gpumem_magic.magics.gpumem_options import Request, parse_cell
-from gpumem_magic.magics.monitor import Monitor, harmless
+from gpumem_magic.magics.display import warn
+from gpumem_magic.magics.gpumem import read_cell
+from gpumem_magic.magics.monitor import Monitor, Request, harmless
 from gpumem_magic.sources.failures import out_of_memory
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -29,7 +29,7 @@ def read_mark(lines: Sequence[str]) -> Request | None:
     if match is None:
         return None
     try:
-        return parse_cell(match.group(1) or "")
+        return read_cell(match.group(1) or "")
     except UsageError:
         return None  # left in place, it reaches the magic, which raises this for the user to see
 
@@ -42,7 +42,7 @@ def without_mark_above(code: str) -> str:
     match = _MARK.fullmatch(lines[first]) if lines else None
     if match is None:
         return code
-    parse_cell(match.group(1) or "")
+    read_cell(match.group(1) or "")
     below = without_mark(lines[first:])
     return "".join(["\n" * (len(lines) - len(below)), *below])
 
@@ -157,7 +157,7 @@ class CellHooks:
         finally:
             self._monitor.leave()
         if request is not None:
-            show(self._shell, reports, request, self._monitor.settings.plot)
+            self._monitor.show(request, reports)
         elif not self._hinted and started is not None and not _names_us(started.raw):
             self._hint(_error(result))
 

@@ -14,8 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from gpumem_magic.advice import Advice
 from gpumem_magic.devices import choose_source, other_accelerator, resolve_device
 from gpumem_magic.history import History
-from gpumem_magic.magics.display import Progress, level_line, tell, warn
-from gpumem_magic.magics.gpumem_options import Request
+from gpumem_magic.magics.display import Progress, level_line, show, tell, warn
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.shell_places import shell_roots
 from gpumem_magic.measure import finish
@@ -84,6 +83,31 @@ class Offer:
 
     source: str
     advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a cell or a statement is to be measured.
+
+    name: of the report; None for the cell's number.
+    device: the one to go over to; None for the one in use.
+    quiet: show nothing.
+    output, save: the variable and the file that the report goes to.
+    no_plot: show no figure.
+    ignore: rules that give no advice.
+    brief: show one line instead of the report, as `--on` does.
+    kept: put the report into the history.
+    """
+
+    name: str | None = None
+    device: str | None = None
+    quiet: bool = False
+    output: str | None = None
+    save: Path | None = None
+    no_plot: bool = False
+    ignore: tuple[str, ...] = ()
+    brief: bool = False
+    kept: bool = True
 
 
 class Observer(Protocol):
@@ -241,8 +265,14 @@ class Monitor:
             self.shell.user_ns[request.output] = reports[0]
         if request.save and reports:
             with harmless(f"saving to {request.save}"):
-                reports[0].save(Path(request.save).expanduser())
+                reports[0].save(request.save)
         return reports
+
+    def show(self, request: Request, reports: Sequence[Report]) -> None:
+        """Show what `request` wants to see of its reports."""
+        plot = self.settings.plot and not request.no_plot
+        for report in reports if not request.quiet else ():
+            show(self.shell, report, brief=request.brief, plot=plot)
 
     def take_note(self, reports: Sequence[Report], *, shown: bool = True) -> None:
         """Remember the last cell; and its advice, under the numbers that it is shown with."""

@@ -1,4 +1,6 @@
-"""Which values the options of the magics take: checked before anything runs, offered by <Tab>."""
+"""Which values the options of the magics take: read before anything runs, offered by <Tab>.
+
+Every reader raises ValueError, saying what is wrong, for a text that cannot work."""
 
 from __future__ import annotations
 
@@ -16,44 +18,63 @@ from gpumem_magic.virtual.catalog import lookup
 SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
 
 
-def check_variable(value: str) -> None:
-    """Raise ValueError if `value` cannot be the name of a variable."""
-    if not value.isidentifier() or keyword.iskeyword(value):
+def variable(text: str) -> str:
+    """The name of a variable."""
+    if not text.isidentifier() or keyword.iskeyword(text):
         raise ValueError("not a variable name")
+    return text
 
 
-def check_number(value: str) -> None:
-    """Raise ValueError if `value` is no position in the history."""
-    if not re.fullmatch(r"-?\d+", value):
+def position(text: str) -> int:
+    """A position in the history."""
+    if not re.fullmatch(r"-?\d+", text):
         raise ValueError("not a number of the history")
+    return int(text)
 
 
-def check_count(value: str) -> None:
-    """Raise ValueError if `value` is no whole number from 1."""
-    if not re.fullmatch(r"\d+", value) or not int(value):
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if not re.fullmatch(r"\d+", text) or not int(text):
         raise ValueError("not a whole number from 1")
+    return int(text)
 
 
-def check_target(value: str) -> None:
-    """Raise ValueError if no report can be saved under this name."""
-    if Path(value).suffix.lower() not in SUFFIXES:
+def target(text: str) -> Path:
+    """A file to save to."""
+    if Path(text).suffix.lower() not in SUFFIXES:
         raise ValueError(f"the name must end in one of {' '.join(SUFFIXES)}")
+    return _path(text)
 
 
-def check_saved(value: str) -> None:
-    """Raise ValueError if this name cannot be that of saved reports."""
-    if Path(value).suffix.lower() != ".json":
+def saved(text: str) -> Path:
+    """A file of saved reports."""
+    if Path(text).suffix.lower() != ".json":
         raise ValueError("only a saved .json can be loaded")
+    return _path(text)
 
 
-def check_switch(value: str) -> None:
-    """Raise ValueError if `value` is neither on nor off."""
-    if value not in ("on", "off"):
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no home folder of that user") from None
+
+
+def switch(text: str) -> bool:
+    """On or off."""
+    if text not in ("on", "off"):
         raise ValueError("on or off")
+    return text == "on"
 
 
-def rules_in(text: str) -> tuple[str, ...]:
-    """The names of rules between commas. Raises ValueError for one that no rule has."""
+def device(text: str) -> str:
+    """A device that exists; ImportError without torch."""
+    check_device(text)
+    return text
+
+
+def rules(text: str) -> tuple[str, ...]:
+    """The names of rules between commas."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name and name not in rule_names():
@@ -74,13 +95,15 @@ def rule_names() -> list[str]:
     return [rule.name for rule in RULES]
 
 
-def check_cards(value: str) -> None:
-    """Raise ValueError, listing the right names, if one of the cards between commas is unknown."""
-    for name in value.split(","):
-        if _is_device(name.strip()):
-            check_device(name.strip())
+def cards(text: str) -> tuple[str, ...]:
+    """The cards between commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if _is_device(name):
+            check_device(name)
         else:
             lookup(name)
+    return names
 
 
 def different_cards(names: Iterable[str]) -> tuple[str, ...]:

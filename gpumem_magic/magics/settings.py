@@ -8,7 +8,7 @@ from traitlets import Bool, CFloat, TraitError, Unicode, observe, validate
 from traitlets.config import Configurable
 
 from gpumem_magic.devices import check_device
-from gpumem_magic.magics.option_values import rules_in
+from gpumem_magic.magics.option_values import rules
 
 
 class GpuMem(Configurable):
@@ -39,7 +39,7 @@ class GpuMem(Configurable):
     @property
     def ignored(self) -> tuple[str, ...]:
         """The rules of `ignore`."""
-        return rules_in(self.ignore)
+        return rules(self.ignore)
 
     def on_device(self, choose: Callable[[str], None]) -> None:
         """Have `choose` called with the new name whenever `device` is set to another."""
@@ -56,7 +56,7 @@ class GpuMem(Configurable):
     @validate("ignore")
     def _known_rules(self, proposal: dict[str, str]) -> str:
         try:
-            rules_in(proposal["value"])
+            rules(proposal["value"])
         except ValueError as error:
             raise TraitError(str(error)) from None
         return proposal["value"]

@@ -1,0 +1,194 @@
+"""The options of a magic: one table reads them, documents them and completes them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from IPython.core.error import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    flag: its names, the long one last: "-o/--output".
+    values: the names of its values, such as "A B"; none for a switch.
+    help: what the magic's help says of it.
+    read: the value of a text; raises ValueError or ImportError for one that cannot work.
+    code: whether it may stand before code.
+    run: what it does where it stands without code.
+    optional: whether its value may be left out.
+    offers: values to complete, told from the user's names.
+    files: whether IPython completes paths.
+    text: whether the value is the rest of the line, unless it stands in quotes.
+    """
+
+    flag: str
+    values: str
+    help: str
+    read: Callable[[str], Any] = str
+    _: KW_ONLY
+    code: bool = False
+    run: Callable[..., Any] | None = None
+    optional: bool = False
+    offers: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    files: bool = False
+    text: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every way to write it."""
+        return tuple(self.flag.split("/"))
+
+    @property
+    def key(self) -> str:
+        """The long name without dashes."""
+        return self.flags[-1].lstrip("-")
+
+    @property
+    def usage(self) -> str:
+        """The option as help shows it."""
+        values = f"[{self.values}]" if self.optional else self.values
+        return f"{self.flag} {values}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option as it was given, with its values as they were read."""
+
+    option: Option
+    values: tuple[Any, ...]
+
+    @property
+    def key(self) -> str:
+        """The option's."""
+        return self.option.key
+
+
+def fields_of(given: Iterable[Given]) -> dict[str, Any]:
+    """What options say, by the fields that are named like them. A switch says True; of an option
+    given twice the last one counts, but tuples add up."""
+    found: dict[str, Any] = {}
+    for each in given:
+        field = each.key.replace("-", "_")
+        value = each.values[0] if each.values else True
+        found[field] = (*found.get(field, ()), *value) if isinstance(value, tuple) else value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTable:
+    """All options of one magic. `magic` in the methods is what an error calls it: "%%gpumem"."""
+
+    options: tuple[Option, ...]
+
+    def scan(self, line: str, magic: str) -> tuple[tuple[Given, ...], str]:
+        """The options at the start of `line`, and what follows them, untouched."""
+        found = []
+        rest = line.strip()
+        while rest.startswith("-"):
+            token, rest = _take(rest, magic)
+            if token == "--":
+                break
+            flag, equals, value = token.partition("=")
+            option = self._find(flag, magic)
+            texts, rest = _values(option, [value] if equals else [], rest, magic)
+            found.append(Given(option, tuple(_read(option, text, magic) for text in texts)))
+        return tuple(found), rest
+
+    def before_code(self, line: str, magic: str) -> tuple[Given, ...]:
+        """The options on the first line of a cell. Raises UsageError for anything else there."""
+        given, rest = self.scan(line, magic)
+        if rest:
+            raise UsageError(
+                f"{magic}: {rest!r} is not an option; the code starts on the next line"
+            )
+        return for_code(given, magic)
+
+    def find(self, flag: str) -> Option | None:
+        """The option with that flag."""
+        return next((option for option in self.options if flag in option.flags), None)
+
+    def describe(self) -> str:
+        """The table as text, for the magic's help."""
+        lines = []
+        for option in self.options:
+            head, *more = option.help.splitlines()
+            lines += [f"  {option.usage:<20} {head}", *(f"  {'':<20} {text}" for text in more)]
+        return "\n".join(lines)
+
+    def _find(self, flag: str, magic: str) -> Option:
+        option = self.find(flag)
+        if option is not None:
+            return option
+        flags = [name for option in self.options for name in option.flags]
+        near = difflib.get_close_matches(flag, flags, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the options are {' '.join(flags)}"
+        raise UsageError(f"{magic}: no option {flag}; {hint}")
+
+
+def for_code(given: tuple[Given, ...], magic: str) -> tuple[Given, ...]:
+    """`given`, if each may stand before code. Raises UsageError, naming the wrong one."""
+    for each in given:
+        option = each.option
+        if not option.code:
+            alone = f"%{magic.lstrip('%').split()[0]} --{option.key}"
+            raise UsageError(f"{magic}: --{option.key} stands alone, as {alone}")
+        if option.values and not each.values:
+            raise UsageError(f"{magic}: --{option.key} needs {option.values}")
+    return given
+
+
+def shorten(statement: str) -> str:
+    """`statement` as the name of its report."""
+    return statement if len(statement) <= 40 else f"{statement[:39]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _read(option: Option, text: str, magic: str) -> Any:
+    try:
+        return option.read(text)
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"{magic}: {option.flags[0]} {text}: {error}") from None
+
+
+def _values(option: Option, texts: list[str], rest: str, magic: str) -> tuple[list[str], str]:
+    names = option.values.split()
+    if len(texts) > len(names):
+        raise UsageError(f"{magic}: {option.flags[-1]} takes no value")
+    if option.text:
+        return _text_value(" ".join([*texts, rest]).strip())
+    while len(texts) < len(names):
+        missing = not rest or rest.startswith("-" if option.optional else "--")
+        if missing and option.optional:
+            break
+        if missing:
+            raise UsageError(f"{magic}: {option.flags[-1]} needs {option.values}")
+        text, rest = _take(rest, magic)
+        texts.append(text)
+    return texts, rest
+
+
+def _text_value(rest: str) -> tuple[list[str], str]:
+    """A quoted text and what follows it; without quotes all of `rest` is the text."""
+    match = re.fullmatch(r"""("[^"]*"|'[^']*')(?:\s+(-.*))?""", rest, re.DOTALL)
+    if match:
+        return [match[1][1:-1]], match[2] or ""
+    if rest.startswith("-"):
+        return [""], rest
+    return [rest], ""
+
+
+def _take(text: str, magic: str) -> tuple[str, str]:
+    """The first word, quotes resolved, and what follows it, untouched."""
+    match = re.match(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""", text)
+    if not match:
+        raise UsageError(f"{magic}: no closing quotation in {text!r}")
+    word = match.group()
+    if "\\" not in word:  # a Windows path keeps its backslashes
+        word = shlex.split(word)[0] if shlex.split(word) else ""
+    return word, text[match.end() :].lstrip()

@@ -1,0 +1,120 @@
+"""Predictions that the user asks for: dry runs for one card or many, and what they tell."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from IPython.core.error import UsageError
+
+from gpumem_magic.devices import check_device
+from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
+from gpumem_magic.magics.monitor import Monitor
+from gpumem_magic.predict import fitting, predicting
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.forecast import Fit, Fits, Forecast
+from gpumem_magic.values.report import Report
+
+_T = TypeVar("_T")
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(slots=True)
+class Predictions:
+    """The dry runs of one cell on one card or many, those for several cards side by side.
+
+    name: of the report; "" for the cell's number. ignore: rules that give no advice.
+    """
+
+    monitor: Monitor
+    scenarios: tuple[Scenario, ...]
+    name: str = ""
+    ignore: Collection[str] = ()
+    _found: list[str] = field(default_factory=list, init=False)
+
+    def predict(self) -> Report | Forecast:
+        """A report, or those of several cards. Raises as `attempt`."""
+        flows = [self._predict(scenario) for scenario in self.scenarios]
+        with self.monitor.prediction(lambda seconds: self._said(seconds, "predicting")):
+            reports = attempt(lambda: carry_out(together(flows)))
+        return reports[0] if len(reports) == 1 else Forecast(reports)
+
+    def fit(self, variable: str) -> Fit | Fits:
+        """The largest value of a variable that fits, on each card. Raises as `attempt`."""
+        flows = [self._fit(scenario, variable) for scenario in self.scenarios]
+        goal = f"looking for the largest {variable}"
+        with self.monitor.prediction(lambda seconds: self._said(seconds, goal)):
+            fits = attempt(lambda: _fitted(flows, variable))
+        return fits[0] if len(fits) == 1 else Fits(fits)
+
+    def _said(self, seconds: float, goal: str) -> str:
+        """The progress line, with what is known already."""
+        gpus = [scenario.gpu for scenario in self.scenarios if scenario.gpu]
+        cards = f" for {gpus[0] if len(gpus) == 1 else f'{len(gpus)} cards'}" if gpus else ""
+        return " \u00b7 ".join((f"{seconds:.0f} s", f"{goal}{cards}", *self._found))
+
+    def _predict(self, scenario: Scenario) -> Flow[Report]:
+        number = scenario.cell.number
+        name = self.name or (f"In[{number}]" if number else "")
+        report = yield from predicting(scenario, name, self.ignore)
+        verdict = "out of memory" if report.oom else f"peak {format_bytes(report.peak.allocated)}"
+        self._found.append(f"{scenario.gpu}: {verdict}")
+        return report
+
+    def _fit(self, scenario: Scenario, variable: str) -> Flow[Fit]:
+        found = yield from fitting(scenario, variable)
+        self._found.append(f"{scenario.gpu}: {variable} = {found.value:,}")
+        return found
+
+
+def _fitted(flows: Sequence[Flow[Fit]], variable: str) -> tuple[Fit, ...]:
+    try:
+        return carry_out(together(flows))
+    except ValueError as error:
+        raise DryRunError(f"--fit {variable}: {error}") from None
+
+
+def attempt(dry_runs: Callable[[], _T], magic: str = "%%gpucheck") -> _T:
+    """What dry runs come to. Raises SyntaxError of the code, and UsageError for a dry run that did
+    not end and for a defect of ours."""
+    failure, found = _outcome(dry_runs, magic)
+    if found is None:
+        raise UsageError(failure)  # raised here, it holds on to nothing of the dry run
+    return found
+
+
+def _outcome(dry_runs: Callable[[], _T], magic: str) -> tuple[str, _T | None]:
+    try:
+        return "", dry_runs()
+    except (UsageError, SyntaxError):
+        raise
+    except DryRunError as error:
+        return f"{magic}: {error}", None
+    except Exception as error:
+        return _defect(error), None
+
+
+def require_torch() -> None:
+    """Raise UsageError without torch."""
+    try:
+        check_device("auto")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"%%gpucheck: {error}") from None
+
+
+def _defect(error: Exception) -> str:
+    """One line about an error that is ours, with the place for who wants to report it."""
+    text = str(error).partition("\n")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
+    here = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
+    there = getattr(error, "place", here)  # in the dry run's own process
+    place = f" ({there})" if there else ""
+    return (
+        "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
+        f"{type(error).__name__}{f': {text}' if text else ''}{place}"
+    )
