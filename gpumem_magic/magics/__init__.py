@@ -27,7 +27,7 @@ class GpuMemMagics(Magics):
         self.settings = GpuMem(parent=shell)
         self.monitor = Monitor(shell, self.settings)
         self.hooks = CellHooks(self.monitor)
-        self.tracebacks = CleanTracebacks(shell)
+        self.tracebacks = CleanTracebacks(shell, self.monitor.faults)
 
     @no_var_expand  # the text is Python code, or was pasted from elsewhere
     @line_cell_magic

@@ -20,9 +20,10 @@ from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.scenario import TIMEOUT
 from gpumem_magic.magics import advice, checkup
 from gpumem_magic.magics.display import show_report, show_text
+from gpumem_magic.magics.faults import harmless
 from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
-from gpumem_magic.magics.monitor import Monitor, harmless
+from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_values import (
     cards,
     count,

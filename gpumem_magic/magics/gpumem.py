@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from gpumem_magic.magics.display import is_rich, show_report, show_text, tell
-from gpumem_magic.magics.monitor import Monitor, Request, harmless
+from gpumem_magic.magics.monitor import Monitor, Request
 from gpumem_magic.magics.option_values import (
     device,
     offer_devices,
@@ -32,7 +32,8 @@ def run_gpumem(monitor: Monitor, line: str, cell: str | None) -> Any:
     Raises UsageError for what cannot be done, and errors of the code.
     """
     if cell is not None:
-        return run_measured(monitor, read_cell(line), cell, 1, f"%%gpumem {line}\n{cell}")
+        request = _read_marked(monitor, line)
+        return run_measured(monitor, request, cell, 1, f"%%gpumem {line}\n{cell}")
     given, statement = OPTIONS.scan(line, "%gpumem")
     if statement:
         request = _request(for_code(given, "%gpumem STATEMENT"))
@@ -50,6 +51,17 @@ def read_cell(line: str) -> Request:
     """How the options after `%%gpumem` want the cell to be measured. Raises UsageError, naming the
     option, if any is wrong."""
     return _request(OPTIONS.before_code(line, "%%gpumem"))
+
+
+def _read_marked(monitor: Monitor, line: str) -> Request:
+    """`read_cell`; the cell runs even where that has a defect."""
+    try:
+        return read_cell(line)
+    except UsageError:
+        raise
+    except Exception as error:
+        monitor.faults.tell("reading the options", error)
+        return Request(quiet=True, kept=False)
 
 
 def _request(given: tuple[Given, ...]) -> Request:
@@ -242,7 +254,7 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     if monitor.measuring:
         return _run(shell, cell)
     started = False
-    with harmless("starting to measure"):
+    with monitor.faults.kept_away("starting to measure"):
         started = monitor.start(request)
     error = None
     try:
@@ -252,9 +264,9 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
         raise
     finally:
         if started:
-            with harmless("measuring"):
-                reports = monitor.stop(request, cell, error)
-                monitor.show(request, reports)
+            with monitor.faults.kept_away("the report"):
+                monitor.show(request, monitor.stop(request, cell, error))
+            monitor.discard()
         del error  # it would hold this frame, and the frame everything that the code held
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import leading_indent
@@ -13,7 +16,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.gpumem import read_cell
-from gpumem_magic.magics.monitor import Monitor, Request, harmless
+from gpumem_magic.magics.monitor import Monitor, Request
 from gpumem_magic.sources.failures import out_of_memory
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -81,12 +84,15 @@ class CellHooks:
         self._transformed = ""
         self._request: Request | None = None
         self._hinted = False
+        self._interrupted = False
+        self._fault: Exception | None = None
 
     def join_running_cell(self) -> None:
         """Act on the rest of the cell that loads the extension, as on every later one."""
         if self._shell.displayhook.exec_result is not None:
             self._running.append(None)
-            self._monitor.enter()
+            with self._kept_away("entering the device"):
+                self._monitor.enter()
             self._monitor.cell_began()
 
     @property
@@ -94,8 +100,19 @@ class CellHooks:
         return threading.get_ident() != self._thread
 
     def transform(self, lines: list[str]) -> list[str]:
-        """Take the mark off a cell about to run; inside a running cell the magic measures."""
-        return lines if self._running or read_mark(lines) is None else without_mark(lines)
+        """Take the mark off a cell about to run; inside a running cell the magic measures.
+
+        An error here would keep the cell from running: `pre_run_cell` tells of it.
+        """
+        try:
+            marked = not self._running and read_mark(lines) is not None
+        except Exception as error:
+            marked, self._fault = "".join(lines[:1]).startswith("%%gpumem"), error
+        try:
+            return without_mark(lines) if marked else lines
+        except Exception as error:
+            self._fault = error
+            return lines
 
     def remember(self, lines: list[str]) -> list[str]:
         """Keep the final text of the cell: its file name is made from it."""
@@ -104,14 +121,18 @@ class CellHooks:
 
     def pre_execute(self) -> None:
         """Before a cell, and before a widget's callback, which may use the device as well."""
-        if not self._elsewhere:
-            with harmless("entering the device"):
-                self._monitor.enter()
+        if self._elsewhere:
+            return
+        if not self._running:
+            self._monitor.faults.cell_begins()
+        with self._kept_away("entering the device"):
+            self._monitor.enter()
 
     def post_execute(self) -> None:
         """After a widget's callback, or a silent cell; a cell proper ends in `post_run_cell`."""
         if not self._elsewhere and not self._running:
-            with harmless("leaving the device"):
+            self._forget_interrupt()
+            with self._kept_away("leaving the device"):
                 self._monitor.leave()
 
     def pre_run_cell(self, info: ExecutionInfo) -> None:
@@ -119,12 +140,16 @@ class CellHooks:
         if self._elsewhere:
             return
         raw, number = info.raw_cell or "", self._shell.execution_count
-        started = _Started(raw, self._transformed, number)
-        self._running.append(started)
+        self._running.append(_Started(raw, self._transformed, number))
         if len(self._running) == 1:
-            with harmless("starting to measure"):
-                self._begin(self._cleaned(raw))
+            fault, self._fault = self._fault, None
+            if fault is not None:
+                self._monitor.faults.tell("reading the options", fault)
+            with self._kept_away("starting to measure"):
+                self._begin(raw)
             self._monitor.cell_began()
+            if self._interrupted:
+                self._shell.ast_transformers.append(_Interruption(self._shell.ast_transformers))
 
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """End the measurement and show its Report below the cell's output, also after an error."""
@@ -133,11 +158,31 @@ class CellHooks:
             return
         started = self._running.pop()
         if not self._running:
-            with harmless("measuring"):
+            self._forget_interrupt()
+            asked, faults = self._request is not None, self._monitor.faults
+            with faults.kept_away("the report"):
                 self._end(started, result)
+            with faults.kept_away("leaving the device"):
+                self._monitor.end_cell()  # where the step before did not come to it
             self._monitor.cell_ended()
+            if asked:
+                faults.cell_was_measured()
 
-    def _begin(self, lines: list[str]) -> None:
+    def _kept_away(self, what: str) -> AbstractContextManager[None]:
+        """An interrupt before the cell is the cell's, and not lost."""
+        return self._monitor.faults.kept_away(what, self._keep_interrupt)
+
+    def _keep_interrupt(self) -> None:
+        self._interrupted = True
+
+    def _forget_interrupt(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            transformers = self._shell.ast_transformers
+            transformers[:] = [one for one in transformers if not isinstance(one, _Interruption)]
+
+    def _begin(self, raw: str) -> None:
+        lines = self._cleaned(raw)
         request = read_mark(lines)
         if request is None and self._monitor.settings.every_cell:
             request = None if _is_own(lines) else Request(brief=True)
@@ -155,7 +200,7 @@ class CellHooks:
                 reports = self._monitor.stop(request, cell, _error(result))
                 self._watch(cell)
         finally:
-            self._monitor.leave()
+            self._monitor.end_cell()
         if request is not None:
             self._monitor.show(request, reports)
         elif not self._hinted and started is not None and not _names_us(started.raw):
@@ -172,7 +217,7 @@ class CellHooks:
 
     def _watch(self, cell: Cell) -> None:
         if self._monitor.source is not None:
-            with harmless("looking for growth"):
+            with self._monitor.faults.kept_away("looking for growth"):
                 self._monitor.watch.look(self._shell, self._monitor.source, cell)
 
     def _cell(self, started: _Started, result: ExecutionResult | None) -> Cell:
@@ -189,6 +234,23 @@ class CellHooks:
                 break
             lines = clean(lines)
         return lines
+
+
+class _Interruption(ast.NodeTransformer):
+    """Interrupts the next cell at its first line, once: Ctrl-C came before IPython could see it."""
+
+    def __init__(self, transformers: list[Any]) -> None:
+        self._transformers = transformers
+
+    def visit(self, tree: Any) -> Any:
+        """The cell as IPython is to run it."""
+        self._transformers.remove(self)  # an error in the code may be raised before this
+        interrupt = ast.parse("raise KeyboardInterrupt").body[0]
+        for node in ast.walk(interrupt):
+            if tree.body and hasattr(node, "lineno"):
+                ast.copy_location(node, tree.body[0])
+        tree.body.insert(0, interrupt)
+        return tree
 
 
 def _names_us(raw: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from gpumem_magic.advice import Advice
 from gpumem_magic.devices import choose_source, other_accelerator, resolve_device
 from gpumem_magic.history import History
 from gpumem_magic.magics.display import Progress, level_line, show, tell, warn
+from gpumem_magic.magics.faults import OFF, Faults, harmless, uninterrupted
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.shell_places import shell_roots
 from gpumem_magic.measure import finish
@@ -133,6 +134,7 @@ class Monitor:
         self.source: Source | None = None
         self.files = CellFiles(shell)
         self.watch = GrowthWatch()
+        self.faults = Faults()
         self.offered: Offer | None = None
         self.last_report: Report | None = None
         self.why_off = ""
@@ -193,8 +195,10 @@ class Monitor:
 
     def enter(self) -> None:
         """Let the source act on the code that runs from now on; more than once is once."""
-        if not self._inside:
-            self._inside = True
+        if self._inside:
+            return
+        with uninterrupted():
+            self._inside = True  # also where it fails half-way: `leave` then ends that half
             if self.source is not None:
                 self.source.enter()
                 ACTIVE.set(Active(self.source, recording=False))
@@ -202,23 +206,29 @@ class Monitor:
     def leave(self) -> None:
         """End what `enter` began."""
         if self._inside:
-            self._inside = False
-            ACTIVE.set(None)
-            if self.source is not None:
-                self.source.leave()
+            with uninterrupted():
+                self._inside = False
+                ACTIVE.set(None)
+                if self.source is not None:
+                    self.source.leave()
+
+    def end_cell(self) -> None:
+        """Leave nothing on behind a cell."""
+        self.discard()
+        self.leave()
 
     def cell_began(self) -> None:
         """Tell the observers that a cell runs."""
         self.running = True
         for observer in self.observers:
-            with harmless("following the cell"):
+            with self.faults.kept_away("following the cell"):
                 observer.cell_began()
 
     def cell_ended(self) -> None:
         """Tell the observers that no cell runs any more."""
         self.running = False
         for observer in self.observers:
-            with harmless("following the cell"):
+            with self.faults.kept_away("following the cell"):
                 observer.cell_ended()
 
     def unload(self) -> None:
@@ -236,21 +246,56 @@ class Monitor:
         if self.source is None:
             warn(f"not measured: {self.why_off}")
             return False
-        self.source.start(names_of(self.shell.user_ns))
-        self.measuring = True
-        ACTIVE.set(Active(self.source, recording=True))
+        if self.faults.too_many:
+            if not (request.quiet or request.brief):
+                warn(f"not measured: {OFF}")
+            return False
+        with uninterrupted():
+            try:
+                self.source.start(names_of(self.shell.user_ns))
+            except BaseException:
+                self._drop_recording()
+                raise
+            self.measuring = True
+            ACTIVE.set(Active(self.source, recording=True))
         if not request.quiet:
-            self._follow(self.source)
+            with self.faults.kept_away("following the memory"):
+                self._follow(self.source)
         return True
 
     def stop(self, request: Request, cell: Cell, error: BaseException | None) -> tuple[Report, ...]:
         """End what `start` began; put its reports into the history, a file, a variable."""
+        self._ended()
+        try:
+            return self._reports(request, cell, error)
+        except BaseException:
+            self._drop_recording()
+            raise
+
+    def discard(self) -> None:
+        """End what `start` began, without report, if `stop` did not."""
+        if self.measuring:
+            self._ended()
+            self._drop_recording()
+
+    def _ended(self) -> None:
         self.measuring = False
         if self.source is not None:
             ACTIVE.set(Active(self.source, recording=False))
         progress, self._progress = self._progress, None
         if progress is not None:
-            progress.stop()
+            with self.faults.kept_away("following the memory"):
+                progress.stop()
+
+    def _drop_recording(self) -> None:
+        """Whatever the source did begin; nothing for one that has ended."""
+        if self.source is not None:
+            with uninterrupted(), suppress(Exception):
+                self.source.stop(Cell("", ""), {}, None)
+
+    def _reports(
+        self, request: Request, cell: Cell, error: BaseException | None
+    ) -> tuple[Report, ...]:
         if self.source is None:
             return ()
         name = request.name or (f"In[{cell.number}]" if cell.number else "")
@@ -323,15 +368,6 @@ class Monitor:
         if not self.settings.progress or not hasattr(self.shell, "kernel"):
             return None
         return Progress(say, self.shell.display_pub, self.settings.interval)
-
-
-@contextmanager
-def harmless(what: str) -> Iterator[None]:
-    """Turn an error of ours into one line of warning: the user's cell must not suffer from it."""
-    try:
-        yield
-    except Exception as error:
-        warn(f"{what} failed, your code is not affected: {type(error).__name__}: {error}")
 
 
 def _reason(device: str) -> str:

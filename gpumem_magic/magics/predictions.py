@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from IPython.core.error import UsageError
 
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
+from gpumem_magic.magics.faults import describe, place_of
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.predict import fitting, predicting
 from gpumem_magic.units import format_bytes
@@ -19,8 +18,6 @@ from gpumem_magic.values.forecast import Fit, Fits, Forecast
 from gpumem_magic.values.report import Report
 
 _T = TypeVar("_T")
-
-_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(slots=True)
@@ -108,13 +105,9 @@ def require_torch() -> None:
 
 def _defect(error: Exception) -> str:
     """One line about an error that is ours, with the place for who wants to report it."""
-    text = str(error).partition("\n")[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
-    here = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
-    there = getattr(error, "place", here)  # in the dry run's own process
-    place = f" ({there})" if there else ""
+    # where the dry run's own process raised it, that process knows
+    place = getattr(error, "place", place_of(error))
     return (
         "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
-        f"{type(error).__name__}{f': {text}' if text else ''}{place}"
+        f"{describe(error)}{f' ({place})' if place else ''}"
     )

@@ -8,6 +8,8 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpumem_magic.magics.faults import Faults
+
 _PACKAGE = str(Path(__file__).parents[1])
 _REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode
 _OPERATORS = ("torch", "_ops.py")
@@ -17,7 +19,8 @@ class CleanTracebacks:
     """Leaves our frames out of what the shell prints of an error in user code. The error itself is
     not touched: `%debug` and `sys.last_traceback` have every frame."""
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    def __init__(self, shell: InteractiveShell, faults: Faults) -> None:
+        self._faults = faults
         self._formatter: Any = shell.InteractiveTB
         self._structured = self._formatter.structured_traceback
         self._syntax_formatter: Any = shell.SyntaxTB
@@ -41,7 +44,8 @@ class CleanTracebacks:
         self, kind: Any = None, error: Any = None, traceback: Any = None, *rest: Any, **options: Any
     ) -> Any:
         if isinstance(traceback, TracebackType):
-            traceback = without_ours(traceback)
+            with self._faults.kept_away("shortening the traceback"):
+                traceback = without_ours(traceback)
         return self._structured(kind, error, traceback, *rest, **options)
 
     def _clean_syntax(

@@ -30,6 +30,7 @@ class EventLog:
         self._stacks = CallStacks()
         self._clock = 0.0
         self._refusal: Failure | None = None
+        self._fault: Exception | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,20 +62,23 @@ class EventLog:
         def hear(action: int, address: int, size: int, requested: int) -> None:
             if action is completed:
                 return  # at once after FREE, but for other streams' blocks: no level changes
-            if action is oom:
-                self._refusal = self._refused(requested)
-            append(
-                (
-                    action,
-                    address,
-                    size,
-                    requested,
-                    capture(frame(1)),
-                    graph_task() != -1,
-                    now() - clock,
-                    tracker.records_graph,
+            try:
+                if action is oom:
+                    self._refusal = self._refused(requested)
+                append(
+                    (
+                        action,
+                        address,
+                        size,
+                        requested,
+                        capture(frame(1)),
+                        graph_task() != -1,
+                        now() - clock,
+                        tracker.records_graph,
+                    )
                 )
-            )
+            except Exception as error:  # in the midst of the user's operator: told at the end
+                self._fault = error
 
         return hear
 
@@ -105,7 +109,9 @@ class EventLog:
         return self._stacks.stacks()
 
     def events(self, stacks: tuple[Stack, ...]) -> Events:
-        """The events as columns."""
+        """The events as columns. Raises what collecting them has raised, if it did."""
+        if self._fault is not None:
+            raise self._fault
         columns = zip(*self.rows, strict=True) if self.rows else ((),) * 8
         action, address, size, requested, stack, backward, moment, graph = columns
         index = np.array(stack, np.int32)

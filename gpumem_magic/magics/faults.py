@@ -1,0 +1,119 @@
+"""Errors of ours and interrupts while our code runs, kept away from the user's cells."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from traitlets import TraitError
+
+from gpumem_magic.magics.display import warn
+
+MOST = 3
+"""Cells in a row in which something of ours failed, after which nothing is measured any more."""
+
+OFF = "nothing is measured any more; %reload_ext gpumem_magic starts afresh"
+
+_NO_DEFECTS = (UsageError, TraitError, OSError, ImportError)
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Faults:
+    """Says the first error of each cell in one line, and counts the cells that had one."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self._told = False
+
+    @property
+    def too_many(self) -> bool:
+        """Whether measuring is off because of them."""
+        return self.in_a_row >= MOST
+
+    def cell_begins(self) -> None:
+        """The next error is another cell's."""
+        self._told = False
+
+    def cell_was_measured(self) -> None:
+        """A cell ended that was to be measured: without error the count starts anew."""
+        if not self._told:
+            self.in_a_row = 0
+
+    @contextmanager
+    def kept_away(
+        self, what: str, interrupted: Callable[[], object] | None = None
+    ) -> Iterator[None]:
+        """Turn an error into one line. An interrupt ends `what` too: `interrupted` is called, or
+        without it the line says so."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if interrupted is not None:
+                interrupted()
+            else:
+                warn(f"{what} was interrupted, your code is not affected")
+        except Exception as error:
+            self.tell(what, error)
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Say that `what` failed, unless something of the same cell did before."""
+        if self._told:
+            return
+        self._told = True
+        failed = f"{what} failed, your code is not affected: {describe(error)}"
+        if isinstance(error, _NO_DEFECTS):
+            warn(failed)
+            return
+        self.in_a_row += 1
+        warn(
+            f"{failed} ({place_of(error)}). That is a defect of gpumem_magic: please report this "
+            "line"
+        )
+        if self.too_many:
+            warn(f"{MOST} cells in a row had such an error: {OFF}")
+
+
+@contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """Turn an error, such as that of a full disk, into one line of warning."""
+    try:
+        yield
+    except Exception as error:
+        warn(f"{what} failed, your code is not affected: {describe(error)}")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold an interrupt back until the end: what stands within is done whole."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[object, ...]] = []
+    signal.signal(signal.SIGINT, lambda *call: held.append(call))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        handler(*held[0])  # type: ignore[arg-type]
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line."""
+    text = str(error).partition("\n")[0]
+    return f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of ours that the error went through, such as "trace/peak.py:17"."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(_PACKAGE):
+            return f"{Path(frame.filename).relative_to(_PACKAGE)}:{frame.lineno}"
+    return ""

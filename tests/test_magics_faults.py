@@ -1,0 +1,232 @@
+"""Errors of our own, injected into every step of a measured cell: the cell's outcome stands, one
+line tells, nothing is left on, and the next cell is measured."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from IPython.utils.capture import capture_output
+
+from gpumem_magic.sources import ACTIVE
+
+MAGICS = "gpumem_magic.magics."
+CELL = "%%gpumem\nprint('ran')\n6 * 7"
+BRIEF = "print('ran')\n6 * 7"
+
+FAULTS = {
+    # name: what raises, and the cell in which it does
+    "the mark": (f"{MAGICS}mark.read_mark", CELL),
+    "the mark of a plain cell": (f"{MAGICS}mark.read_mark", BRIEF),
+    "taking the mark off": (f"{MAGICS}mark.without_mark", CELL),
+    "the options": (f"{MAGICS}mark.read_cell", CELL),
+    "the option table": (f"{MAGICS}options.OptionTable.before_code", CELL),
+    "scanning options": (f"{MAGICS}options.OptionTable.scan", CELL),
+    "finding an option": (f"{MAGICS}options.OptionTable._find", "%%gpumem -q\nprint('ran')\n6 * 7"),
+    "the fields of options": (f"{MAGICS}gpumem.fields_of", CELL),
+    "whose cell it is": (f"{MAGICS}mark._is_own", BRIEF),
+    "the mark once more": (f"{MAGICS}mark.CellHooks._cleaned", CELL),
+    "beginning": (f"{MAGICS}mark.CellHooks._begin", CELL),
+    "entering the device": ("source.enter", CELL),
+    "leaving the device": ("source.leave", CELL),
+    "starting the source": ("source.start", CELL),
+    "stopping the source": ("source.stop", CELL),
+    "remembering blocks": ("source.remember", CELL),
+    "starting": (f"{MAGICS}monitor.Monitor.start", CELL),
+    "the namespace": (f"{MAGICS}monitor.names_of", CELL),
+    "following": (f"{MAGICS}monitor.Monitor._follow", CELL),
+    "the line that follows": (f"{MAGICS}monitor.level_line", CELL),
+    "stopping": (f"{MAGICS}monitor.Monitor.stop", CELL),
+    "the reports": (f"{MAGICS}monitor.Monitor._reports", CELL),
+    "ending": (f"{MAGICS}mark.CellHooks._end", CELL),
+    "the cell that ran": (f"{MAGICS}mark.CellHooks._cell", CELL),
+    "the file of the cell": ("gpumem_magic.sources.stacks.callsite.CellFiles.cell", CELL),
+    "the other cells": ("gpumem_magic.sources.stacks.callsite.CellFiles.cells", CELL),
+    "finishing": (f"{MAGICS}monitor.finish", CELL),
+    "the pipeline": ("gpumem_magic.pipeline.analyse", CELL),
+    "unfolding stacks": ("gpumem_magic.pipeline.unfold_all", CELL),
+    "the trace": ("gpumem_magic.pipeline.build_trace", CELL),
+    "the advice": ("gpumem_magic.pipeline.advise", CELL),
+    "the report": ("gpumem_magic.pipeline.build_report", CELL),
+    "the ignored rules": (f"{MAGICS}settings.rules", CELL),
+    "noting the report": (f"{MAGICS}monitor.Monitor.take_note", CELL),
+    "what is alive": (f"{MAGICS}monitor.find_living", CELL),
+    "the history": ("gpumem_magic.history.History.append", CELL),
+    "showing": (f"{MAGICS}monitor.Monitor.show", CELL),
+    "showing a report": (f"{MAGICS}display.show_report", CELL),
+    "the bundle": (f"{MAGICS}display.mimebundle", CELL),
+    "whether HTML is shown": (f"{MAGICS}display.is_rich", CELL),
+    "the summary": (f"{MAGICS}display.summary_line", BRIEF),
+    "looking for growth": (f"{MAGICS}monitor.GrowthWatch.look", CELL),
+    "an observer at the begin": ("observer.cell_began", CELL),
+    "an observer at the end": ("observer.cell_ended", CELL),
+    "the hint": (f"{MAGICS}mark._error", "print('ran')\n6 * 7"),
+}
+
+
+class Observer:
+    def cell_began(self):
+        pass
+
+    def cell_ended(self):
+        pass
+
+    def unloaded(self):
+        pass
+
+
+@pytest.fixture
+def loaded(shell, source):
+    with capture_output():
+        shell.run_line_magic("load_ext", "gpumem_magic")
+    loaded = monitor(shell)
+    loaded.observers.append(Observer())
+    loaded.settings.progress = True
+    shell.kernel = object()  # whose progress line is followed
+    yield shell
+    del shell.kernel
+
+
+def monitor(shell):
+    return shell.magics_manager.registry["GpuMemMagics"].monitor
+
+
+def run(shell, cell):
+    with capture_output() as shown:
+        result = shell.run_cell(cell, store_history=True)
+    return result, shown
+
+
+def failing(*args, **options):
+    raise ZeroDivisionError("injected")
+
+
+def inject(monkeypatch, shell, source, target, fault=failing):
+    owner, _, name = target.partition(".")
+    if owner == "source":
+        monkeypatch.setattr(source, name, fault)
+    elif owner == "observer":
+        monkeypatch.setattr(monitor(shell).observers[0], name, fault)
+    else:
+        monkeypatch.setattr(target, fault)
+
+
+def nothing_is_left(shell):
+    kept = monitor(shell)
+    return (kept.measuring, kept.running, kept._inside, kept._progress, ACTIVE.get()) == (
+        *(False, False, False, None, None),
+    )
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_outcome_stands_and_one_line_tells(loaded, source, monkeypatch, name):
+    target, cell = FAULTS[name]
+    monitor(loaded).settings.every_cell = cell is BRIEF
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, target)
+        result, shown = run(loaded, cell)
+    assert result.success
+    assert result.result == 42
+    assert shown.stdout.splitlines()[0] == "ran"
+    # THEN one line tells what failed, and to report it
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("gpumem_magic: ")
+    assert "your code is not affected: ZeroDivisionError: injected" in line
+    assert "please report" in line
+    assert "Traceback" not in shown.stdout
+    assert "Error in callback" not in shown.stdout
+    # AND nothing is left on, and the next cell is measured
+    assert nothing_is_left(loaded)
+    before = len(monitor(loaded).history)
+    result, shown = run(loaded, CELL)
+    assert (result.result, shown.stderr) == (42, "")
+    assert len(monitor(loaded).history) == before + 1
+    assert nothing_is_left(loaded)
+
+
+def test_a_cell_that_code_runs_by_the_magics_name_runs_as_well(loaded, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MAGICS}gpumem.read_cell", failing)
+        result, shown = run(loaded, "get_ipython().run_cell_magic('gpumem', '', 'x = 6 * 7')")
+    assert result.success
+    assert loaded.user_ns["x"] == 42
+    assert len(shown.stderr.splitlines()) == 1
+    assert nothing_is_left(loaded)
+
+
+def test_after_three_in_a_row_nothing_is_measured_any_more(loaded, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MAGICS}monitor.finish", failing)
+        run(loaded, CELL)
+        run(loaded, CELL)
+        _, shown = run(loaded, CELL)
+    assert "3 cells in a row" in shown.stderr.splitlines()[1]
+    result, shown = run(loaded, CELL)
+    assert result.result == 42
+    assert shown.stderr.startswith("gpumem_magic: not measured: ")
+    assert len(monitor(loaded).history) == 0
+    # AND loading it again begins anew
+    run(loaded, "%reload_ext gpumem_magic")
+    run(loaded, CELL)
+    assert len(monitor(loaded).history) == 1
+
+
+def test_errors_with_a_measured_cell_between_them_are_not_in_a_row(loaded, monkeypatch):
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{MAGICS}monitor.finish", failing)
+            run(loaded, CELL)
+        run(loaded, CELL)
+    assert len(monitor(loaded).history) == 4
+
+
+def interrupt(*args, **options):
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["finishing", "showing", "the file of the cell", "the trace"])
+def test_an_interrupt_ends_the_report_in_one_line(loaded, source, monkeypatch, name):
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS[name][0], interrupt)
+        result, shown = run(loaded, CELL)
+    assert result.result == 42
+    assert shown.stderr == "gpumem_magic: the report was interrupted, your code is not affected\n"
+    assert "Traceback" not in shown.stdout
+    assert nothing_is_left(loaded)
+    assert run(loaded, CELL)[1].stderr == ""
+
+
+@pytest.mark.parametrize("name", ["beginning", "entering the device", "starting the source"])
+def test_an_interrupt_before_the_cell_is_the_cells(loaded, source, monkeypatch, name):
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS[name][0], interrupt)
+        result, shown = run(loaded, "%%gpumem\nhappened = 1")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert "happened" not in loaded.user_ns
+    assert "Error in callback" not in shown.stdout
+    assert loaded.ast_transformers == []
+    assert nothing_is_left(loaded)
+    assert run(loaded, CELL)[0].result == 42
+
+
+def test_an_interrupt_before_a_cell_that_is_no_code_ends_with_it(loaded, source, monkeypatch):
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, "source.enter", interrupt)
+        run(loaded, "not code")
+    assert loaded.ast_transformers == []
+    assert run(loaded, CELL)[0].result == 42
+
+
+def test_an_error_in_the_midst_of_an_operator_is_told_at_the_end(shell, monkeypatch):
+    pytest.importorskip("torch")
+    run(shell, "%load_ext gpumem_magic\nimport torch")
+    with monkeypatch.context() as patch:
+        patch.setattr("gpumem_magic.sources.stacks.callstacks.CallStacks.capture", failing)
+        cell = "%%gpumem\nx = torch.ones(3, device='cuda')\nx.sum().item()"
+        result, shown = run(shell, cell)
+    assert result.result == 3
+    (line,) = shown.stderr.splitlines()
+    assert "ZeroDivisionError: injected" in line
+    _, shown = run(shell, cell)
+    assert shown.stderr == ""
+    assert len(monitor(shell).history) == 1
