@@ -139,3 +139,13 @@ def test_what_the_output_history_held_is_named_and_letting_it_go_is_enough(run, 
     # WHEN it is done, THEN it is true
     run("%gpucheck --free --outputs")
     assert run(cell)[0].success
+
+
+def test_a_command_of_the_shell_in_the_cell_keeps_what_could_have_left_room(run, shell):
+    fill(run)
+    cell = f"files = !ls\nnew = torch.empty(500 << 20, {BYTES})\nkept[:9].clone()"
+    result, text, _ = run(f"%%gpumem\n{cell}")
+    assert isinstance(result.error_in_exec, torch.OutOfMemoryError)
+    remedies = last(shell).oom.remedies
+    assert [(r.way, r.name) for r in remedies] == [(Way.UNUSED, "old")]
+    assert "del old" in text
