@@ -106,9 +106,13 @@ def test_the_history_is_listed_shown_compared_saved_loaded_and_forgotten(loaded,
         *("--show 7", "--show x", "--compare 1", "--compare 1 9", "--load nowhere.json"),
         *("--load some.csv", "--save x.pdf", "--device T1000x", "--frobnicate", "--name only"),
         *("-q", "--on x = 1"),
+        *("--save ~nouser/x.json", "--load ~nouser/x.json"),
+        *("--save circle.json", "--load circle.json"),
     ],
 )
-def test_a_wrong_line_is_a_usage_error_that_names_the_option(loaded, line):
+def test_a_wrong_line_is_a_usage_error_that_names_the_option(loaded, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle.json").symlink_to("circle.json")
     with pytest.raises(UsageError, match=line.split()[0]):
         loaded.run_line_magic("gpumem", line)
 
@@ -276,3 +280,13 @@ def test_no_text_after_gpucheck_is_run(loaded, cell):
     loaded.user_ns["hit"] = lambda: hits.append(1)
     run(loaded, cell)
     assert hits == []
+
+
+def test_a_file_with_numbers_that_cannot_be_is_refused_by_field(loaded, tmp_path):
+    run(loaded, "%%gpumem -q\n1")
+    gpumem(loaded, f"--save {tmp_path}/r.json")
+    text = (tmp_path / "r.json").read_text()
+    (tmp_path / "r.json").write_text(text.replace('"seconds": 0.5', '"seconds": Infinity'))
+    with pytest.raises(UsageError, match=r"--load: .*report\.seconds is inf"):
+        loaded.run_line_magic("gpumem", f"--load {tmp_path}/r.json")
+    assert "In[1]" in gpumem(loaded, "--history")[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,17 @@ def _overview(reports: Sequence[Report], suffix: str) -> bytes:
     return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
 
 
+def _regular(path: Path) -> Path:
+    """Where `path` leads: a link stays a link. Raises OSError for what a file cannot replace."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.resolve()
+
+
 def write(path: Path, files: Files) -> None:
     """Write the form of the suffix. Raises ValueError for another one; a file there stays whole."""
     form = files.get(path.suffix.lower())
@@ -124,7 +137,7 @@ def write(path: Path, files: Files) -> None:
     content = form()
     # A lone surrogate (from a broken string literal in a cell) has no UTF-8.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    target = path.resolve()  # a link stays a link
+    target = _regular(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

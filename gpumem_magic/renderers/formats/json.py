@@ -21,6 +21,14 @@ _COLUMNS = types.MappingProxyType(
 )
 
 
+_MOST = 1 << 60
+"""No size, count or time in a report is larger."""
+_LATEST = 253_000_000_000.0
+"""Seconds since 1970 until the year 9987, the last times that Python can show."""
+_SIGNED = ("net", "saving")
+"""Fields that may be negative."""
+
+
 def to_dict(report: Report) -> dict[str, Any]:
     """The report as plain values that JSON has, with its format number."""
     encoded: dict[str, Any] = encode(report)
@@ -161,8 +169,18 @@ class _Reader:
 
 def _plain(kind: type, data: Any, place: str) -> Any:
     if kind is float and isinstance(data, int):
-        data = float(_expect(int, data, place))
-    return _expect(kind, data, place)
+        data = float(_within(_expect(int, data, place), place))
+    data = _expect(kind, data, place)
+    return _within(data, place) if kind in (int, float) else data
+
+
+def _within(number: float, place: str) -> float:
+    """`number`, if a report can have it there. Raises ValueError for infinity and its like."""
+    most = _LATEST if isinstance(number, float) else _MOST
+    least = -most if place.rpartition(".")[2] in _SIGNED else 0
+    if not least <= number <= most:  # NaN as well
+        raise ValueError(f"{place} is {str(number)[:40]}, and lies between {least:g} and {most:g}")
+    return number
 
 
 def _expect(kind: type, data: Any, place: str) -> Any:
@@ -201,7 +219,7 @@ def _column(values: Any, dtype: str, place: str) -> Any:
     kinds = (int, float) if dtype == "float64" else (int,)
     if not isinstance(values, list) or not all(type(value) in kinds for value in values):
         raise ValueError(f"{place} should be a list of numbers")
-    try:
-        return np.array(values, dtype)
-    except OverflowError:
-        raise ValueError(f"{place} holds a number that is too large") from None
+    most = _LATEST if dtype == "float64" else np.iinfo(dtype).max if dtype == "int32" else _MOST
+    if not all(-most <= value <= most for value in values):  # NaN as well
+        raise ValueError(f"{place} holds a number that no report has there")
+    return np.array(values, dtype)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -69,3 +71,25 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(story, tmp_path)
     with pytest.raises(FileNotFoundError) as raised:
         story.save(path)
     assert raised.value.filename == str(path)
+
+
+def test_only_regular_files_are_replaced(story, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.txt").symlink_to("pipe")
+    (tmp_path / "device.txt").symlink_to(os.devnull)
+    (tmp_path / "folder.txt").mkdir()
+    for name in ("link.txt", "device.txt", "folder.txt"):
+        with pytest.raises(OSError, match=f"not a regular file.*{name}"):
+            story.save(tmp_path / name)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("device.txt", "folder.txt", "link.txt", "pipe"),
+    ]
+
+
+def test_links_in_a_circle_are_refused(story, tmp_path):
+    (tmp_path / "a.txt").symlink_to("b.txt")
+    (tmp_path / "b.txt").symlink_to("a.txt")
+    with pytest.raises(OSError, match=r"a\.txt"):
+        story.save(tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").is_symlink()

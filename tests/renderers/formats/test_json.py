@@ -89,6 +89,16 @@ def broken(data, place, value):
         (("timeline", "peak"), 10**6, "report.timeline: its columns differ"),
         (("oom", "point"), 10**6, "report.oom.point lies outside the timeline"),
         (("format",), KeyError, "it has no format number"),
+        (("seconds",), float("inf"), "report.seconds is inf, and lies between 0 and"),
+        (("started",), float("nan"), "report.started is nan"),
+        (("started",), 1e300, "report.started is 1e+300"),
+        (("seconds",), 10**400, "report.seconds is 1000"),
+        (("peak", "allocated"), -1, "report.peak.allocated is -1, and lies between 0 and"),
+        (("device", "total"), 10**30, "report.device.total is 1000000"),
+        (("lines", 1, "net"), -(10**30), "report.lines[1].net is -1000000"),
+        (("cell", "number"), -3, "report.cell.number is -3"),
+        (("timeline", "time", 0), float("inf"), "report.timeline.time holds a number"),
+        (("timeline", "line", 0), 1 << 40, "report.timeline.line holds a number"),
     ],
 )
 def test_what_is_broken_is_named(place, value, said, story):
@@ -108,3 +118,44 @@ def test_other_files_are_refused(text):
 
 def test_keys_of_a_later_version_are_passed_over(story):
     assert from_dict({**to_dict(story), "later": 1}) == story
+
+
+HOSTILE = (
+    float("inf"),
+    float("nan"),
+    -1,
+    -(10**30),
+    10**30,
+    1e300,
+    10**400,
+    "x",
+    None,
+    [],
+    {},
+    True,
+)
+
+
+def leaves(data, place=()):
+    """The places of all values in plain data, but only the first of long lists."""
+    items = data.items() if isinstance(data, dict) else enumerate(data[:2])
+    for key, value in items:
+        yield (*place, key)
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*place, key))
+
+
+def test_what_is_loaded_can_be_shown_and_saved(story):
+    text, loaded = dumps(story), 0
+    for number, place in enumerate(leaves(json.loads(text))):
+        for value in HOSTILE[number % 4 :: 4]:
+            data = json.loads(text)
+            broken(data, place, value)
+            try:
+                report = from_dict(data)
+            except ValueError:
+                continue
+            loaded += 1
+            assert loads(dumps(report)) == (report,), (place, value)
+            assert report.text()
+    assert loaded > 20
