@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 
 import pytest
@@ -166,3 +167,47 @@ def test_a_statement_that_is_no_python_changes_no_device(run, shell, capsys):
     capsys.readouterr()
     assert isinstance(result.error_in_exec or result.error_before_exec, SyntaxError)
     assert shell.run_cell("import torch; torch.cuda.get_device_name()").result == "Tesla T4"
+
+
+@pytest.fixture
+def two_shells(shell):
+    """The shell and one beside it in the same process, both with the extension."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    other = InteractiveShell(config=shell.config)
+    with capture_output():
+        for one in (shell, other):
+            one.run_line_magic("load_ext", "gpumem_magic")
+    yield shell, other
+    other.run_line_magic("unload_ext", "gpumem_magic")
+    other.atexit_operations()
+    atexit.unregister(other.atexit_operations)
+
+
+def test_two_shells_unload_in_the_order_in_which_they_loaded(two_shells):
+    first, second = two_shells
+    with capture_output():
+        first.run_line_magic("unload_ext", "gpumem_magic")
+    # THEN the other one's device is still there
+    cell = "import torch\nx = torch.ones(5, device='cuda')\nstr(x.device), x.is_cuda"
+    with capture_output():
+        assert second.run_cell(cell).result == ("cuda:0", True)
+        second.run_line_magic("unload_ext", "gpumem_magic")
+        # AND after it nothing is, as the fixture of all tests checks
+        assert not second.run_cell("x.is_cuda").result
+
+
+def test_what_the_user_replaced_stays_when_the_extension_goes(shell):
+    name = "_group_tensors_by_device_and_dtype"
+    before = getattr(torch._C, name)
+    with capture_output():
+        shell.run_line_magic("load_ext", "gpumem_magic")
+        shell.run_line_magic("gpumem", "--device T4")
+    theirs = torch.cuda.synchronize
+    setattr(torch._C, name, theirs)
+    try:
+        with pytest.warns(RuntimeWarning, match=f"{name} stays as other code has replaced it"):
+            shell.run_line_magic("unload_ext", "gpumem_magic")
+        assert getattr(torch._C, name) is theirs
+    finally:
+        setattr(torch._C, name, before)

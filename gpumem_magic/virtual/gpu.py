@@ -140,15 +140,19 @@ class VirtualGPU:
             self.switch_off()
             raise
 
-    def switch_off(self) -> None:
-        """Restore torch as it was. Tensors that were on the card are host tensors from then on."""
+    def switch_off(self) -> tuple[str, ...]:
+        """Restore torch as it was. Tensors that were on the card are host tensors from then on.
+
+        Gives the names of what stays, since other code has replaced it in the meantime.
+        """
         self.leave()
         self._threads.end()
         self._kernels.remove()
         self._autocast.remove()
-        self._patches.restore()
+        covered = self._patches.restore()
         _forget_answers()
         self.is_on = False
+        return covered
 
     def enter(self) -> None:
         """Track this thread's operators from here on."""

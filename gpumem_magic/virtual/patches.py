@@ -5,35 +5,80 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
 
 _ABSENT: Any = object()
+
+
+@dataclass(slots=True)
+class _Patch:
+    """An attribute that was replaced. before: what it goes back to. ours: what stands there."""
+
+    owner: Any
+    name: str
+    before: Any
+    ours: Any = _ABSENT
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return id(self.owner), self.name
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether other code has put a function of its own in the place of ours. Values are torch's
+        own bookkeeping, and go back in any case."""
+        now = vars(self.owner).get(self.name, _ABSENT)
+        return now is not self.ours and callable(now)
+
+    def undo(self) -> None:
+        _put(self.owner, self.name, self.before)
 
 
 class Patches:
     """Attributes set on modules and classes; `restore` undoes them in reverse order."""
 
+    # What is patched is the process's, so all have to know of each other: two shells may load the
+    # extension, and the first one may be the first to unload it.
+    _standing: ClassVar[dict[tuple[int, str], list[_Patch]]] = {}
+
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._own: list[_Patch] = []
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
         """Set `owner.name`; returns what `vars(owner)` held before (None where it held nothing)."""
         before = vars(owner).get(name, _ABSENT)
-        self._undo.append((owner, name, before))
         setattr(owner, name, value)
+        patch = _Patch(owner, name, before, vars(owner).get(name, _ABSENT))
+        self._own.append(patch)
+        self._standing.setdefault(patch.place, []).append(patch)
         return None if before is _ABSENT else before
 
-    def restore(self) -> None:
-        """Put everything back as it was before the first `set`."""
-        while self._undo:
-            _put(*self._undo.pop())
+    def restore(self) -> tuple[str, ...]:
+        """Put everything back as it was before the first `set`. Gives the names that stay as they
+        are, since other code has replaced them in the meantime."""
+        covered = []
+        while self._own:
+            patch = self._own.pop()
+            stack = self._standing[patch.place]
+            at = next(i for i, one in enumerate(stack) if one is patch)
+            del stack[at]
+            if at < len(stack):
+                stack[at].before = patch.before  # that one goes back to what ours would
+            elif patch.is_covered:
+                covered.append(f"{getattr(patch.owner, '__name__', '')}.{patch.name}")
+            else:
+                patch.undo()
+            if not stack:
+                del self._standing[patch.place]
+        return tuple(covered)
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
         """Within, everything is as it was before the first `set`."""
-        now = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name, _ in self._undo]
-        for change in reversed(self._undo):
-            _put(*change)
+        now = [(one.owner, one.name, vars(one.owner).get(one.name, _ABSENT)) for one in self._own]
+        for patch in reversed(self._own):
+            patch.undo()
         try:
             yield
         finally:

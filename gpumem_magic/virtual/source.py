@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -238,7 +239,13 @@ class VirtualSource:
             self._begun.log.end()
             self._begun = None
         self._regions.remove()
-        self.gpu.switch_off()
+        covered = self.gpu.switch_off()
+        if covered:
+            warnings.warn(
+                f"{', '.join(covered)} stays as other code has replaced it, over the virtual GPU",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _position(self) -> int:
         return len(self._begun.log) if self._begun else 0
