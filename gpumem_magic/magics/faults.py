@@ -101,8 +101,8 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if held:
-        handler(*held[0])  # type: ignore[arg-type]
+        if held:
+            handler(*held[0])  # type: ignore[arg-type]
 
 
 def describe(error: BaseException) -> str:
