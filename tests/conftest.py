@@ -1,9 +1,10 @@
-"""Fixtures: a fresh shell, a source that pretends, and a watch for what outlives a test."""
+"""Fixtures: a fresh shell, a source that pretends, and a watch for what outlives a test"""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 import threading
 from contextlib import contextmanager
@@ -16,12 +17,21 @@ from gpumem_magic.values.recording import Device, Events, LiveBlocks, Reading, R
 
 MIB = 1 << 20
 
+# Tests run beside each other: threads of torch would only wait for one another, busily.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {
     "manual_seed",
     *("_initialized", "_queued_calls", "_tls", "_cached_device_count", "default_generators"),
     *("_warned_tensor_types", "_seen_cuda_tensor", "_lazy_seed_tracker", "_original_pid"),
 }
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: no collection of garbage has to look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def read_torch_attributes():

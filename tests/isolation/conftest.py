@@ -100,6 +100,7 @@ class Troupe:
         answers, into = os.pipe()
         command = [sys.executable, str(STAGE / "troupe.py"), str(commands), str(into)]
         environ = {**os.environ, "PYTHONFAULTHANDLER": ""}
+        environ.pop("OMP_NUM_THREADS", None)  # the threads that users' torch has
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=(commands, into), env=environ
         )

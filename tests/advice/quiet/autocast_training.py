@@ -8,12 +8,12 @@ model = nn.Sequential(
     nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 ).to(device)
 opt = torch.optim.Adam(model.parameters(), lr=1e-3)
-x = torch.randn(2048, 512, device=device)
-y = torch.randint(0, 10, (2048,), device=device)
+x = torch.randn(512, 512, device=device)
+y = torch.randint(0, 10, (512,), device=device)
 
 # --- cell
 scaler = torch.amp.GradScaler("cuda")
-for step in range(3):
+for step in range(2):
     opt.zero_grad(set_to_none=True)
     with torch.autocast("cuda", dtype=torch.float16):
         loss = F.cross_entropy(model(x), y)

@@ -143,9 +143,9 @@ ALONE = {
     ),
     "another module": (
         Kind.MODULE_STATE,
-        [f"import decimal\ndecimal.kept_by_a_test = {BIG}"],
-        "decimal.kept_by_a_test",
-        "del decimal.kept_by_a_test",
+        [f"import tabnanny\ntabnanny.kept_by_a_test = {BIG}"],
+        "tabnanny.kept_by_a_test",
+        "del tabnanny.kept_by_a_test",
     ),
 }
 
