@@ -1,4 +1,5 @@
-# `make demo` and `make test` do all their own set-up; Python 3.10+ (with venv) and make are enough.
+# `make demo`, `make test` and `make check` do all their own set-up; Python 3.10+ (with venv) and make
+# are enough.
 # make PYTHON=python3.12 ...     another Python
 # make TORCH=torch==2.9.1 ...    another PyTorch; its CPU build is taken where one can be had
 
@@ -9,8 +10,9 @@ STUB ?= ../shared/cuda_stub
 TRACES ?= ../shared/allocator_traces
 PYTEST_ARGS ?=
 
-# A file's tests run one after the other, files beside each other.
-PYTEST := -m pytest --numprocesses=logical --dist=loadfile $(PYTEST_ARGS)
+# Each process begins with its share of the tests in their order, and takes from the others when it is
+# done: what a file's tests share is seldom made twice.
+PYTEST := -m pytest --numprocesses=logical --dist=worksteal $(PYTEST_ARGS)
 
 # The notebook stacks beside the newest, and the tests that depend on the stack.
 IPYTHON8 := 'ipython<9' 'ipykernel<7'
@@ -19,7 +21,7 @@ STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint stacks pytest test-cuda bench picture clean
+.PHONY: help demo test check lint stacks test-cuda bench picture clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -28,7 +30,11 @@ help: ## this list
 demo: .venv-demo/ready ## run notebook 1 on the virtual GPU and print its report
 	@.venv-demo/bin/python notebooks/demo.py build/demo
 
-test: lint stacks pytest ## ruff, mypy, and all tests that need no GPU, on three notebook stacks
+test: lint ## ruff, mypy, and the tests of minutes: all that are not slow
+	.venv-test/bin/python $(PYTEST) -q -m 'not slow'
+
+check: lint stacks ## ruff, mypy, and all tests that need no GPU, on three notebook stacks
+	.venv-test/bin/python $(PYTEST) --most-seconds=2
 
 lint: .venv-test/ready ## ruff and mypy
 	.venv-test/bin/ruff check .
@@ -38,9 +44,6 @@ lint: .venv-test/ready ## ruff and mypy
 stacks: .venv-ipython8/ready .venv-colab/ready
 	.venv-ipython8/bin/python $(PYTEST) -q $(STACK_TESTS)
 	.venv-colab/bin/python $(PYTEST) -q $(STACK_TESTS) tests/browser/test_panel.py
-
-pytest: .venv-test/ready
-	.venv-test/bin/python $(PYTEST)
 
 ifneq ($(wildcard $(STUB)/build.sh),)
 test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on the stub CUDA device (5 GB of downloads)

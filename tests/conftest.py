@@ -1,13 +1,16 @@
-"""Fixtures: a fresh shell, a source that pretends, and a watch for what outlives a test"""
+"""Fixtures: a fresh shell, a source that pretends, and a watch for what outlives a test; and which
+tests are slow."""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +18,18 @@ import pytest
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.recording import Device, Events, LiveBlocks, Reading, Recording
 
+from .speed import pytest_addoption, pytest_configure  # noqa: F401 - hooks of pytest
+
 MIB = 1 << 20
 
 # Tests run beside each other: threads of torch would only wait for one another, busily.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Folders, files and tests that `make test` leaves to `make check`, by how their names begin.
+SLOW = ("browser/", "test_notebooks.py::test_runs", "test_readme.py::test_every_cell_runs")
+
+# Of each file of these it runs the first test only.
+SAMPLED = ("isolation/test_", "advice/test_", "stacks/")
 
 # What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {
@@ -28,8 +39,23 @@ TORCH_STATE = {
 }
 
 
+def pytest_collection_modifyitems(items):
+    here, seen = Path(__file__).parent, set()
+    for item in items:
+        name = item.path.relative_to(here).as_posix()
+        begins = f"{name}::{item.name}".startswith
+        if begins(SLOW) or (begins(SAMPLED) and name in seen):
+            item.add_marker(pytest.mark.slow)
+        seen.add(name)
+
+
 def pytest_collection_finish():
-    """What was imported and collected stays: no collection of garbage has to look through it."""
+    """Load torch's compiler, which else the first optimizer loads, and each dry run's process anew.
+
+    What was loaded and collected stays: no collection of garbage has to look through it.
+    """
+    if "torch" in sys.modules:
+        importlib.import_module("torch._dynamo")
     gc.collect()
     gc.freeze()
 

@@ -74,7 +74,7 @@ def test_a_device_that_cannot_be_read_ends_the_line_not_the_cell(monkeypatch):
     publisher = Publisher()
     line = Progress(broken, publisher, 0.25)
     line.start()
-    assert asked.wait(5)
+    assert asked.wait(60)
     line.stop()
     assert publisher.sent == []
 
@@ -89,14 +89,14 @@ def test_a_publisher_that_hangs_does_not_hold_the_cell(monkeypatch):
         def publish(self, data, *, transient, update):
             if data["text/plain"]:
                 reached.set()
-                release.wait(10)
+                release.wait(60)
             super().publish(data, transient=transient, update=update)
 
     publisher = Hanging()
     line = Progress(levels(MIB), publisher, 0.25)
     line.start()
-    assert reached.wait(5)
+    assert reached.wait(60)
     line.stop()
     assert not release.is_set()
     release.set()
-    line._thread.join(5)
+    line._thread.join(60)

@@ -48,7 +48,7 @@ def settle():
     """Waits until the panel has nothing left to show."""
 
     def wait(board):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while board.pulse.beating:
             assert time.monotonic() < deadline, "the panel's thread does not end"
             time.sleep(0.005)

@@ -68,9 +68,7 @@ def test_cancel_kills_what_runs(panel):
     for _ in range(5):
         panel.loop.turn()
     (child,) = [each.child for each in panel.dry_runs._runner._running]
-    before = time.monotonic()
     panel.dry_runs.cancel()
-    assert time.monotonic() - before < 1
     assert panel.said == ["Cancelled."]
     assert panel.changes == [True, False]
     assert not child.scratch.exists()

@@ -176,7 +176,7 @@ def test_a_cell_shows_what_it_shows_without_the_mark(loaded, cell, expected):
 @pytest.mark.parametrize(
     # a kernel cancels an `await` only when it next wakes up, with or without the mark
     "wait",
-    ["import time\ntime.sleep(60)", "import asyncio\nawait asyncio.sleep(3)"],
+    ["import time\ntime.sleep(60)", "import asyncio\nwhile True:\n    await asyncio.sleep(0.1)"],
 )
 def test_an_interrupt_ends_cell_progress_and_measurement(loaded, wait):
     interrupted = []

@@ -17,9 +17,11 @@ pytest.importorskip("ipywidgets")
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = (
-    "%%gpumem -q\nimport time\nkept = []\nend = time.time() + 6\n"
-    "while time.time() < end:\n"
+    "%%gpumem -q\nimport time\nkept, seen, end = [], set(), time.time() + 4\n"
+    "(panel,) = get_ipython().magics_manager.registry['GpuMemMagics'].monitor.observers\n"
+    "while time.time() < end or len(seen) < 2:\n"
     "    kept.append(net(x).relu().sum())\n"
+    "    seen |= {text for text in [panel.now.picture.value] if 'running for' in text}\n"
     "    time.sleep(0.02)"
 )
 MODEL = (
@@ -72,7 +74,7 @@ def test_a_running_cell_sends_few_and_small_messages(kernel):
     for code in ("%load_ext gpumem_magic\n%gpumem --device T4", MODEL, "%gpumem --panel"):
         reply, _ = run(kernel, code)
         assert reply["status"] == "ok", reply
-    reply, messages = run(kernel, CELL, after=6)
+    reply, messages = run(kernel, CELL, after=3)
     assert reply["status"] == "ok", reply
     comms = [(at, m) for at, m in messages if m["msg_type"].startswith("comm")]
     moments = [m["header"]["date"].timestamp() for _, m in comms]

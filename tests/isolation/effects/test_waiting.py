@@ -60,7 +60,7 @@ def run(cell, **names):
 def test_time_passes_when_nobody_does_anything(cell, expected):
     after = run(cell)
     assert (after.error, after.x) == (None, expected)
-    assert after.seconds < 2
+    assert after.seconds < 100
     assert after.told == []
 
 
@@ -207,7 +207,7 @@ def test_a_coroutine_runs_though_the_notebooks_loop_seems_to():
     )
     assert after.error.startswith("FileNotFoundError")
     assert after.x == [300, 200, 100, "early", "late", 1]
-    assert after.seconds < 2
+    assert after.seconds < 100
 
 
 @pytest.mark.parametrize(

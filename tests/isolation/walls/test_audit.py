@@ -163,9 +163,11 @@ def test_signals_to_threads_are_refused(folder):
 def test_it_costs_little(folder):
     cell = """
 import time
-begun = time.perf_counter()
+begun = time.thread_time()
 for _ in range(100_000):
     id(file)
-x = time.perf_counter() - begun
+x = time.thread_time() - begun
 """
-    assert run(cell, folder).x < 0.5
+    elsewhere = {"file": None}
+    exec(cell, elsewhere)
+    assert run(cell, folder).x < 100 * elsewhere["x"]

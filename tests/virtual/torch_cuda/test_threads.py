@@ -51,13 +51,13 @@ def test_a_thread_that_outlives_the_card_is_a_thread_of_the_host():
     def work():
         results.append(torch.ones(3, device="cuda").is_cuda)
         begun.set()
-        goes_on.wait(20)
+        goes_on.wait(60)
         results.append((torch.ones(3) + 1).tolist())
 
     with VirtualGPU(lookup("T4")) as gpu:
         thread = threading.Thread(target=work)
         thread.start()
-        begun.wait(20)
+        begun.wait(60)
     goes_on.set()
     thread.join()
     assert results == [True, [2, 2, 2]]
