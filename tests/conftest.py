@@ -12,6 +12,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -24,6 +25,12 @@ MIB = 1 << 20
 
 # Tests run beside each other: threads of torch would only wait for one another, busily.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# An example may take as long as the machine needs.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Folders, files and tests that `make test` leaves to `make check`, by how their names begin.
 SLOW = ("browser/", "test_notebooks.py::test_runs", "test_readme.py::test_every_cell_runs")

@@ -16,7 +16,7 @@ from gpumem_magic.values.recording import Cell
 SETUP = """\
 import torch
 from torch import nn
-model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(8)]).cuda()
+model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(4)]).cuda()
 criterion = nn.MSELoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x = torch.randn(2048, 512, device="cuda")
