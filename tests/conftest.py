@@ -33,10 +33,20 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 # Folders, files and tests that `make test` leaves to `make check`, by how their names begin.
-SLOW = ("browser/", "test_notebooks.py::test_runs", "test_readme.py::test_every_cell_runs")
+SLOW = (
+    "browser/",
+    "isolation/effects/test_network.py::test_requests",
+    "isolation/walls/test_confinement.py::test_new_openmp_threads",
+    "test_magics_gpucheck_line.py::test_after_out_of_memory",
+    "test_notebooks.py::test_runs",
+    "test_readme.py::test_every_cell_runs",
+)
 
 # Of each file of these it runs the first test only.
-SAMPLED = ("isolation/test_", "advice/test_", "stacks/")
+SAMPLED = (
+    *("advice/test_", "isolation/test_", "stacks/"),
+    *("test_magics_places.py", "test_magics_recovery.py"),
+)
 
 # What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {

@@ -215,7 +215,8 @@ def test_a_decorator_goes_right_above_its_function(code, data):
 @settings(max_examples=100, deadline=None)
 @given(codes(), st.data())
 def test_an_expression_is_enclosed_or_replaced_where_it_stands(code, data):
-    found = [n for n in ast.walk(code.tree) if isinstance(n, (ast.Call, ast.Name)) and n.lineno]
+    found = [n for n in ast.walk(code.tree) if isinstance(n, (ast.Call, ast.Name))]
+    found = [n for n in found if unmarked(code, n)]
     found = [n for n in found if not any(isinstance(a, ast.JoinedStr) for a in code.ancestors(n))]
     found = [n for n in found if isinstance(getattr(n, "ctx", ast.Load()), ast.Load)]
     assume(found)
