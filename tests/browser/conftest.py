@@ -128,7 +128,7 @@ def free_port() -> int:
 
 
 def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and server.poll() is None:
         with suppress(OSError):
             urllib.request.urlopen(url, timeout=5).close()

@@ -45,7 +45,7 @@ def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
     with lab(theme) as (url, folder):
         shutil.copy(NOTEBOOK, folder)
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
         errors = []
         page.on("pageerror", lambda error: errors.append(str(error)))
 
@@ -84,10 +84,12 @@ def run_all(page) -> None:
     page.wait_for_function(
         """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
            .every(prompt => /\\d/.test(prompt.textContent))""",
-        timeout=120_000,
+        timeout=240_000,
     )
     page.get_by_text("| Idle").first.wait_for()
-    page.wait_for_timeout(500)  # pictures are decoded after the kernel is idle
+    page.wait_for_function(  # pictures are decoded after the kernel is idle
+        "() => [...document.images].every(image => image.complete && image.naturalWidth)"
+    )
 
 
 def keep(page, folder: Path, theme: str) -> None:
