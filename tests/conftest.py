@@ -36,17 +36,22 @@ hypothesis.settings.load_profile("any machine")
 SLOW = (
     "browser/",
     "isolation/effects/test_network.py::test_requests",
+    "isolation/test_fresh.py",
     "isolation/walls/test_confinement.py::test_new_openmp_threads",
+    "panel/test_board.py::test_the_package_gives_the_same_callable",
+    "stacks/test_kernel.py",
+    "stacks/test_panel.py",
     "test_magics_gpucheck_line.py::test_after_out_of_memory",
+    "test_magics_recovery.py",
+    "test_measure.py::test_a_script_runs",
     "test_notebooks.py::test_runs",
+    "test_predict.py::test_large_values",
+    "test_predict_cells.py::test_a_cell_runs_live",
     "test_readme.py::test_every_cell_runs",
 )
 
 # Of each file of these it runs the first test only.
-SAMPLED = (
-    *("advice/test_", "isolation/test_", "stacks/"),
-    *("test_magics_places.py", "test_magics_recovery.py"),
-)
+SAMPLED = ("advice/test_", "isolation/test_", "stacks/", "test_magics_places.py")
 
 # What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {
