@@ -135,9 +135,9 @@ def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
     _check_syntax(scenario.cell.python, scenario.cell.filename)
     start = _value_now(scenario.cell.python, name, scenario.namespace)
     first = planned(scenario)
-    card, allocator = first.plan.card, first.allocator()
+    card = first.plan.card
     reports: dict[int, Report] = {}
-    rehearsals = Rehearsals()
+    rehearsals = Rehearsals(first.allocator())
     searching = search(start, card.total - card.context, MOST_RUNS, rehearsals.fits)
     wanted = next(searching)
     while True:
@@ -149,8 +149,7 @@ def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
             report = report_of(each, outcome, f"{name} = {value}")
             _check_outcome(report, name, value)
             assert outcome.script is not None
-            script = replace(outcome.script, start=allocator)
-            rehearsals.add(value, script, fits=report.oom is None)
+            rehearsals.add(value, outcome.script, fits=report.oom is None)
             reports[value] = report
             tries.append(try_of(value, report))
         try:

@@ -178,19 +178,19 @@ class Training:
 
     def __init__(self, total, wide, square=0):
         self.total, self.wide, self.square = total, wide, square
-        self.rehearsals = Rehearsals()
+        self.rehearsals = Rehearsals(CachingAllocator(SimulatedDriver(total)))
 
     def run(self, value):
         allocator = CachingAllocator(SimulatedDriver(self.total))
-        scribe, fits = Scribe(), True
+        scribe, fits = Scribe(allocator), True
         try:
-            with scribe.writing(allocator):
-                self.step(allocator, value)
+            self.step(allocator, value)
         except AllocationFailed:
             fits = False
-        self.rehearsals.add(value, scribe.script, fits)
+        script = scribe.script()
+        self.rehearsals.add(value, script, fits)
         peak = allocator.stats()["allocated_bytes.all.peak"]
-        return Try(value, fits, peak, int(scribe.script.sizes().sum()))
+        return Try(value, fits, peak, int(script.sizes().sum()))
 
     def step(self, allocator, value):
         malloc, free = allocator.malloc, allocator.free

@@ -50,7 +50,7 @@ class FreshProcess(Child):
         order = self.scratch / "order"
         order.write_bytes(_order(self._plan, self._in_use))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(self.scratch), str(os.getpid())],
+            [sys.executable, "-c", _START, str(self.scratch)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # for its end alone: that of the process
             stderr=subprocess.DEVNULL,
@@ -86,7 +86,7 @@ class _State:
 
 
 def main() -> None:
-    """What the fresh process does; its arguments: the folder of the run, the parent's process."""
+    """What the fresh process does; its argument: the folder of the run."""
     scratch = Path(sys.argv[1])
     inside = Inside(scratch, Progress(scratch / "progress"), -1)
     data = answer_of(lambda: _carry_out(scratch, inside))

@@ -3,7 +3,7 @@ a second card in its place begins with, and how the child gets there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -81,7 +81,17 @@ class Sent:
 
     def card(self, storages: Iterable[Arrived]) -> Beginning:
         """The card there, with what arrived of its storages."""
-        return NoCard() if self.name is None else SentCard(self, tuple(storages))
+        return _NoCard() if self.name is None else _SentCard(self, tuple(storages))
+
+    def state(self, card: GPUModel) -> StartingState:
+        """The segments on a card of their own name; expandable ones are packed anew."""
+        if card.name != self.name or any(segment.expandable for segment in self.segments):
+            return _packed(self.segments, card, self.settings)
+        lowest = min((segment.address for segment in self.segments), default=TOP)
+        driver = SimulatedDriver(card.total, context=card.context, top=lowest)
+        driver.used = sum(segment.size for segment in self.segments)
+        same = CachingAllocator.from_snapshot(driver, self.segments, self.settings)
+        return StartingState(same, {block.address: block.address for block in same.blocks()})
 
 
 Arrived = tuple[torch.UntypedStorage, int | None, bool]
@@ -91,60 +101,50 @@ Arrived = tuple[torch.UntypedStorage, int | None, bool]
 def card_in_use(source: Source | None) -> CardInUse:
     """The card of a source; without one, none has anything on it."""
     if source is None:
-        return NoCard()
-    return VirtualCard(source) if isinstance(source, VirtualSource) else RealCard(source)
+        return _NoCard()
+    return _VirtualCard(source) if isinstance(source, VirtualSource) else _RealCard(source)
 
 
-class NoCard:
+class _NoCard:
     """Nothing is in use yet."""
 
     def state(self, card: GPUModel) -> StartingState:
-        """As in CardInUse."""
         return StartingState(new_allocator(card), {})
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """As in CardInUse."""
         return frozenset()
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
-        """As in CardInUse."""
         return None
 
     def sent(self, cell: Cell) -> Sent:
-        """As in CardInUse."""
         return Sent(None, Settings())
 
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        """As in CardInUse."""
-        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
-        return VirtualSource(card, gpu), []
+        return _new_source(card, state, kernels), []
 
 
-class VirtualCard:
+class _VirtualCard:
     """A virtual card: its tensors are host memory, and stay where they are, values and all."""
 
     def __init__(self, source: VirtualSource) -> None:
         self._source = source
 
     def state(self, card: GPUModel) -> StartingState:
-        """As in CardInUse."""
         allocator = self._source.gpu.allocator
         if card.name != self._source.gpu.model.name:
             return _packed(allocator.snapshot(), card, allocator.settings)
         return StartingState(allocator, {b.address: b.address for b in allocator.blocks()})
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """As in CardInUse."""
         return self._source.born_in(cell)
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
-        """As in CardInUse."""
         return self._source.gpu.storages.addresses.get(storage._cdata)
 
     def sent(self, cell: Cell) -> Sent:
-        """As in CardInUse."""
         gpu = self._source.gpu
         segments = tuple(gpu.allocator.snapshot())
         return Sent(gpu.model.name, gpu.allocator.settings, segments, self.born_in(cell))
@@ -152,60 +152,52 @@ class VirtualCard:
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        """As in CardInUse."""
         state.allocator.driver.total = card.total  # type: ignore[misc] # a SimulatedDriver's can
         self._source.become(card, state.allocator, state.moved, kernels)
         return self._source, []
 
 
-class RealCard:
+class _RealCard:
     """A CUDA device, with what PyTorch tells its allocator holds as of now. In the child no call
     may reach the driver: tensors get valueless stand-ins on the host, in place."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._device = source.device
+        self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
         try:
-            self._segments = [_settled(segment) for segment in cuda_segments(source.device.index)]
+            segments = tuple(map(_settled, cuda_segments(source.device.index)))
         except BlocksUnlistedError as error:
             raise DryRunError(
                 f"a prediction begins with what is on the device, but {error}"
             ) from None
-        self._settings = Settings.from_environment()
-        self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
+        self._now = Sent(source.device.name, Settings.from_environment(), segments)
 
     def state(self, card: GPUModel) -> StartingState:
-        """As in CardInUse."""
-        return _restored(self._segments, self._device.name, card, self._settings)
+        return self._now.state(card)
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """As in CardInUse."""
         return self._source.born_in(cell)
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
-        """As in CardInUse."""
         device = device_of(storage)
-        here = device.type == "cuda" and device.index == self._device.index
+        here = device.type == "cuda" and device.index == self._source.device.index
         return storage.data_ptr() if here else None
 
     def sent(self, cell: Cell) -> Sent:
-        """As in CardInUse."""
-        segments = tuple(self._segments)
-        return Sent(self._device.name, self._settings, segments, self.born_in(cell))
+        return replace(self._now, born=self.born_in(cell))
 
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        """As in CardInUse."""
-        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
+        source = _new_source(card, state, kernels)
         notes: list[str] = []
-        self._kept = StandIns(gpu, kernels.valueless, state.moved, notes).put_in_place()
-        source = VirtualSource(card, gpu)
-        _find_workspaces(self._segments, gpu, state.moved)
+        stand_ins = StandIns(source.gpu, kernels.valueless, state.moved, notes)
+        self._kept = stand_ins.put_in_place()
+        _find_workspaces(self._now.segments, source.gpu, state.moved)
         return source, notes
 
 
-class SentCard:
+class _SentCard:
     """A card of another process, with what was sent of it."""
 
     def __init__(self, sent: Sent, storages: tuple[Arrived, ...]) -> None:
@@ -213,28 +205,29 @@ class SentCard:
         self._storages = list(storages)
 
     def state(self, card: GPUModel) -> StartingState:
-        """As in CardInUse."""
-        return _restored(self._sent.segments, self._sent.name, card, self._sent.settings)
+        return self._sent.state(card)
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """As in CardInUse."""
         return self._sent.born
 
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        """As in CardInUse."""
-        gpu = VirtualGPU(card, allocator=state.allocator, compute=kernels)
-        source = VirtualSource(card, gpu)
+        source = _new_source(card, state, kernels)
         while self._storages:
             storage, address, valued = self._storages.pop()
             if not valued:
                 kernels.valueless.mark(storage)
             if address is not None:
                 whole = tensor_over(storage, torch.uint8, (storage.nbytes(),), (1,))
-                gpu.storages.place(whole, state.moved.get(address, ON_DEVICE_WITHOUT_BLOCK))
-        _find_workspaces(self._sent.segments, gpu, state.moved)
+                at = state.moved.get(address, ON_DEVICE_WITHOUT_BLOCK)
+                source.gpu.storages.place(whole, at)
+        _find_workspaces(self._sent.segments, source.gpu, state.moved)
         return source, []
+
+
+def _new_source(card: GPUModel, state: StartingState, kernels: DryKernels) -> VirtualSource:
+    return VirtualSource(card, VirtualGPU(card, allocator=state.allocator, compute=kernels))
 
 
 def _find_workspaces(
@@ -249,19 +242,6 @@ def _find_workspaces(
         found = [moved[block.address] for block in free if block.requested == size]
         for in_backward, address in zip((False, True), found, strict=False):
             gpu.scratch.held[library, in_backward, 0] = address
-
-
-def _restored(
-    segments: Sequence[Segment], name: str | None, card: GPUModel, settings: Settings
-) -> StartingState:
-    """The segments on a card of their own name; expandable ones are packed anew."""
-    if card.name != name or any(segment.expandable for segment in segments):
-        return _packed(segments, card, settings)
-    lowest = min((segment.address for segment in segments), default=TOP)
-    driver = SimulatedDriver(card.total, context=card.context, top=lowest)
-    driver.used = sum(segment.size for segment in segments)
-    same = CachingAllocator.from_snapshot(driver, segments, settings)
-    return StartingState(same, {block.address: block.address for block in same.blocks()})
 
 
 def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> StartingState:

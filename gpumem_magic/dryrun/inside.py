@@ -6,14 +6,13 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from gpumem_magic.allocator.cloning import clone
+from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.dryrun.in_use import Beginning, StartingState
 from gpumem_magic.dryrun.refusals import refuse
 from gpumem_magic.dryrun.running.assignments import with_values
@@ -58,8 +57,7 @@ class Plan:
 class Outcome:
     """What a dry run came to. skipped: whether iterations were left out that would have repeated
     others. fits: of a run without limit, whether the card as it is would have been enough. script:
-    what the allocator was asked for, without the allocator that it was asked of. again: whether
-    what the cell had left was taken out."""
+    what the allocator was asked for. again: whether what the cell had left was taken out."""
 
     recording: Recording
     skipped: bool
@@ -102,32 +100,34 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """Run the cell."""
-        scribe = Scribe() if self._plan.writes or not self._scenario.limited else None
-        recording = self._record(scribe)
-        script = scribe.script if scribe else None
+        recording, script, start = self._record()
         fits = None
-        if script is not None and not self._scenario.limited and recording.error is None:
-            fits = self._fits(script, recording)
-        wanted = _without_start(script) if script is not None and self._plan.writes else None
+        limited = self._scenario.limited or recording.error is not None
+        if script is not None and start is not None and not limited:
+            fits = self._fits(script, start, recording)
+        wanted = script if self._plan.writes else None
         return Outcome(recording, self._loops.skipped, fits, wanted, self._again)
 
-    def _record(self, scribe: Scribe | None) -> Recording:
+    def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
+        """The recording, what was written down of it, and the allocator as it was before."""
         namespace = self._scenario.namespace
         tree = self._prepare(namespace)
         here = sys._getframe()
         self._source.start(names_of(namespace, here), here)
         ACTIVE.set(Active(self._source, recording=True))
         self._source.enter()
+        writes = self._plan.writes or not self._scenario.limited
+        scribe = Scribe(self._state.allocator) if writes else None
         error = None
         try:
-            with scribe.writing(self._state.allocator) if scribe else nullcontext():
-                if self._state.lacking:
-                    self._source.gpu.storages.malloc(self._state.lacking)
-                execute(tree, self._scenario.cell.filename, namespace, self._shows_last())
+            if self._state.lacking:
+                self._source.gpu.storages.malloc(self._state.lacking)
+            execute(tree, self._scenario.cell.filename, namespace, self._shows_last())
         except BaseException as raised:
             error = raised
+        script = scribe.script() if scribe else None
         recording = self._source.stop(self._scenario.cell, self._scenario.cells, error)[0]
-        return self._told(recording)
+        return self._told(recording), script, scribe and scribe.start
 
     def _prepare(self, namespace: dict[str, Any]) -> ast.Module:
         """The code to run; from here on nothing gets out of this process."""
@@ -163,7 +163,7 @@ class _Run:
             cells={},  # the parent has them
         )
 
-    def _fits(self, script: Script, recording: Recording) -> bool:
+    def _fits(self, script: Script, start: CachingAllocator, recording: Recording) -> bool:
         """Whether the cell, which ran without limit, fits the card.
 
         Where the cache alone is too large, what was asked of the allocator is asked again of one
@@ -174,9 +174,8 @@ class _Run:
             return True
         if _highest(recording, recording.before.allocated, _ALLOCATED) > limit:
             return False
-        start = clone(script.start)
         start.driver.total = self._plan.total  # type: ignore[misc] # a SimulatedDriver's can be set
-        return replace(script, start=start).fits(script.sizes())
+        return script.fits(start, script.sizes())
 
 
 def _highest(recording: Recording, start: int | None, signs: Mapping[Action, int]) -> int:
@@ -185,11 +184,6 @@ def _highest(recording: Recording, start: int | None, signs: Mapping[Action, int
     sign[list(signs)] = list(signs.values())
     changes = sign[recording.events.action] * recording.events.size
     return (start or 0) + max(0, int(np.cumsum(changes).max(initial=0)))
-
-
-def _without_start(script: Script) -> Script:
-    """For the way to the parent, which knows what the run began with."""
-    return replace(script, start=None)  # type: ignore[arg-type] # until it is put back there
 
 
 def _notes_on_start(state: StartingState, card: GPUModel) -> tuple[str, ...]:

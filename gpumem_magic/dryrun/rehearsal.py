@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.dryrun.script import Script
 
 _APART = 32
@@ -26,10 +27,11 @@ class Rehearsals:
 
     The requests of runs that ask for the same blocks in the same order, of other sizes, are made
     once more with sizes on the curves through theirs: through two runs straight lines, through
-    three parabolas.
+    three parabolas. start: the allocator that each run begins with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: CachingAllocator) -> None:
+        self._start = start
         self._whole: dict[int, Script] = {}
         self._cut: dict[int, Script] = {}
 
@@ -46,10 +48,9 @@ class Rehearsals:
             script = self._whole[nearest]
             whole = {v: s.sizes() for v, s in self._whole.items() if _alike(s, script)}
             cut = {v: s.sizes() for v, s in self._cut.items() if s.begins_as(script)}
-            if (
-                len(whole) > 1 or len(cut) == 1
-            ):  # several cuts: what comes after them is the question
-                return script.fits(_sizes(value, whole, cut))
+            # Of several runs that were cut, what comes after the cuts is the question.
+            if len(whole) > 1 or len(cut) == 1:
+                return script.fits(self._start, _sizes(value, whole, cut))
         return None
 
 

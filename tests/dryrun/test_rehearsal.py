@@ -19,19 +19,18 @@ GIB = 1 << 30
 def written(program, total=GIB):
     """The script of a program that asks an empty allocator, and whether it went through."""
     allocator = CachingAllocator(SimulatedDriver(total))
-    scribe = Scribe()
+    scribe = Scribe(allocator)
     fits = True
     try:
-        with scribe.writing(allocator):
-            program(allocator)
+        program(allocator)
     except AllocationFailed:
         fits = False
-    return scribe.script, fits
+    return scribe.script(), fits
 
 
 def rehearsed(program, values, total=GIB):
     """Rehearsals that know of a program's runs with `values`."""
-    rehearsals = Rehearsals()
+    rehearsals = Rehearsals(CachingAllocator(SimulatedDriver(total)))
     for value in values:
         rehearsals.add(value, *written(lambda a, v=value: program(a, v), total))
     return rehearsals

@@ -7,6 +7,7 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
+from gpumem_magic.allocator.cloning import clone
 from gpumem_magic.dryrun.script import Request, Scribe
 
 MIB = 1 << 20
@@ -16,14 +17,13 @@ GIB = 1 << 30
 def written(program, total=GIB, allocator=None):
     """The script of a program that asks an allocator, and whether it went through."""
     allocator = allocator or CachingAllocator(SimulatedDriver(total))
-    scribe = Scribe()
+    scribe = Scribe(allocator)
     fits = True
     try:
-        with scribe.writing(allocator):
-            program(allocator)
+        program(allocator)
     except AllocationFailed:
         fits = False
-    return scribe.script, fits
+    return scribe.script(), fits
 
 
 def test_requests_are_written_down():
@@ -41,6 +41,7 @@ def test_requests_are_written_down():
         allocator.free(second)
         allocator.set_memory_fraction(0.5)
 
+    start = clone(allocator)
     script, fits = written(program, allocator=allocator)
     # THEN every request is there, and none that the allocator made of itself
     assert fits
@@ -58,18 +59,29 @@ def test_requests_are_written_down():
     assert script.sizes().tolist() == [1000, 5 * MIB]
     assert script.refused == ()
     # AND the start is as it was, and may be asked again and again
-    assert script.start.allocated == 4 * MIB - MIB
-    assert script.fits(script.sizes())
-    assert not script.fits(script.sizes() * 1000)
-    assert script.fits(script.sizes())
+    assert script.fits(start, script.sizes())
+    assert not script.fits(start, script.sizes() * 1000)
+    assert script.fits(start, script.sizes())
+    assert start.allocated == 3 * MIB
 
 
-def test_the_allocator_is_left_as_it_was():
+def test_the_start_is_that_of_the_writing():
     allocator = CachingAllocator(SimulatedDriver(GIB))
-    before = set(vars(allocator))
-    written(lambda a: a.malloc(1000), allocator=allocator)
-    assert set(vars(allocator)) == before
-    assert allocator.malloc.__func__ is CachingAllocator.malloc
+    allocator.malloc(3 * MIB)
+    scribe = Scribe(allocator)
+    allocator.malloc(1000)
+    assert (scribe.start.allocated, allocator.allocated) == (3 * MIB, 3 * MIB + 1024)
+
+
+def test_what_is_freed_during_another_request_is_written_down():
+    # GIVEN a tensor that dies while the allocator looks for room
+    allocator = CachingAllocator(SimulatedDriver(GIB))
+    scribe = Scribe(allocator)
+    dying = [allocator.malloc(512)]
+    allocator.on_event = lambda *event: dying and allocator.free(dying.pop())
+    allocator.malloc(5 * MIB)
+    # THEN a request made again would free it too
+    assert scribe.script().kind.tolist() == [Request.MALLOC, Request.MALLOC, Request.FREE]
 
 
 def test_what_a_retry_releases_is_no_request():
@@ -95,4 +107,5 @@ def test_a_refusal_cuts_the_script():
     assert not fits
     assert script.refused == (1,)
     assert script.until_refused().sizes().tolist() == [600 * MIB, 700 * MIB]
-    assert not script.until_refused().fits(script.until_refused().sizes())
+    start = CachingAllocator(SimulatedDriver(GIB))
+    assert not script.until_refused().fits(start, script.until_refused().sizes())
