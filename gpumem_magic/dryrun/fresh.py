@@ -4,15 +4,18 @@ sent is told, and undefined there."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +32,12 @@ from gpumem_magic.isolation.progress import Progress
 _NOT_SENT: Final = frozenset(
     ("In", "Out", "get_ipython", "exit", "quit", "open", "display", "__builtins__", "__spec__")
 )
+_OF_IPYTHON: Final = re.compile("_+|_i*[0-9]*|_[iod]h|_exit_code|__[a-z]+__")
 """The notebook's own, which no message speaks of."""
 
-_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator)
+_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory)
+"""A process that opens shared memory by its name has multiprocessing remove it at its end."""
+
 _KEPT_VALUES = 2**20
 """Bytes up to which a storage is sent with its values."""
 
@@ -76,15 +82,6 @@ class FreshProcess(Child):
         return -status if status < 0 else status << 8
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a process has beside its names."""
-
-    path: list[str]
-    randoms: tuple[Any, ...]
-    dtype: torch.dtype
-
-
 def main() -> None:
     """What the fresh process does; its argument: the folder of the run."""
     scratch = Path(sys.argv[1])
@@ -96,14 +93,13 @@ def main() -> None:
 
 def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     with (scratch / "order").open("rb") as file:
-        state = pickle.load(file)
-        sys.path[:] = state.path
+        sys.path[:], randoms, dtype = pickle.load(file)  # what comes next is imported by it
         unpickler = _Unpickler(file)
         plan, anchor, names, sent, missing = unpickler.load()
-    random.setstate(state.randoms[0])
-    np.random.set_state(state.randoms[1])
-    torch.set_rng_state(state.randoms[2])
-    torch.set_default_dtype(state.dtype)
+    random.setstate(randoms[0])
+    np.random.set_state(randoms[1])
+    torch.set_rng_state(randoms[2])
+    torch.set_default_dtype(dtype)
     namespace = anchor.__globals__  # of all functions that came from the notebook
     namespace.update(names)
     plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
@@ -121,9 +117,9 @@ def _notes(missing: Sequence[str]) -> tuple[str, ...]:
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:
     scenario = plan.scenario
-    names = {n: v for n, v in scenario.namespace.items() if n not in _NOT_SENT and n[0] != "_"}
+    own = {n for n in scenario.namespace if n in _NOT_SENT or _OF_IPYTHON.fullmatch(n)}
+    names = {name: value for name, value in scenario.namespace.items() if name not in own}
     randoms = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    state = _State(list(sys.path), randoms, torch.get_default_dtype())
     bare = replace(plan, scenario=replace(scenario, namespace={}, cells=dict(scenario.cells)))
     anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
     anchor.__module__ = "__main__"
@@ -131,7 +127,7 @@ def _order(plan: Plan, in_use: CardInUse) -> bytes:
     for name in missing:
         del names[name]
     file = io.BytesIO()
-    pickle.dump(state, file)
+    pickle.dump((list(sys.path), randoms, torch.get_default_dtype()), file)
     sent = in_use.sent(scenario.cell)
     _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
     return file.getvalue()
@@ -168,8 +164,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotatio
     def reducer_override(self, thing: Any) -> Any:
         """Tensors are taken apart here: on a virtual card they would tell of a device. What can be
         written but not read elsewhere is refused."""
-        if isinstance(thing, _NOT_READ) or type(thing).__module__ == "_ctypes":
+        if isinstance(thing, _NOT_READ) or type(thing).__module__ == "_ctypes" or _is_open(thing):
             raise pickle.PicklingError(f"{type(thing).__name__} is of this process alone")
+        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__ == "__main__":
+            return _cached, (thing.__wrapped__, thing.cache_parameters())
         if type(thing) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(thing)
         if _base.grad_fn.__get__(thing) is not None:
@@ -178,6 +176,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotatio
         place = _base.untyped_storage(thing), _base.storage_offset(thing)
         grad = _base.grad.__get__(thing)
         return _tensor, (type(thing), place, geometry, _base.requires_grad.__get__(thing), grad)
+
+
+def _is_open(thing: Any) -> bool:
+    """Whether it is an open file: cloudpickle would read it, and so move the user's place in it."""
+    in_memory = isinstance(thing, (io.BytesIO, io.StringIO))
+    standard = thing is sys.stdout or thing is sys.stderr  # sent by name
+    return isinstance(thing, io.IOBase) and not in_memory and not standard
 
 
 class _Unpickler(pickle.Unpickler):
@@ -197,6 +202,10 @@ class _Unpickler(pickle.Unpickler):
                 ctypes.memmove(storage.data_ptr(), content, size)
             self.storages[identity] = storage, address, content is not None
         return self.storages[identity][0]
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _tensor(

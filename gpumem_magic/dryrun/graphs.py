@@ -4,7 +4,9 @@ backward pass comes to it, as in the original."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -35,17 +37,13 @@ class _Geometry(NamedTuple):
     leaf: torch.Tensor | None
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
     """What one node of a graph keeps alive. tell: to be called when a backward pass comes here."""
 
-    __slots__ = ("freed", "storages", "tell")
-
-    def __init__(
-        self, storages: list[torch.UntypedStorage], freed: bool, tell: Callable[[], None]
-    ) -> None:
-        self.storages = storages
-        self.freed = freed
-        self.tell = tell
+    storages: list[torch.UntypedStorage]
+    freed: bool
+    tell: Callable[[], None]
 
 
 class _Step(torch.autograd.Function):
@@ -103,16 +101,9 @@ def _gradient(edge: _Geometry, incoming: torch.Tensor, passes: bool) -> torch.Te
             return incoming
         if incoming.numel() == 1:
             return incoming.reshape(()).expand(edge.shape)
-        if incoming.is_contiguous() and incoming.numel() == _elements(edge.shape):
+        if incoming.is_contiguous() and incoming.numel() == math.prod(edge.shape):
             return incoming.view(edge.shape)
     return incoming.new_empty(edge.shape, dtype=edge.dtype)
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _keeps_graph() -> bool:
@@ -243,10 +234,8 @@ def _saved(node: Any) -> Iterator[Any]:
 def _unwrapped(node: Any, name: str, raw: Any) -> Iterator[Any]:
     if hasattr(raw, "data"):
         yield from _tensors(raw.data)
-        if raw.data is None and raw.unpack_hook is None:
-            with_error = _read(node, name)
-            yield from with_error
-        return
+        if raw.data is not None or raw.unpack_hook is not None:
+            return
     yield from _read(node, name)
 
 

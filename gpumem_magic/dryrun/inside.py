@@ -4,6 +4,8 @@ reach outside is stopped, the cell runs, and its Recording is handed back."""
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +19,6 @@ from gpumem_magic.dryrun.in_use import Beginning, StartingState
 from gpumem_magic.dryrun.refusals import refuse
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
-from gpumem_magic.dryrun.running.program import execute
 from gpumem_magic.dryrun.running.rounds import SETTLED
 from gpumem_magic.dryrun.scenario import Scenario
 from gpumem_magic.dryrun.script import Scribe, Script
@@ -26,12 +27,14 @@ from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.taken_out import take_out
 from gpumem_magic.isolation.child import Inside
 from gpumem_magic.isolation.effects import stop_effects
+from gpumem_magic.isolation.effects.waiting import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Recording
 from gpumem_magic.virtual.catalog import GPUModel
 
+_SHOW = "__show__"
 _ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
 _RESERVED = {
     Action.SEGMENT_ALLOC: 1,
@@ -127,7 +130,7 @@ class _Run:
             error = raised
         script = scribe.script() if scribe else None
         recording = self._source.stop(self._scenario.cell, self._scenario.cells, error)[0]
-        return self._told(recording), script, scribe and scribe.start
+        return self._told(recording), script, scribe.start if scribe else None
 
     def _prepare(self, namespace: dict[str, Any]) -> ast.Module:
         """The code to run; from here on nothing gets out of this process."""
@@ -193,3 +196,25 @@ def _notes_on_start(state: StartingState, card: GPUModel) -> tuple[str, ...]:
         f"What the notebook holds already does not fit on a {card.name}: a block of "
         f"{format_bytes(state.lacking)} found no room. The cell was not begun.",
     )
+
+
+def execute(tree: ast.Module, filename: str, namespace: dict[str, Any], shows_last: bool) -> None:
+    """Run a cell as a notebook does: the value of a last expression is shown and kept as `_`."""
+    last = tree.body[-1] if shows_last and tree.body else None
+    if isinstance(last, ast.Expr):
+        call = ast.Call(ast.Name(_SHOW, ast.Load()), [last.value], [])
+        shown = ast.copy_location(ast.Expr(call), last)
+        tree = ast.fix_missing_locations(ast.Module([*tree.body[:-1], shown], []))
+        namespace[_SHOW] = functools.partial(_show, namespace)
+    awaits = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(tree, filename, "exec", awaits, dont_inherit=True)
+    value = eval(code, namespace)
+    if code.co_flags & inspect.CO_COROUTINE:
+        run_coroutine(value)
+
+
+def _show(namespace: dict[str, Any], value: Any) -> None:
+    if value is not None:
+        namespace["_"] = value
+        namespace["_oh"] = {**namespace.get("_oh", {}), "_": value}
+        print(repr(value))  # noqa: T201 - it is captured

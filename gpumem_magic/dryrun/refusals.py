@@ -131,25 +131,9 @@ class _Refusals:
                 self._put(module, name, f"torch.distributed.{name}", _ONE_PROCESS)
 
     def _refuse_nested_on_device(self) -> None:
-        """Those of the old layout, which hold no storage that could be followed."""
         for name in ("nested_tensor", "as_nested_tensor"):
             original = getattr(torch.nested, name)
-            known_as = f"torch.nested.{name} of layout torch.strided"
-
-            def make(
-                data: Any,
-                *args: Any,
-                original: Any = original,
-                known_as: str = known_as,
-                **options: Any,
-            ) -> Any:
-                if options.get("layout") is not torch.jagged:
-                    raise NotImplementedError(
-                        f"{known_as} is not supported in a dry run: {_OTHER_LAYOUT}"
-                    )
-                return original(data, *args, **options)
-
-            self._set(torch.nested, name, functools.wraps(original)(make))
+            self._set(torch.nested, name, functools.partial(_nested, name, original))
 
     def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
         """`module.owner.name`, or `module.name`."""
@@ -203,3 +187,11 @@ class _Refusals:
         """Stands for what switches the compiler on, in code that was compiled in earlier cells."""
         if callback not in (None, False):
             self._mark()
+
+
+def _nested(name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Those of the old layout hold no storage that could be followed."""
+    if options.get("layout") is torch.jagged:
+        return original(*args, **options)
+    known_as = f"torch.nested.{name} of layout torch.strided"
+    raise NotImplementedError(f"{known_as} is not supported in a dry run: {_OTHER_LAYOUT}")

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from gpumem_magic.dryrun import Scenario, dry_run
-from gpumem_magic.dryrun.running.program import execute
+from gpumem_magic.dryrun.inside import execute
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.source import VirtualSource

@@ -186,7 +186,7 @@ ATTACKS = {
         "setup": "f = open('a.txt')",
         "attack": "import os; os.closerange(3, 4096)",
         "after": "assert f.read(5) == 'alpha'",
-        "error": True,
+        "error": None,  # the answer's own, where it is a pipe
     },
     "flags of a descriptor": {
         "setup": "import fcntl, os; r, w = os.pipe(); f = open('a.txt', 'a')",

@@ -44,6 +44,7 @@ ATTACKS = {
         "setup": KEEPER + "    import counted; counted.keeper = keeper; del keeper\n",
         "attack": "del counted.keeper",
         "after": "assert counted.keeper.path == 'a.txt'",
+        "not_sent": "what was added to a module, which is imported anew",
     },
     "in the history": {
         "setup": KEEPER + "    Out[77] = keeper; del keeper\n",

@@ -273,6 +273,7 @@ ATTACKS = {
         "setup": "import __main__; x = 1",
         "attack": "__main__.x = 2; __main__.y = 3",
         "after": "assert x == 1 and 'y' not in globals()",
+        "not_sent": "the notebook's module",
     },
     "variables of a context": {
         "setup": "import contextvars; v = contextvars.ContextVar('v', default=1)",

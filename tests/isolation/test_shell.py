@@ -57,13 +57,16 @@ ATTACKS = {
         ip.events.register('post_run_cell', lambda *_: open('new.txt', 'w').close())
         ip.events.callbacks['pre_run_cell'].clear()
     """,
-    "magics": """
-        from IPython.core.magic import register_line_magic
-        @register_line_magic
-        def mine(line):
-            return 1
-        %mine
-    """,
+    "magics": {
+        "attack": """
+            from IPython.core.magic import register_line_magic
+            @register_line_magic
+            def mine(line):
+                return 1
+            %mine
+        """,
+        "not_sent": "the shell",
+    },
     "a magic replaced": {
         "setup": "ip = get_ipython()",
         "attack": "ip.register_magic_function(lambda line, cell=None: None, 'line_cell', 'gpucheck')",

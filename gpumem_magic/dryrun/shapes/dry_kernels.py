@@ -44,17 +44,6 @@ class _Plan:
     """What has to be known of an operator. written: places and names of arguments it writes to;
     aliases: for each result the argument that it is, or None."""
 
-    __slots__ = (
-        "aliases",
-        "is_quantized",
-        "is_view",
-        "makes_new",
-        "name",
-        "resizes",
-        "unmeasured",
-        "written",
-    )
-
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name: str = schema.name

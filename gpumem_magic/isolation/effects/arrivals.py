@@ -30,7 +30,7 @@ class Arrivals:
     def look(self) -> None:
         """Act on what has arrived since the last look."""
         self._seen = len(sys.modules)
-        for expected in tuple(self._awaited):
+        for expected in [each for each in self._awaited if each[0] in sys.modules]:
             self._act(expected)
 
     def _looking(self, original: Callable[..., Any]) -> Callable[..., Any]:

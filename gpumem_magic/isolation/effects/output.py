@@ -47,11 +47,14 @@ def capture(output: int) -> Callable[[], str]:
     _capture_displays(stream)
 
     def text() -> str:
-        for one in streams:
-            one.flush()
-        _flush_c()
-        size = os.fstat(output).st_size - start
-        return _shown(os.pread(output, min(size, _LIMIT), start), size)
+        try:
+            for one in streams:
+                one.flush()
+            _flush_c()
+            size = os.fstat(output).st_size - start
+            return _shown(os.pread(output, min(size, _LIMIT), start), size)
+        except OSError:  # the cell has closed all descriptors
+            return ""
 
     return text
 
