@@ -83,7 +83,7 @@ def cost(work: Workload, rounds: int) -> Cost:
         round(whole, 4),
         slowest,
         round(max(by_rule[slowest], 0), 4),
-        tuple(dict.fromkeys(advice.rule for advice in said)),
+        tuple(dict.fromkeys(advice.rule for advice in said.advice)),
     )
 
 

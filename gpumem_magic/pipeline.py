@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from gpumem_magic.advice import advise
+from gpumem_magic.advice import Said, advise
 from gpumem_magic.sources.stacks.callsite import unfold_all
 from gpumem_magic.trace import build_trace
 from gpumem_magic.values.advice import Advice
@@ -39,10 +39,11 @@ def analyse(
     cell, cells = recording.cell, recording.cells
     recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells))
     trace = build_trace(recording)
-    advice: tuple[Advice, ...] = ()
+    said = Said()
     if advised:
-        advice = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
-    return Analysis(recording, trace, build_report(recording, trace, name, advice))
+        said = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
+        recording = replace(recording, notes=(*recording.notes, *said.notes))
+    return Analysis(recording, trace, build_report(recording, trace, name, said.advice))
 
 
 def build_report(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from gpumem_magic.advice.code import Code
@@ -41,13 +42,14 @@ from gpumem_magic.advice.rules.stale_exception import StaleException
 from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
 from gpumem_magic.advice.rules.step_in_backward import StepInBackward
+from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
 from gpumem_magic.values.advice import Advice, Kind
 from gpumem_magic.values.assessment import RulePage
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Cell
 
-__all__ = ["RULES", "Advice", "Rule", "advise", "find_rule"]
+__all__ = ["RULES", "Advice", "Rule", "Said", "advise", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
     MissingNoGrad(),
@@ -86,6 +88,23 @@ RULES: tuple[Rule, ...] = (
 """All rules. Where two say the same of one line, the earlier one is heard."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the rules say of a cell, what saves most first. left_out: names of rules that would have
+    had to look at more of a large cell than a rule may."""
+
+    advice: tuple[Advice, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for the report, where rules were left out."""
+        if not self.left_out:
+            return ()
+        rules = ", ".join(self.left_out)
+        return (f"This cell is too large for these rules, which were left out: {rules}.",)
+
+
 def advise(
     trace: Trace,
     cell: Cell,
@@ -93,24 +112,31 @@ def advise(
     *,
     ignore: Collection[str] = (),
     everything: bool = False,
-) -> tuple[Advice, ...]:
-    """What the rules say of a cell, what saves most first; no code is run.
+) -> Said:
+    """Ask the rules about a cell; no code is run.
 
     ignore: names of rules that keep quiet, beside those that a comment `# gpumem: ignore[rule]` in
     the cell silences. everything: ask also what is worth its price only when memory is short.
     """
     if trace.lifetimes is None:
-        return ()
+        return Said()
     code = Code(cell, names.known)
+    lives = CountedLifetimes.of_all(trace.lifetimes, code.work)
+    trace = replace(trace, lifetimes=lives)
     short = everything or is_short(trace)
-    found = [
-        advice
-        for rule in RULES
-        if rule.name not in ignore and (short or rule.kind is not Kind.TRADE)
-        for advice in _ask(rule, trace, code, names)
-        if not code.ignores(rule.name, advice.line)
-    ]
-    return tuple(sorted(found, key=lambda advice: -(advice.saving or 0)))
+    found: list[Advice] = []
+    left_out = []
+    for rule in RULES:
+        if rule.name in ignore or (rule.kind is Kind.TRADE and not short):
+            continue
+        code.work.begin(len(code) + len(lives) + lives.events)
+        try:
+            said = _ask(rule, trace, code, names)
+        except TooMuchWorkError:
+            left_out.append(rule.name)
+        else:
+            found += [one for one in said if not code.ignores(rule.name, one.line)]
+    return Said(tuple(sorted(found, key=lambda one: -(one.saving or 0))), tuple(left_out))
 
 
 def find_rule(name: str) -> Rule:
@@ -121,13 +147,19 @@ def find_rule(name: str) -> Rule:
     raise KeyError(f"no rule {name!r}; there are {', '.join(rule.name for rule in RULES)}")
 
 
-def _ask(rule: Rule, trace: Trace, code: Code, names: Names) -> Iterator[Advice]:
-    """A rule that fails must not cost the user the report of the cell."""
+def _ask(rule: Rule, trace: Trace, code: Code, names: Names) -> tuple[Advice, ...]:
+    """Ask one rule; one that fails must not cost the user the report of the cell.
+
+    Raises TooMuchWorkError.
+    """
     try:
-        yield from tuple(rule.find(trace, code, names))
+        return tuple(rule.find(trace, code, names))
+    except TooMuchWorkError:
+        raise
     except Exception as error:
         text = f"gpumem_magic: the rule {rule.name} failed: {type(error).__name__}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return ()
 
 
 def pages_of(rules: Iterable[Rule]) -> tuple[RulePage, ...]:

@@ -5,45 +5,39 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.advice.tree import Function, Loop, Tree
+from gpumem_magic.advice.work import COLUMN, Work
 from gpumem_magic.trace.cell_flow import parse_cell
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Cell, Stack
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Loop = ast.For | ast.AsyncFor | ast.While
+__all__ = ["Code", "Function", "Loop"]
+
 _IGNORE = re.compile(r"#\s*gpumem:\s*ignore(?:\[([\w\s,-]*)\])?")
 
 
-class Code:
+class Code(Tree):
     """The text of a cell as typed, with its tree; IPython's own syntax reads as calls of the shell.
 
     tree: empty where the text is no Python. known: dotted names of what names mean, from
     `Names.known`; imports of the cell itself count as well. Lines count from 1, columns from 0.
     """
 
-    def __init__(self, cell: Cell, known: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, cell: Cell, known: Mapping[str, str] | None = None, work: Work | None = None
+    ) -> None:
+        super().__init__(_parse(cell), work)
         self.cell = cell
         self.source = cell.source
         self.lines = cell.source.split("\n")
-        self.tree = _parse(cell)
         self._starts = _starts(self.lines)
-        self._known = {**(known or {}), **dict(_imports(self.tree))}
-        self._parents = {
-            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
-        }
-        self._inside: dict[ast.AST, tuple[ast.AST, ...]] = {}
-
-    def walk(self, within: ast.AST | None = None) -> tuple[ast.AST, ...]:
-        """A node and all inside it, outer ones first, as `ast.walk` has them; remembered."""
-        node = within or self.tree
-        if node not in self._inside:
-            self._inside[node] = tuple(ast.walk(node))
-        return self._inside[node]
+        self._known = {**(known or {}), **dict(self._imports())}
 
     def offset(self, line: int, column: int) -> int:
         """The character of the text at a line and a column of the tree, which counts bytes; the
@@ -88,81 +82,36 @@ class Code:
         text = self.lines[line - 1]
         return text[: len(text) - len(text.lstrip())]
 
-    def first_line(self, statement: ast.stmt) -> int:
-        """The line that a statement begins on, decorators included."""
-        decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-        return min([statement.lineno, *(d.lineno for d in decorators)])
-
     def lines_inside_strings(self) -> frozenset[int]:
         """Lines whose beginning may be part of a string, so that it must stay."""
         inside: set[int] = set()
-        for node in self.walk():
-            if isinstance(node, ast.JoinedStr) or (
-                isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
-            ):
-                inside.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+        plain = (n for n in self.nodes(ast.Constant) if isinstance(n.value, (str, bytes)))
+        for node in (*self.nodes(ast.JoinedStr), *plain):
+            inside.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
         return frozenset(inside)
 
-    def parent(self, node: ast.AST) -> ast.AST | None:
-        """What the node is right inside of; None for the tree itself."""
-        return self._parents.get(node)
-
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What the node is inside of, the innermost first."""
-        above = self._parents.get(node)
-        while above is not None:
-            yield above
-            above = self._parents.get(above)
-
-    def statement(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that the node is, or is part of."""
-        if isinstance(node, ast.stmt):
-            return node
-        return next(above for above in self.ancestors(node) if isinstance(above, ast.stmt))
-
-    def statement_at(self, line: int) -> ast.stmt | None:
-        """The innermost statement on a line: of a loop, its header only."""
-        found = None
-        for node in self.walk():
-            if isinstance(node, ast.stmt) and self.first_line(node) <= line <= (
-                node.end_lineno or node.lineno
-            ):
-                found = node  # walk comes to the outer ones first
-        return found
-
-    def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements of the block that a statement stands in, itself among them."""
-        above = self._parents[statement]
-        for _, value in ast.iter_fields(above):
-            if isinstance(value, list) and statement in value:
-                return value
-        return [statement]
-
-    def loop(self, node: ast.AST) -> Loop | None:
-        """The innermost loop around a node, within its function."""
-        for above in self.ancestors(node):
-            if isinstance(above, (ast.For, ast.AsyncFor, ast.While)):
-                return above
-            if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                return None
-        return None
-
-    def function(self, node: ast.AST) -> Function | None:
-        """The innermost function that a node is inside of."""
-        for above in self.ancestors(node):
-            if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                return above
-        return None
-
-    def calls(self, *names: str, within: ast.AST | None = None) -> Iterator[ast.Call]:
+    def calls(self, *names: str, within: ast.AST | None = None) -> Sequence[ast.Call]:
         """Calls of functions of these dotted names, or methods of these names (".backward"), in
         the order of the text."""
-        found = [
-            node
-            for node in self.walk(within)
-            if isinstance(node, ast.Call) and self.is_one_of(node.func, names)
-        ]
-        yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
+        found = {call: None for name in names for call in self._part(self._calls[name], within)}
+        return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+    @functools.cached_property
+    def _calls(self) -> Mapping[str, list[ast.Call]]:
+        """By dotted name, and by the name of a method, with its dot."""
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.nodes(ast.Call):
+            if dotted := self.dotted(call.func):
+                found[dotted].append(call)
+            if isinstance(call.func, ast.Attribute):
+                found[f".{call.func.attr}"].append(call)
+            if word := called(call):
+                found[f"{word}()"].append(call)
+        return found
+
+    def calls_of(self, word: str) -> Sequence[ast.Call]:
+        """Calls of any function or method that is written so: `word(...)` or `any.word(...)`."""
+        return self._part(self._calls[f"{word}()"], None)
 
     def is_one_of(self, function: ast.expr, names: tuple[str, ...]) -> bool:
         """Whether an expression means one of these: "torch.load", or any ".backward"."""
@@ -184,6 +133,16 @@ class Code:
         """How the notebook calls an imported module: "torch" for import torch; else `default`."""
         return next((name for name, what in self._known.items() if what == module), default)
 
+    def _imports(self) -> Iterator[tuple[str, str]]:
+        for node in self.nodes(ast.Import, ast.ImportFrom):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    root = alias.name.split(".")[0]
+                    yield alias.asname or root, alias.name if alias.asname else root
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
     def is_under(self, node: ast.AST, *contexts: str) -> bool:
         """Whether a `with` of one of these, or a function with such a decorator, is around it."""
         for above in self.ancestors(node):
@@ -201,27 +160,16 @@ class Code:
         called = expression.func if isinstance(expression, ast.Call) else expression
         return self.dotted(called) in contexts
 
-    def assigned(self, name: str) -> Iterator[ast.stmt]:
-        """Statements that give a name a value: `name = ...`, `name += ...`, `for name in ...`."""
-        for node in self.walk():
-            if (
-                isinstance(node, ast.Name)
-                and node.id == name
-                and not isinstance(node.ctx, ast.Load)
-            ):
-                yield self.statement(node)
-
-    def reads(self, name: str, within: ast.AST | None = None) -> Iterator[ast.Name]:
-        """Where a name is read."""
-        for node in self.walk(within):
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-                yield node
-
     def born_in(self, node: ast.expr | ast.stmt, lives: Lifetimes) -> NDArray[np.bool_]:
         """Which storages were born while an expression or a statement of the cell ran, in functions
         that it called too."""
+        by_line = self.once(_stacks_by_line, lives)
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        return lives.born_under(self.cell.filename, lines)
+        rows = [row for line in lines for row in by_line.get(line, ())]
+        here = np.zeros(len(lives.stacks) + 1, bool)
+        here[rows] = True
+        self.work.spend(len(rows) + COLUMN * (len(here) + len(lives)))
+        return here[lives.stack]
 
     def calling_lines(self, lives: Lifetimes) -> NDArray[np.int32]:
         """For each storage the line of the cell that called a model, rather than the line inside
@@ -234,11 +182,10 @@ class Code:
         return np.where(called > 0, called, lives.line)
 
     def _model_classes(self) -> Iterator[ast.ClassDef]:
-        for node in self.walk():
-            if isinstance(node, ast.ClassDef):
-                methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
-                if any(method.name == "forward" for method in methods):
-                    yield node
+        for node in self.nodes(ast.ClassDef):
+            methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+            if any(method.name == "forward" for method in methods):
+                yield node
 
     def _calling_line(self, stack: Stack, models: list[tuple[int, int]]) -> int:
         own = [frame.line for frame in stack if frame.filename == self.cell.filename]
@@ -261,6 +208,22 @@ class Code:
         return any(self.ignored.get(place, frozenset()) & {rule, "*"} for place in places)
 
 
+def called(call: ast.Call) -> str:
+    """The last word of what is called: "relu" of `relu(x)`, `x.relu()` and `F.relu(x)`."""
+    if isinstance(call.func, ast.Name):
+        return call.func.id
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _stacks_by_line(code: Code, lives: Lifetimes) -> Mapping[int, list[int]]:
+    """Which stacks lead through each line of the cell."""
+    found: dict[int, list[int]] = {}
+    for row, stack in enumerate(lives.stacks):
+        for line in {frame.line for frame in stack if frame.filename == code.cell.filename}:
+            found.setdefault(line, []).append(row)
+    return found
+
+
 def _parse(cell: Cell) -> ast.Module:
     # With other line breaks, lines would be counted otherwise than here.
     tree = parse_cell(cell) if "\r" not in cell.source else None
@@ -273,16 +236,3 @@ def _starts(lines: list[str]) -> list[int]:
         starts.append(at)
         at += len(line) + 1
     return starts
-
-
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield (
-                    alias.asname or alias.name.split(".")[0],
-                    (alias.name if alias.asname else alias.name.split(".")[0]),
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"

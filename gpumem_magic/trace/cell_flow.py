@@ -56,15 +56,13 @@ class Flow:
         place = self.places.get(line)
         return place is None or self.regions[place.region].repeats in _LOOPS
 
-    def within(self, line: int, region: int) -> bool:
-        """Whether the line runs in every pass of the region, perhaps several times."""
+    def around(self, line: int) -> Iterator[int]:
+        """The regions in whose every pass the line runs, perhaps several times, the inner first."""
         place = self.places.get(line)
-        if place is None:
-            return False
-        inner, always = place.region, place.always
-        while inner > region and always:  # a region's number is higher than its parent's
+        inner, always = (place.region, place.always) if place else (-1, False)
+        while inner >= 0 and always:
+            yield inner
             inner, always = self.regions[inner].parent, self.regions[inner].always
-        return inner == region and always
 
 
 def read_flow(cell: Cell) -> Flow | None:

@@ -72,13 +72,15 @@ def find_lines(
     counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
     sorted_lines = visits.line[order]
-    lines = []
-    for number in np.unique(stacks.line[sums.peak >= 0]).tolist():
-        rows = np.flatnonzero((stacks.line == number) & (sums.peak >= 0))
+    lines, text = [], recording.cell.source.splitlines()
+    known = np.flatnonzero(sums.peak >= 0)
+    known = known[np.argsort(stacks.line[known], kind="stable")]
+    numbers, first = np.unique(stacks.line[known], return_index=True)
+    for number, rows in zip(numbers.tolist(), np.split(known, first[1:]), strict=False):
         begin, end = np.searchsorted(sorted_lines, [number, number + 1])
         calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], counter)
         allocated, freed, peak = sums.of(rows)
-        source = _text(recording.cell, number)
+        source = _text(text, number)
         count = counts.get(number, 1)
         lines.append(Line(number, source, allocated, freed, allocated - freed, peak, count, calls))
     return tuple(lines)
@@ -100,14 +102,13 @@ def _find_calls(
             counted[cell] = counter.count_in(cell, visits)
         allocated, freed, peak = sums.of(rows[callers == index])
         count = counted[cell].get(number, 1)
-        text = _text(cell, number)
+        text = _text(cell.source.splitlines(), number)
         net = allocated - freed
         calls.append(Call(cell.number, number, function, text, allocated, freed, net, peak, count))
     return tuple(sorted(calls, key=lambda call: (call.cell or 0, call.line)))
 
 
-def _text(cell: Cell, number: int) -> str:
-    lines = cell.source.splitlines()
+def _text(lines: list[str], number: int) -> str:
     return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 

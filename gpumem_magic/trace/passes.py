@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,10 +103,11 @@ def count_passes(
     last = int(visits.line[visits.word >= 0][-1]) if (visits.word >= 0).any() else 0
     by_line = _split(visits)
     counts = {n: int(np.count_nonzero(np.diff(own.run))) + 1 for n, own in by_line.items()}
+    inside = Counter(region for n in counts for region in flow.around(n)) if flow else Counter()
     repeating = [
         n
         for n, own in by_line.items()
-        if _may_repeat(n, counts, flow, bool(repeated[own.row].any()))
+        if _may_repeat(n, counts[n], flow, inside, bool(repeated[own.row].any()))
     ]
     for number in repeating:
         passes = _repetitions(by_line[number], raised and number == last)
@@ -126,17 +128,22 @@ def _split(visits: Visits) -> dict[int, Visits]:
     }
 
 
-def _may_repeat(line: int, counts: dict[int, int], flow: Flow | None, repeated: bool) -> bool:
-    """Whether one run of events on the line may be several passes."""
+def _may_repeat(
+    line: int, count: int, flow: Flow | None, inside: Counter[int], repeated: bool
+) -> bool:
+    """Whether one run of events on the line may be several passes.
+
+    inside: how many lines with events run in every pass of each region.
+    """
     place = flow.places.get(line) if flow else None
     if flow is None or place is None:
-        return counts[line] == 1
+        return count == 1
     repeats = flow.regions[place.region].repeats
     if repeats is Repeats.NEVER:
         return False
-    if repeats is Repeats.CALL and (counts[line] > 1 or not repeated):
+    if repeats is Repeats.CALL and (count > 1 or not repeated):
         return False  # whoever calls it has events of its own in between, or called it once
-    return not any(flow.within(other, place.region) for other in counts if other != line)
+    return inside[place.region] <= (place.region in flow.around(line))  # none but itself
 
 
 def _repetitions(visits: Visits, unfinished: bool) -> int:
@@ -187,17 +194,17 @@ def _period(run: Visits, unfinished: bool) -> int:
 def _together(counts: dict[int, int], flow: Flow, raised: bool) -> dict[int, int]:
     """Let lines that run together agree: an earlier one ran no less than a later one."""
     agreed = dict(counts)
+    by_region: dict[int, list[int]] = {}
+    for line in sorted(counts):
+        place = flow.places.get(line)
+        if place is not None and place.always and place.body:
+            by_region.setdefault(place.region, []).append(line)
     for number, region in enumerate(flow.regions):
         if region.repeats not in (Repeats.LOOP, Repeats.CALL):
             continue
-        lines = [n for n in sorted(counts) if _steady(n, number, flow)]
+        lines = by_region.get(number, [])
         most = max((counts[n] for n in lines), default=0) if region.straight and not raised else 0
         for line in reversed(lines):
             most = max(most, counts[line])
             agreed[line] = most
     return agreed
-
-
-def _steady(line: int, region: int, flow: Flow) -> bool:
-    place = flow.places.get(line)
-    return place is not None and place.region == region and place.always and place.body

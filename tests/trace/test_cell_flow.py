@@ -84,10 +84,10 @@ def test_a_nested_loop_runs_within_each_pass_of_the_outer_one():
     flow = flow_of("for a in b:\n  for c in a:\n    f(c)\n  if a:\n    g(a)\n")
     assert flow is not None
     outer, inner = flow.places[1].region, flow.places[3].region
-    assert flow.within(3, outer)
-    assert not flow.within(1, inner)
-    assert not flow.within(5, outer)
-    assert not flow.within(99, outer)
+    assert outer in flow.around(3)
+    assert inner not in flow.around(1)
+    assert outer not in flow.around(5)
+    assert not list(flow.around(99))
 
 
 def test_ipython_syntax_is_set_aside_without_moving_lines():

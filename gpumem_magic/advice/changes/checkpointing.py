@@ -55,7 +55,7 @@ def _wrapped_blocks(
 ) -> tuple[Edit, ...]:
     """Their `forward` replaced before the training begins; doing so twice does not harm."""
     path = repeated_path(name, facts)
-    names = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    names = cell.spoken()
     if path is None or names & {"block", "checkpoint", "functools"}:
         raise UnsafeError("the repeated blocks were not found, or their names are taken")
     first = found.forward[0]

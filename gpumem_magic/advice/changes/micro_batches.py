@@ -28,7 +28,7 @@ def in_pieces(
     _require_unused(cell, found)
     batches = _batches(cell, names, found)
     inside = [*found.forward, found.backward]
-    taken = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    taken = cell.spoken()
     own = [f"{name}_" for name in (*batches, found.loss)]
     if taken & set(own):
         raise UnsafeError(f"{', '.join(sorted(taken & set(own)))} is a name of the cell already")

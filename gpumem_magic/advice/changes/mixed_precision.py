@@ -28,7 +28,7 @@ def in_mixed_precision(
     cell: Code, names: Names, found: TrainingPass, bfloat16: bool
 ) -> tuple[Edit, ...]:
     """The forward pass and the loss under autocast; with a `GradScaler` where it is float16."""
-    if next(cell.calls(*_UNSTABLE), None) or any(
+    if cell.calls(*_UNSTABLE) or any(
         facts.type.endswith(".BCELoss") for facts in names.modules.values()
     ):
         raise UnsafeError("autocast refuses BCELoss; BCEWithLogitsLoss works")
@@ -52,7 +52,7 @@ def _scaled(cell: Code, names: Names, found: TrainingPass) -> tuple[Edit, ...]:
         *before_loops(cell, found.forward[0], f'{_SCALER} = {torch}.amp.GradScaler("cuda")'),
         *enclose(cell, found.backward.value.func.value, f"{_SCALER}.scale(", ")"),
     ]
-    if clip := next(cell.calls(*_CLIP), None):
+    for clip in cell.calls(*_CLIP)[:1]:
         if cell.block(cell.statement(clip)) is not cell.block(step):
             raise UnsafeError("gradients are clipped elsewhere")
         edits += insert_before(cell, cell.statement(clip), f"{_SCALER}.unscale_({optimizer})")

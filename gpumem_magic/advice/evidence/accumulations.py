@@ -34,15 +34,12 @@ def find_accumulations(code: Code) -> Iterator[Accumulation]:
     `seen[key] = output`, `[model(batch) for batch in batches]`."""
     found = [
         each
-        for node in ast.walk(code.tree)
-        if isinstance(node, ast.stmt) and code.loop(node) is not None
+        for node in code.nodes(ast.stmt)
+        if code.loop(node) is not None
         for each in _of_statement(code, node)
     ]
     found += [
-        each
-        for node in ast.walk(code.tree)
-        if isinstance(node, _COMPREHENSIONS)
-        for each in _of_comprehension(code, node)
+        each for node in code.nodes(*_COMPREHENSIONS) for each in _of_comprehension(code, node)
     ]
     yield from sorted(found, key=lambda each: (each.value.lineno, each.value.col_offset))
 
@@ -132,7 +129,7 @@ def _use(code: Code, read: ast.expr, depth: int = 3) -> str:
         return "number" if number else "other"
     if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and depth:
         name, scope = above.targets[0].id, code.function(above)
-        if isinstance(read, ast.BinOp) and name in _names(read):
+        if isinstance(read, ast.BinOp) and name in code.spoken(read):
             return "own"
         uses = {_use(code, again, depth - 1) for again in code.reads(name, scope)} - {"own"}
         return "number" if uses == {"number"} else "other"
@@ -146,7 +143,3 @@ def _use_of_method(code: Code, read: ast.expr, attribute: ast.Attribute) -> str:
     if not isinstance(call, ast.Call) or attribute.attr not in _COLLECTING:
         return "other"
     return "own" if isinstance(code.parent(call), ast.Expr) else "other"
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}

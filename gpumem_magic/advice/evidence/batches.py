@@ -48,8 +48,8 @@ class Gathered:
 def moved(cell: Code, names: Names) -> Iterator[Moved]:
     """Tensors that the cell moves to the device once, and then reads only a part at a time."""
     on_host = frozenset(name for name, tensor in names.tensors.items() if not tensor.on_device)
-    for statement in ast.walk(cell.tree):
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    for statement in cell.nodes(ast.Assign):
+        if len(statement.targets) != 1:
             continue
         target, call = statement.targets[0], statement.value
         if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
@@ -81,12 +81,11 @@ def _batches(
     scope = cell.function(statement)
     parts: list[ast.Subscript] = []
     loops: list[ast.For] = []
-    inside = set(ast.walk(statement.value))
     if sum(1 for _ in cell.assigned(name)) > 1:
         return None
     for read in cell.reads(name):
         above = cell.parent(read)
-        if read in inside:
+        if cell.inside(read, statement.value):
             continue
         if cell.function(read) is not scope:
             return None
@@ -159,13 +158,12 @@ def gathered(cell: Code) -> Iterator[Gathered]:
         if loop is not None and isinstance(holder, ast.Name) and one:
             lines = (*_lines(call.args[0]), *_making(cell, call.args[0], loop))
             yield Gathered(holder.id, call.args[0], lines, _joins(cell, holder.id))
-    for node in ast.walk(cell.tree):
-        if isinstance(node, ast.ListComp):
-            above = cell.parent(node)
-            target = above.targets[0] if isinstance(above, ast.Assign) else None
-            name = target.id if isinstance(target, ast.Name) else ""
-            if name and not isinstance(node.elt, _SEVERAL):
-                yield Gathered(name, node.elt, tuple(_lines(node.elt)), _joins(cell, name))
+    for node in cell.nodes(ast.ListComp):
+        above = cell.parent(node)
+        target = above.targets[0] if isinstance(above, ast.Assign) else None
+        name = target.id if isinstance(target, ast.Name) else ""
+        if name and not isinstance(node.elt, _SEVERAL):
+            yield Gathered(name, node.elt, tuple(_lines(node.elt)), _joins(cell, name))
 
 
 def _lines(node: ast.expr) -> range:
@@ -177,8 +175,8 @@ def _making(cell: Code, value: ast.expr, loop: ast.AST) -> Iterator[int]:
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value  # y of y.detach()
     if isinstance(value, ast.Name):
-        for statement in cell.assigned(value.id):
-            if loop in cell.ancestors(statement) and isinstance(statement, ast.Assign):
+        for statement in cell.assigned(value.id, loop):
+            if statement is not loop and isinstance(statement, ast.Assign):
                 yield from range(statement.lineno, (statement.end_lineno or 0) + 1)
 
 

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpumem_magic.advice.code import Code, Function
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, Function
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CHANGING = (
     *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "push", "put"),
     *("store", "remember", "save", "record", "log", "write", "put_nowait", "add_", "copy_"),
@@ -35,10 +34,10 @@ class Definitions:
         self._by_name: dict[tuple[Function | None, str], list[ast.stmt]] = {}
         self._by_attribute: dict[str, list[ast.stmt]] = {}
         self.functions: dict[str, list[Function]] = {}
-        for node in ast.walk(code.tree):
+        for node in code.nodes(ast.stmt):
             if isinstance(node, FUNCTIONS):
                 self.functions.setdefault(node.name, []).append(node)
-            elif isinstance(node, ast.stmt):
+            else:
                 self._enter(node)
 
     def _enter(self, statement: ast.stmt) -> None:
@@ -85,9 +84,8 @@ class Definitions:
         carried: set[ast.stmt] = set()
         code, here = self._code, at
         while True:
-            block = code.block(here)
-            for before in reversed(block[: block.index(here)]):
-                found += _those_in(before, candidates, found)
+            for before in self._defining(here, candidates):
+                found += self._those_in(before, candidates, found)
                 if _surely_defines(before, name):
                     return found, carried, True
             above = code.parent(here)
@@ -96,28 +94,28 @@ class Definitions:
             if above is None or isinstance(above, (*FUNCTIONS, ast.ClassDef)):
                 return found, carried, False
             if isinstance(above, LOOPS):
-                again = _those_in(above, candidates, found)
+                again = self._those_in(above, candidates, found)
                 carried |= set(again) - {above}
                 found += again
                 if not isinstance(above, ast.While) and name in names_in(above.target):
                     return found, carried, True
             elif isinstance(above, ast.Try):
-                found += [s for s in _those_in(above, candidates, found) if s is not at]
+                found += [s for s in self._those_in(above, candidates, found) if s is not at]
             here = above
 
+    def _defining(self, here: ast.stmt, candidates: list[ast.stmt]) -> Iterator[ast.stmt]:
+        """Statements above `here` in its block that are, or hold, candidates; the last first."""
+        code, end = self._code, self._code.index(here)
+        for candidate in code.above(candidates, here):
+            place = code.beside(candidate, here)
+            if place is not None and place < end:
+                end = place
+                yield code.block(here)[place]
 
-def _those_in(
-    statement: ast.stmt, candidates: list[ast.stmt], found: list[ast.stmt]
-) -> list[ast.stmt]:
-    first, last = statement.lineno, statement.end_lineno or statement.lineno
-    inside = [s for s in candidates if first <= s.lineno <= last and s not in found]
-    if first != last:
-        return inside
-    return [s for s in inside if s is statement or _holds(statement, s)]
-
-
-def _holds(outer: ast.stmt, inner: ast.stmt) -> bool:
-    return any(node is inner for node in ast.walk(outer))
+    def _those_in(
+        self, statement: ast.stmt, candidates: list[ast.stmt], found: list[ast.stmt]
+    ) -> list[ast.stmt]:
+        return [s for s in self._code.part(candidates, statement) if s not in found]
 
 
 def _surely_defines(statement: ast.stmt, name: str) -> bool:
@@ -179,9 +177,7 @@ def defined(statement: ast.stmt) -> set[str]:
     found = {name for target in targets(statement) if (name := root(target))}
     found.update(name for target in targets(statement) for name in plain_names(target))
     for node in header(statement):
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.NamedExpr):
-                found.add(inner.target.id)
+        found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
     return found
 
 

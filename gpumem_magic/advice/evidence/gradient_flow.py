@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.definitions import Definitions, header, parameters
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -49,7 +49,7 @@ class GradientFlow:
     def __init__(self, code: Code, names: Names, *, everywhere: bool = False) -> None:
         self._code = code
         self._everywhere = everywhere
-        self._definitions = Definitions(code)
+        self._definitions = code.once(Definitions)
         self._opaque = {*names.modules, *names.optimizers, *names.known}
 
     def origin(self, values: Iterable[ast.expr]) -> Origin:
@@ -64,6 +64,7 @@ class GradientFlow:
             followed.add(value)
             at = self._code.statement(value)
             for node in with_graph(value):
+                self._code.work.spend(1)
                 waiting += self._behind(node, at, found)
         return found
 
@@ -80,9 +81,8 @@ class GradientFlow:
             for statement in self._definitions.of_attribute(node.attr):
                 yield from self._add(statement, found)
         elif isinstance(node, ast.Call):
-            name = _called(node)
-            for function in self._definitions.functions.get(name, ()):
-                for inner in ast.walk(function):
+            for function in self._definitions.functions.get(called(node), ()):
+                for inner in self._code.walk(function):
                     if not isinstance(inner, ast.Return | ast.Yield | ast.YieldFrom):
                         continue
                     if inner.value is not None and self._code.function(inner) is function:
@@ -106,9 +106,8 @@ class GradientFlow:
             function = self._code.function(function)
         if function is None:
             return
-        for call in self._code.walk():
-            if isinstance(call, ast.Call) and _called(call) == function.name:
-                yield from self._matching(call, name, parameters(function))
+        for call in self._code.calls_of(function.name):
+            yield from self._matching(call, name, parameters(function))
 
     def _matching(self, call: ast.Call, name: str, expected: list[str]) -> Iterator[ast.expr]:
         offset = 1 if expected[:1] in (["self"], ["cls"]) else 0
@@ -172,9 +171,3 @@ def used_statements(code: Code, lives: Lifetimes, names: Names) -> set[ast.stmt]
     values = [value for call in backward_calls(code) for value in goes_backward(call)]
     values += [value for statement in here for value in header(statement)]
     return here | flow.origin(values).statements
-
-
-def _called(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Name):
-        return call.func.id
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,15 +43,14 @@ def unread_at_peak(cell: Code, lives: Lifetimes) -> Iterator[Unread]:
     if not peak:
         return
     graphs = bool((lives.at_peak & lives.graph).any())
-    for statement in ast.walk(cell.tree):
-        if isinstance(statement, ast.Assign) and cell.loop(statement) is None and not graphs:
-            found = _after_last_read(cell, lives, statement, peak)
-            if found is not None:
-                yield found
-        elif isinstance(statement, (ast.For, ast.While)):
+    for statement in cell.nodes(ast.Assign, ast.For, ast.While):
+        found = None
+        if isinstance(statement, (ast.For, ast.While)):
             found = _carried_over(cell, lives, statement, peak)
-            if found is not None:
-                yield found
+        elif isinstance(statement, ast.Assign) and cell.loop(statement) is None and not graphs:
+            found = _after_last_read(cell, lives, statement, peak)
+        if found is not None:
+            yield found
 
 
 def _lines_at_peak(cell: Code, lives: Lifetimes) -> frozenset[int]:
@@ -64,23 +64,23 @@ def _after_last_read(
     cell: Code, lives: Lifetimes, statement: ast.Assign, peak: frozenset[int]
 ) -> Unread | None:
     name = _only_name(statement)
-    block = cell.block(statement)
-    scope = cell.function(statement)
-    if name is None or any(cell.function(read) is not scope for read in cell.reads(name)):
+    if name is None or not cell.reads(name):
         return None
-    ahead = block[block.index(statement) + 1 :]
-    again = next((i for i, s in enumerate(ahead) if _gives(s, name)), len(ahead) - 1)
-    reads = [i for i, s in enumerate(ahead) if i <= again and any(cell.reads(name, s))]
-    inside = {node for s in block for node in ast.walk(s)}
-    if not reads or any(read not in inside for read in cell.reads(name, scope)):
+    scope, block, here = cell.function(statement), cell.block(statement), cell.index(statement)
+    places = [cell.beside(read, statement) for read in cell.reads(name)]
+    if None in places or any(cell.function(read) is not scope for read in cell.reads(name)):
         return None
-    last = ahead[reads[-1]]
-    at = next((i for i, s in enumerate(ahead) if peak & set(_span(s))), None)
-    if at is None or not reads[-1] < at <= again or _aliased(cell, name, scope):
+    given = (cell.index(s) for s in cell.assigned(name) if _gives(s, name, block, cell))
+    again = next((place for place in given if place > here), len(block) - 1)
+    last = max((place for place in places if place and here < place <= again), default=None)
+    if last is None or _aliased(cell, name, scope):
+        return None
+    at = next((i for i in _running(block, peak) if i > here), None)
+    if at is None or not last < at <= again:
         return None
     held = cell.born_in(statement, lives) & lives.at_peak & ~lives.of(*_KEPT)
-    held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(lives, name)
-    return Unread((name,), last, _alike(lives, held))
+    held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(cell, lives, name)
+    return Unread((name,), block[last], _alike(lives, held))
 
 
 def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]) -> Unread | None:
@@ -117,14 +117,16 @@ def _alike(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """These and their like of other iterations and calls, which make peaks as high as theirs."""
     columns = (lives.line.astype(np.int64), lives.size, lives.freed_line.astype(np.int64))
     kinds = {tuple(row) for row in np.stack([c[held] for c in columns], 1).tolist()}
-    rows = np.stack(columns, 1).tolist()
-    return np.array([tuple(row) in kinds for row in rows], bool)
+    like = np.isin(columns[0], columns[0][held]) & np.isin(columns[1], columns[1][held])
+    for row in np.flatnonzero(like).tolist():
+        like[row] = tuple(int(column[row]) for column in columns) in kinds
+    return like
 
 
 def _inner_loop(cell: Code, loop: Loop, peak: frozenset[int]) -> bool:
     return any(
-        isinstance(node, (ast.For, ast.While)) and node is not loop and peak & set(_span(node))
-        for node in ast.walk(loop)
+        node is not loop and peak & set(_span(node))
+        for node in cell.nodes(ast.For, ast.While, within=loop)
     )
 
 
@@ -172,14 +174,12 @@ def _straight(block: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _is_of_one_iteration(cell: Code, loop: Loop, name: str) -> bool:
     """Whether the name means nothing outside the loop, and is given before it is read."""
     scope = cell.function(loop)
-    inside = set(ast.walk(loop))
     first = min(
         (s.end_lineno or s.lineno) if not isinstance(s, (ast.For, ast.While)) else s.lineno
-        for s in cell.assigned(name)
-        if s in inside
+        for s in cell.assigned(name, loop)
     )
     for read in cell.reads(name, scope):
-        if read not in inside or cell.function(read) is not scope or read.lineno < first:
+        if not cell.inside(read, loop) or cell.function(read) is not scope or read.lineno < first:
             return False
         if read.lineno == first and isinstance(cell.statement(read), ast.Assign):
             if not isinstance(loop, ast.While) and _names_in(loop.target, name):
@@ -227,15 +227,32 @@ def _only_name(statement: ast.Assign) -> str | None:
     return target.id if len(statement.targets) == 1 and isinstance(target, ast.Name) else None
 
 
-def _gives(statement: ast.stmt | None, name: str) -> bool:
-    return isinstance(statement, ast.Assign) and _only_name(statement) == name
+def _gives(statement: ast.stmt, name: str, block: list[ast.stmt], cell: Code) -> bool:
+    """Whether a statement of the block itself is `name = ...`."""
+    own = isinstance(statement, ast.Assign) and _only_name(statement) == name
+    return own and cell.block(statement) is block
+
+
+def _running(block: list[ast.stmt], lines: frozenset[int]) -> list[int]:
+    """The places in a block of the statements that these lines are part of."""
+    found = set()
+    for line in lines:
+        place = bisect_left(block, line, key=lambda s: s.end_lineno or s.lineno)
+        if place < len(block) and block[place].lineno <= line:
+            found.add(place)
+    return sorted(found)
 
 
 def _span(statement: ast.stmt) -> range:
     return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
-def _is_own(lives: Lifetimes, name: str) -> NDArray[np.bool_]:
+def _is_own(cell: Code, lives: Lifetimes, name: str) -> NDArray[np.bool_]:
     """Storages that nothing but this name, or nothing at all, is known to hold."""
-    found = (lives.name(i) for i in range(len(lives)))
-    return np.array([known is None or known.split(".")[0] == name for known in found], bool)
+    found = cell.once(_roots, lives)[lives.label]
+    return np.asarray((found == name) | (found == ""), bool)
+
+
+def _roots(cell: Code, lives: Lifetimes) -> NDArray[np.str_]:
+    """The variable of each label, "" for a label without a name and for none."""
+    return np.array([*((label.name or "").split(".")[0] for label in lives.labels), ""], np.str_)

@@ -55,14 +55,18 @@ def optimizer_class(dotted: str) -> str:
     return match[1] if match else ""
 
 
-def find_built(cell: Code) -> Iterator[Built]:
+def find_built(cell: Code) -> tuple[Built, ...]:
     """Optimizers of torch that the cell builds and gives a name or an attribute."""
-    for node in ast.walk(cell.tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        kind = optimizer_class(cell.dotted(node.value.func))
-        if kind and len(node.targets) == 1:
-            yield Built(node, node.value, cell.text(node.targets[0]), kind)
+    return cell.once(_built)
+
+
+def _built(cell: Code) -> tuple[Built, ...]:
+    return tuple(
+        Built(node, node.value, cell.text(node.targets[0]), kind)
+        for node in cell.nodes(ast.Assign)
+        if isinstance(node.value, ast.Call) and len(node.targets) == 1
+        if (kind := optimizer_class(cell.dotted(node.value.func)))
+    )
 
 
 def find_steps(cell: Code, names: Names) -> Iterator[Step]:
@@ -102,25 +106,23 @@ def receiver(call: ast.Call, cell: Code) -> str:
 
 def is_always_run_after(later: ast.stmt, earlier: ast.stmt, cell: Code) -> bool:
     """Whether both stand in one block, in this order, with no way out between them."""
-    block = cell.block(earlier)
-    if later not in block or block.index(later) <= block.index(earlier):
+    if cell.block(earlier) is not cell.block(later) or cell.index(later) <= cell.index(earlier):
         return False
-    between = block[block.index(earlier) + 1 : block.index(later)]
     leaves = (ast.Continue, ast.Break, ast.Return)
-    return not any(isinstance(n, leaves) for statement in between for n in ast.walk(statement))
+    between = cell.after(earlier, until=later)
+    return not any(cell.nodes(*leaves, within=statement) for statement in between)
 
 
 def reads_gradients(cell: Code, within: ast.AST | None = None) -> bool:
     """Whether code reads or sets gradients itself: `.grad`, or a function called after them."""
-    for node in ast.walk(within or cell.tree):
-        if isinstance(node, ast.Attribute) and node.attr == "grad":
-            name = "grad"
-        elif isinstance(node, ast.Call):
-            name = cell.text(node.func).rsplit(".", 1)[-1]
-        else:
-            continue
-        wanted = node.func if isinstance(node, ast.Call) else node
-        own = cell.dotted(wanted).startswith("torch.autograd.") or "autograd" in name
+    if any(
+        n.attr == "grad" and not cell.dotted(n).startswith("torch.autograd.")
+        for n in cell.nodes(ast.Attribute, within=within)
+    ):
+        return True
+    for call in cell.nodes(ast.Call, within=within):
+        name = cell.text(call.func).rsplit(".", 1)[-1]
+        own = cell.dotted(call.func).startswith("torch.autograd.") or "autograd" in name
         if "grad" in name and not own and not _HARMLESS.search(name):
             return True
     return False

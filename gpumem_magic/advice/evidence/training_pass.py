@@ -35,29 +35,24 @@ def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> T
     in the cell, or where it is written otherwise."""
     backward = _one_backward(cell)
     loss = _loss_of(backward)
-    block = cell.block(backward)
-    before = block[: block.index(backward)]
+    before = cell.before(backward)
     sizes = [bytes_of(cell, lives, activations, statement) for statement in before]
     total = lives.bytes(activations)
     weighty = [i for i, size in enumerate(sizes) if size > _SHARE * total]
     if not weighty or 2 * sum(sizes) < total:
         raise UnsafeError("the forward pass is not in the same block as backward()")
-    assigned = [i for i, statement in enumerate(before) if statement in [*cell.assigned(loss)]]
+    given = set(cell.assigned(loss))
+    assigned = [i for i, statement in enumerate(before) if statement in given]
     forward = tuple(before[weighty[0] : max([*weighty, *assigned]) + 1])
     for statement in forward:
-        if next(cell.calls(".step", ".backward", within=statement), None):
+        if cell.calls(".step", ".backward", within=statement):
             raise UnsafeError("an optimizer steps between the forward pass and backward()")
     return TrainingPass(forward, backward, loss)
 
 
 def bytes_of(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_], statement: ast.stmt) -> int:
     """Bytes of those storages that were born while a statement of the cell ran."""
-    first, last = statement.lineno, statement.end_lineno or statement.lineno
-    under = [
-        any(f.filename == cell.cell.filename and first <= f.line <= last for f in stack)
-        for stack in lives.stacks
-    ]
-    return lives.bytes(storages & np.array([*under, False], bool)[lives.stack])
+    return lives.bytes(storages & cell.born_in(statement, lives))
 
 
 def heaviest_line(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_]) -> int | None:
@@ -70,7 +65,7 @@ def heaviest_line(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_]) -> 
 
 def model_of(cell: Code, names: Names) -> tuple[str, ModuleFacts] | None:
     """The largest model that the cell speaks of, by its name."""
-    spoken = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    spoken = cell.spoken()
     models = [(name, facts) for name, facts in names.modules.items() if name in spoken]
     return max(models, key=lambda model: model[1].parameters, default=None)
 

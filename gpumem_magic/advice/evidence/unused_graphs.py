@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
-from gpumem_magic.advice.evidence.definitions import FUNCTIONS, LOOPS, defined
+from gpumem_magic.advice.evidence.definitions import defined, header
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
 from gpumem_magic.advice.rewrite import UnsafeError, import_line, wrap
+from gpumem_magic.advice.tree import FUNCTIONS, LOOPS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Known
 from gpumem_magic.values.findings import Trace
@@ -92,16 +94,20 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[Unuse
     saved = lives.recorded & (lines > 0)
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
-    unused = [n for n, s in statements.items() if s is not None and not _holds(s, needed)]
+    unused = [n for n, s in statements.items() if s is not None and not _holds(cell, s, needed)]
     saved &= np.isin(lines, unused)
     if trace.error is not None:
         saved &= _surely_inference(lives, cell, names)[lives.stack]
+    at_peak = saved & lives.at_peak
+    by_line = np.bincount(lines[at_peak], lives.size[at_peak])
     for group in _blocks(cell, _weighty(lines, lives, saved)):
         first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
+        size = int(by_line[first : last + 1].sum())
+        if size < _LEAST:
+            continue
         here = saved & (lines >= first) & (lines <= last)
-        size = lives.bytes(here & lives.at_peak)
         saving = lives.saved_at_peak(_not_needed(here, lives))
-        if size >= _LEAST and saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+        if saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
 
@@ -110,9 +116,8 @@ def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
     """The statements under `torch.no_grad()`. Raises UnsafeError where others would come under
     it, too."""
     for statement in graph.statements:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
-                raise UnsafeError("whoever takes what it yields would run without gradients, too")
+        if cell.nodes(ast.Yield, ast.YieldFrom, ast.Await, within=statement):
+            raise UnsafeError("whoever takes what it yields would run without gradients, too")
     torch = cell.spelling("torch")
     if not torch:
         wrapped = wrap(cell, graph.statements, "with torch.no_grad():")
@@ -124,7 +129,7 @@ def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:
     """The change in words: the statements, or the function that does nothing else."""
     function = cell.function(graph.statements[0])
     text = f"Wrap {graph.place} in torch.no_grad()"
-    if function is not None and next(cell.calls(".backward", within=function), None) is None:
+    if function is not None and not cell.calls(".backward", within=function):
         text += f", or decorate {function.name}() with @torch.no_grad()"
     return f"{text}; torch.inference_mode() does as well where nothing trains on its outputs."
 
@@ -145,17 +150,17 @@ def left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
     unless it is a loss; nor is a sum or a list one that the cell itself reads as numbers.
     """
     lives = trace.lifetimes
-    if lives is None or backward_lines(lives) or next(cell.calls(".backward"), None):
+    if lives is None or backward_lines(lives) or cell.calls(".backward"):
         return set()
-    flow = GradientFlow(cell, names)
-    found: set[ast.stmt] = set()
-    for name, statement in _assigned_at_top(cell):
-        if _is_left(cell, names, name, statement):
-            found |= {statement} | flow.origin([_read(cell, statement)]).statements
-    return found
+    numbers = functools.cache(lambda name: is_read_as_number(cell, name))
+    left = {s for name, s in _assigned_at_top(cell) if _is_left(cell, names, name, s, numbers)}
+    values = [value for statement in left for value in header(statement)]
+    return left | GradientFlow(cell, names).origin(values).statements
 
 
-def _is_left(cell: Code, names: Names, name: str, statement: ast.stmt) -> bool:
+def _is_left(
+    cell: Code, names: Names, name: str, statement: ast.stmt, numbers: Callable[[str], bool]
+) -> bool:
     """Whether the name's value is left for a `backward()` that may yet come."""
     tensor, container = names.tensors.get(name), names.containers.get(name)
     has_graph = tensor.has_graph if tensor else bool(container and container.graphs)
@@ -166,19 +171,14 @@ def _is_left(cell: Code, names: Names, name: str, statement: ast.stmt) -> bool:
     if cell.loop(statement) is None and tensor is not None and not tensor.shape:
         return True  # a loss
     training = bool(names.optimizers) and not _all_in_evaluation(names)
-    return training and not is_read_as_number(cell, name)
+    return training and not numbers(name)
 
 
 def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:
-    for node in ast.walk(cell.tree):
-        if isinstance(node, ast.stmt) and cell.function(node) is None:
+    for node in cell.nodes(ast.stmt):
+        if cell.function(node) is None:
             for name in defined(node):
                 yield name, node
-
-
-def _read(cell: Code, statement: ast.stmt) -> ast.expr:
-    value = getattr(statement, "value", None) or getattr(statement, "iter", None)
-    return value if isinstance(value, ast.expr) else ast.copy_location(ast.Constant(0), statement)
 
 
 def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
@@ -186,7 +186,7 @@ def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
     if cell.loop(statement) is None or not isinstance(statement, ast.Assign):
         return False
     assigns = any(isinstance(t, ast.Name) and t.id == name for t in statement.targets)
-    return assigns and next(cell.reads(name, within=statement.value), None) is None
+    return assigns and not cell.reads(name, within=statement.value)
 
 
 def _surely_inference(lives: Lifetimes, cell: Code, names: Names) -> NDArray[np.bool_]:
@@ -205,24 +205,24 @@ def _calls_model(files: tuple[str, ...], own: str) -> bool:
     return inside == own or "/torch/" in inside.replace("\\", "/")
 
 
-def _holds(statement: ast.stmt, needed: set[ast.stmt]) -> bool:
+def _holds(cell: Code, statement: ast.stmt, needed: set[ast.stmt]) -> bool:
     """Whether a statement is one of these, or wrapping it would wrap one of them."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
         return True
-    return any(node in needed for node in ast.walk(statement) if isinstance(node, ast.stmt))
+    return any(node in needed for node in cell.nodes(ast.stmt, within=statement))
 
 
 def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool_]) -> list[int]:
     """The lines that most of the bytes were saved on."""
-    by_line = {n: lives.bytes(unused & (lines == n)) for n in np.unique(lines[unused]).tolist()}
-    return [n for n, size in by_line.items() if size >= _SHARE * max(by_line.values())]
+    sizes = np.bincount(lines[unused], lives.size[unused])
+    return np.flatnonzero((sizes > 0) & (sizes >= _SHARE * sizes.max(initial=0))).tolist()
 
 
 def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
     """Without the largest outputs of the peak, and what has a name at the end: they stay."""
-    named = [lives.label[i] >= 0 and lives.name(i) is not None for i in range(len(lives))]
     alive = np.flatnonzero(here & lives.at_peak)
-    mask: NDArray[np.bool_] = here & ~np.array(named, bool)
+    mask = here.copy()
+    mask[[i for i in np.flatnonzero(here).tolist() if lives.name(i) is not None]] = False
     by_size = alive[np.argsort(lives.size[alive], kind="stable")]
     mask[by_size[-_NEEDED_ANYWAY:]] = False
     return mask
@@ -236,14 +236,17 @@ def _all_in_evaluation(names: Names) -> bool:
 def _in_evaluation(cell: Code, names: Names, statement: ast.stmt) -> tuple[bool, int | None]:
     """Whether the model was in evaluation mode there, and the line of the `eval()` that did it."""
     function = cell.function(statement)
-    before = [
-        call
-        for call in cell.calls(".eval", ".train")
-        if cell.function(call) is function and call.lineno <= statement.lineno
-    ]
-    if not before:
+    calls = cell.calls(".eval", ".train")
+    last = next(
+        (
+            c
+            for c in reversed(calls)
+            if c.lineno <= statement.lineno and cell.function(c) is function
+        ),
+        None,
+    )
+    if last is None:
         return _all_in_evaluation(names), None
-    last = before[-1]
     assert isinstance(last.func, ast.Attribute)
     off = bool(last.args) and isinstance(last.args[0], ast.Constant) and not last.args[0].value
     evaluated = last.func.attr == "eval" or off
@@ -255,7 +258,9 @@ def _blocks(cell: Code, lines: list[int]) -> Iterator[list[ast.stmt]]:
     group: list[ast.stmt] = []
     for line in lines:
         statement = cell.statement_at(line)
-        if statement is None or cell.is_under(statement, *WITHOUT_GRAPH) or statement in group:
+        if statement is None or cell.is_under(statement, *WITHOUT_GRAPH):
+            continue
+        if group and statement is group[-1]:
             continue
         if group and _next_to(cell, group[-1], statement):
             group.append(statement)
@@ -268,10 +273,9 @@ def _blocks(cell: Code, lines: list[int]) -> Iterator[list[ast.stmt]]:
 
 
 def _next_to(cell: Code, one: ast.stmt, other: ast.stmt) -> bool:
-    block = cell.block(one)
     if isinstance(one, LOOPS) or isinstance(other, LOOPS):
         return False
-    return other in block and block.index(other) == block.index(one) + 1
+    return cell.block(one) is cell.block(other) and cell.index(other) == cell.index(one) + 1
 
 
 def freed_by_backward(lives: Lifetimes, also: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:

@@ -117,7 +117,7 @@ def _waiting(trace: Trace, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
         read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
     begun = bool(np.any(lives.born == Phase.BACKWARD))
-    return kept & (begun or next(cell.calls(".backward"), None) is not None)
+    return kept & (begun or bool(cell.calls(".backward")))
 
 
 def _situation(
@@ -155,7 +155,7 @@ def _precision(situation: _Situation) -> _Changes:
     cell, names, lives = situation.cell, situation.names, situation.lives
     half = any(set(facts.dtypes) & {"float16", "bfloat16"} for facts in names.modules.values())
     casts = casts_of_parameters(lives)
-    if half or casts.any() or next(cell.calls(*AUTOCAST), None):
+    if half or casts.any() or cell.calls(*AUTOCAST):
         return
     device = situation.trace.device
     bfloat16 = has_bfloat16(device.capability if device else None)
@@ -236,9 +236,8 @@ def _in_place(situation: _Situation) -> _Changes:
 def _offload(situation: _Situation) -> _Changes:
     cell = situation.cell
     frames = (frame for stack in situation.lives.stacks for frame in stack)
-    if any(frame.function == "unpack_from_cpu" for frame in frames) or next(
-        cell.calls(_SAVE_ON_CPU), None
-    ):
+    offloaded = any(frame.function == "unpack_from_cpu" for frame in frames)
+    if offloaded or cell.calls(_SAVE_ON_CPU):
         return
     yield (
         _advice(

@@ -198,9 +198,8 @@ def _belongs(cell: Code, names: Names, place: _Place, statement: ast.stmt) -> bo
     step = _behind(cell, names, place.call)
     if statement in step or place.call in ast.walk(statement):
         return True
-    return isinstance(statement, ast.Expr) and next(
-        cell.calls(*_STEPS, within=statement), None
-    ) in (statement.value,)
+    calls = cell.calls(*_STEPS, within=statement)
+    return isinstance(statement, ast.Expr) and calls[:1] == [statement.value]
 
 
 def _whole_lines(cell: Code, first: int, last: int) -> Edit:

@@ -153,7 +153,7 @@ def _loads(cell: Code) -> Iterator[_Load]:
                     u
                     for u in users
                     if cell.function(u) is scope
-                    and any(next(cell.reads(name, argument), None) for argument in u.args)
+                    and any(cell.reads(name, argument) for argument in u.args)
                 ),
                 None,
             )

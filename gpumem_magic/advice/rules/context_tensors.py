@@ -105,7 +105,7 @@ class ContextTensors(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lifetimes
-        if lives is None or next(cell.calls(".backward"), None) is None:
+        if lives is None or not cell.calls(".backward"):
             return
         if any(k.arg == "retain_graph" for call in cell.calls(".backward") for k in call.keywords):
             return
@@ -232,7 +232,7 @@ def _saved(cell: Code, one: _Custom) -> Iterator[Edit]:
     names = [kept.name for kept in one.kept]
     values = [cell.text(kept.statement.value) for kept in one.kept]
     if len(set(names)) < len(names) or any(
-        next(cell.calls(f".{method}", within=one.definition), None) is not None
+        bool(cell.calls(f".{method}", within=one.definition))
         for method in ("save_for_backward", "save_for_forward")
     ):
         raise UnsafeError("the function saves tensors in more than one way")

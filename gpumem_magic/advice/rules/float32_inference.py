@@ -83,7 +83,7 @@ result = torch.cat(labels)""",
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lifetimes
         trains = lives is None or np.any(lives.born != Phase.FORWARD)
-        if lives is None or trains or next(cell.calls(".backward", ".train", *AUTOCAST), None):
+        if lives is None or trains or cell.calls(".backward", ".train", *AUTOCAST):
             return
         peak = int(lives.levels().max())
         bfloat16 = has_bfloat16(trace.device.capability if trace.device else None)

@@ -227,7 +227,7 @@ def _single_all(cell: Code, names: Names, calls: list[ast.Call]) -> Iterator[Edi
     for name, facts in names.tensors.items():
         if facts.dtype != "float64" or not facts.on_device or next(cell.assigned(name), None):
             continue
-        if next(cell.reads(name), None) is not None:
+        if cell.reads(name):
             raise UnsafeError(f"{name}, which was there before, is float64 as well")
     for call in calls:
         yield from _single(cell, call)

@@ -170,14 +170,14 @@ def _outermost(found: Iterable[_Frozen]) -> list[_Frozen]:
 
 def _reads_gradients(cell: Code) -> bool:
     """Whether the cell reads or changes gradients itself: then they may be wanted."""
-    if next(cell.calls(*_READS_GRADIENTS, "torch.autograd.grad", ".unscale_"), None) is not None:
+    if cell.calls(*_READS_GRADIENTS, "torch.autograd.grad", ".unscale_"):
         return True
     return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(cell.tree))
 
 
 def _is_stepped(cell: Code, optimizer: str) -> bool:
     """Whether the cell steps the optimizer, itself or by way of a scaler."""
-    return next(cell.reads(optimizer), None) is not None
+    return bool(cell.reads(optimizer))
 
 
 def _freezing(cell: Code, name: str, texts: list[str]) -> Iterator[Edit]:

@@ -212,7 +212,7 @@ def _frees(cell: Code, kept: KeptGradients) -> str:
 def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> Iterator[str]:
     """What to call zero_grad() on for gradients that are older than the cell."""
     calls = [call for call in cell.calls(".zero_grad") if call.lineno in kept.freed_lines]
-    trains = next(cell.calls(".backward", "torch.autograd.grad", ".step"), None) is not None
+    trains = bool(cell.calls(".backward", "torch.autograd.grad", ".step"))
     if trains:
         yield from dict.fromkeys(receiver(call, cell) for call in calls)
         return

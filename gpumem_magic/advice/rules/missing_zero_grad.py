@@ -153,7 +153,7 @@ def _is_cleared(cell: Code) -> bool:
     """Whether the cell clears, reads or sets gradients, or hands that to a hook."""
     hooks = ("register_step_post_hook", "register_step_pre_hook", "register_post_accumulate")
     return (
-        next(cell.calls(".zero_grad"), None) is not None
+        bool(cell.calls(".zero_grad"))
         or reads_gradients(cell)
         or any(hook in cell.source for hook in hooks)
     )

@@ -170,8 +170,8 @@ def _retains(call: ast.Call) -> bool:
 def _goes_twice(cell: Code, calls: list[ast.Call]) -> bool:
     """Whether the cell differentiates gradients, or goes backward in ways that this cannot see."""
     keywords = {k.arg for call in calls for k in call.keywords}
-    hooks = next(cell.calls(".register_hook", ".register_full_backward_hook"), None)
-    return bool(keywords & {"create_graph", None, "inputs"}) or hooks is not None
+    hooks = cell.calls(".register_hook", ".register_full_backward_hook")
+    return bool(keywords & {"create_graph", None, "inputs"}) or bool(hooks)
 
 
 def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bool:

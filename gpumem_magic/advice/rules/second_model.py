@@ -162,9 +162,17 @@ def _roots_at_start(lives: Lifetimes) -> Mapping[int, str]:
 
 
 def _built(cell: Code, lives: Lifetimes, roots: Mapping[int, str]) -> Iterator[_Built]:
+    old = set(roots.values())
+    born = np.flatnonzero(lives.of(Category.PARAMETER) & (lives.birth >= 0)).tolist()
+    own = cell.cell.filename
+    lines = {f.line for i in born for f in lives.frames(i) if f.filename == own}
+    running = {cell.statement_at(line) for line in lines}
     for statement in cell.tree.body:
+        if statement not in running:
+            continue
         for target in _targets(statement):
-            yield from _built_by(statement, target, cell, lives, roots)
+            if target.id in old and not _is_read_before(cell, target.id, statement):
+                yield from _built_by(statement, target.id, cell, lives, roots)
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.Name]:
@@ -179,17 +187,16 @@ def _targets(statement: ast.stmt) -> Iterator[ast.Name]:
 
 
 def _built_by(
-    statement: ast.stmt, target: ast.Name, cell: Code, lives: Lifetimes, roots: Mapping[int, str]
+    statement: ast.stmt, name: str, cell: Code, lives: Lifetimes, roots: Mapping[int, str]
 ) -> Iterator[_Built]:
-    if not _is_read_before(cell, target.id, statement):
-        new = np.flatnonzero(
-            lives.of(Category.PARAMETER) & cell.born_in(statement, lives) & (lives.death > 0)
-        )
-        mine = np.array([roots.get(i) == target.id for i in range(len(lives))], bool)
-        if len(new) and (mine & lives.of(Category.PARAMETER)).any():
-            complete = int(lives.birth[new].max())
-            if (mine & lives.alive(complete)).any():
-                yield _Built(target.id, statement, mine & lives.alive(complete))
+    born = lives.of(Category.PARAMETER) & cell.born_in(statement, lives) & (lives.death > 0)
+    new = np.flatnonzero(born)
+    mine = np.zeros(len(lives), bool)
+    mine[[storage for storage, root in roots.items() if root == name]] = True
+    if len(new) and (mine & lives.of(Category.PARAMETER)).any():
+        complete = int(lives.birth[new].max())
+        if (mine & lives.alive(complete)).any():
+            yield _Built(name, statement, mine & lives.alive(complete))
 
 
 def _is_read_before(cell: Code, name: str, statement: ast.stmt) -> bool:
@@ -204,10 +211,8 @@ def _in_scope(cell: Code, read: ast.Name) -> bool:
     if function is None:
         return False
     given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    return read.id not in {argument.arg for argument in given} and not any(
-        isinstance(node, ast.Name) and node.id == read.id and not isinstance(node.ctx, ast.Load)
-        for node in ast.walk(function)
-    )
+    named = read.id in {argument.arg for argument in given}
+    return not named and not any(cell.assigned(read.id, function))
 
 
 def _others(built: _Built, cell: Code, names: Names) -> Iterator[str]:
@@ -218,6 +223,7 @@ def _others(built: _Built, cell: Code, names: Names) -> Iterator[str]:
     }
     seen = {built.name}
     for statement in cell.tree.body:
+        cell.work.spend(1)
         if statement.lineno <= built.statement.lineno or not isinstance(statement, ast.Assign):
             continue
         for target in statement.targets:

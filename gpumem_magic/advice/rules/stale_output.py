@@ -155,7 +155,7 @@ def _shown(cell: Code) -> ast.expr | None:
 
 
 def _uses_history(cell: Code) -> bool:
-    names = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name)}
+    names = cell.spoken()
     return any(_HISTORY.fullmatch(name) for name in names)
 
 

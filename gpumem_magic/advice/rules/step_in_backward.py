@@ -169,8 +169,8 @@ history = train(model, batches)""",
 
 def _is_excluded(cell: Code, step: Step) -> bool:
     """Whether the training needs all gradients together, or later than at once."""
-    clips = next(cell.calls(".clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"), None)
-    if step.scaled or clips is not None or "clip_grad" in cell.source or reads_gradients(cell):
+    clips = cell.calls(".clip_grad_norm_", "torch.nn.utils.clip_grad_norm_")
+    if step.scaled or clips or "clip_grad" in cell.source or reads_gradients(cell):
         return True
     backwards = list(cell.calls(".backward"))
     if len(backwards) != 1:
