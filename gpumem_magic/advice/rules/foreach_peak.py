@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.training_code import Built, find_built, least, optimizer_class
+from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.training_code import Built, find_built, optimizer_class
 from gpumem_magic.advice.rewrite import set_keyword
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
@@ -99,71 +101,98 @@ class ForeachPeak(Rule):
         lives = trace.lifetimes
         if lives is None:
             return
-        temporaries = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY)
-        here = temporaries & lives.at_peak
-        saving = lives.saved_at_peak(temporaries)
-        if saving < least(trace) or lives.bytes(here) < saving:
+        step = _Step.of(lives)
+        if step.saving < least_saving(trace) or step.size < step.saving:
             return
-        everything = list(find_built(cell))
+        everything = find_built(cell)
         builts = [built for built in everything if _is_foreach(cell, built)]
-        line = int(lives.line[here][-1])
         if len(builts) == 1:
-            for option, price in _options(builts[0].kind):
-                yield self._advice(cell, lives, builts[0], line, saving, option, price)
+            for option in _options(builts[0].kind):
+                yield self._advice(cell, step, builts[0], option)
         elif not everything and (kind := _kind_of(names)):
-            yield self._told(lives, line, saving, kind)
+            yield self._told(step, kind)
 
-    def _advice(
-        self,
-        cell: Code,
-        lives: Lifetimes,
-        built: Built,
-        line: int,
-        saving: int,
-        option: str,
-        price: str,
-    ) -> Advice:
-        name, _, value = option.partition("=")
+    def _advice(self, cell: Code, step: _Step, built: Built, option: _Option) -> Advice:
+        name, _, value = option.text.partition("=")
         advice = Advice(
             self.name,
-            self._problem(lives, line),
-            f"Build {built.target} with {option}.",
+            step.problem,
+            f"Build {built.target} with {option.text}.",
             line=built.call.lineno,
             name=built.target,
-            size=saving,
-            saving=saving if option == "fused=True" else _all_but_largest(lives, saving),
+            size=step.saving,
+            saving=step.saving if option.fused else step.all_but_largest,
             known=Known.ESTIMATED,
-            price=price,
+            price=option.price,
         )
         return self.propose(cell, advice, partial(set_keyword, cell, built.call, name, value))
 
-    def _told(self, lives: Lifetimes, line: int, saving: int, kind: str) -> Advice:
-        options = " or ".join(option for option, _ in _options(kind))
+    def _told(self, step: _Step, kind: str) -> Advice:
+        options = _options(kind)
         return Advice(
             self.name,
-            self._problem(lives, line),
-            f"Build the optimizer ({kind}) with {options}.",
-            line=max(line, 0) or None,
-            size=saving,
-            saving=saving if kind in _FUSED else _all_but_largest(lives, saving),
+            step.problem,
+            f"Build the optimizer ({kind}) with {' or '.join(o.text for o in options)}.",
+            line=max(step.line, 0) or None,
+            size=step.saving,
+            saving=step.saving if options[0].fused else step.all_but_largest,
             known=Known.ESTIMATED,
-            price=_options(kind)[0][1],
+            price=options[0].price,
         )
 
-    def _problem(self, lives: Lifetimes, line: int) -> str:
-        here = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY) & lives.at_peak
-        where = f" on line {line}" if line > 0 else ""
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An argument of an optimizer, and what it costs."""
+
+    text: str
+    price: str
+
+    @property
+    def fused(self) -> bool:
+        """Whether no temporaries are left."""
+        return self.text == "fused=True"
+
+
+_ONE_BY_ONE = _Option("foreach=False", "A step takes longer: several kernels for each parameter.")
+_ONE_KERNEL = _Option("fused=True", "Results differ in the last digits.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The optimizer's step at the peak: its line, bytes of its temporaries then and of the largest
+    of them, and how much lower the peak were without them."""
+
+    line: int
+    size: int
+    largest: int
+    saving: int
+
+    @classmethod
+    def of(cls, lives: Lifetimes) -> _Step:
+        """The one that the peak falls into; nothing of a size where it does not."""
+        temporaries = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY)
+        here = temporaries & lives.at_peak
+        line = int(lives.line[here][-1]) if here.any() else 0
+        largest = int(lives.size[here].max(initial=0))
+        return cls(line, lives.bytes(here), largest, lives.saved_at_peak(temporaries))
+
+    @property
+    def problem(self) -> str:
+        where = f" on line {self.line}" if self.line > 0 else ""
         return (
-            f"At the peak, in the optimizer's step{where}, {format_bytes(lives.bytes(here))} were "
+            f"At the peak, in the optimizer's step{where}, {format_bytes(self.size)} were "
             "temporaries of the step itself."
         )
 
+    @property
+    def all_but_largest(self) -> int:
+        """What is left of the saving when one parameter at a time has its temporaries."""
+        return max(self.saving - 2 * self.largest, 0)
 
-def _options(kind: str) -> tuple[tuple[str, str], ...]:
-    one_by_one = ("foreach=False", "A step takes longer: several kernels for each parameter.")
-    if kind not in _FUSED:
-        return (one_by_one,)
-    return ("fused=True", "Results differ in the last digits."), one_by_one
+
+def _options(kind: str) -> tuple[_Option, ...]:
+    return (_ONE_KERNEL, _ONE_BY_ONE) if kind in _FUSED else (_ONE_BY_ONE,)
 
 
 def _is_foreach(cell: Code, built: Built) -> bool:
@@ -185,10 +214,3 @@ def _kind_of(names: Names) -> str:
     )
     kinds = list(found)
     return kinds[0] if len(kinds) == len(names.optimizers) == 1 and kinds[0] in _FOREACH else ""
-
-
-def _all_but_largest(lives: Lifetimes, saving: int) -> int:
-    """What is left of the saving when one parameter at a time has its temporaries."""
-    here = (lives.born == Phase.OPTIMIZER) & lives.of(Category.TEMPORARY) & lives.at_peak
-    largest = int(lives.size[here].max(initial=0))
-    return max(saving - 2 * largest, 0)
