@@ -19,6 +19,6 @@ def is_short(trace: Trace) -> bool:
     return trace.oom is not None or used >= _SHORT * total > 0
 
 
-def least_saving(trace: Trace) -> int:
-    """Bytes below which a saving is not worth a word."""
-    return max(MIB, int(_WORTH * (trace.peak.allocated or 0)))
+def least_saving(trace: Trace, share: float = _WORTH) -> int:
+    """Bytes below which a saving is not worth a word: 1 MiB, or a share of the peak."""
+    return max(MIB, int(share * (trace.peak.allocated or 0)))

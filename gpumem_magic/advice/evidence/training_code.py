@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.units import MIB
-from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 
 _OPTIMIZER = re.compile(r"torch\.optim\.(?:(?!lr_scheduler|swa_utils)\w+\.)?([A-Z]\w*)")
 _HARMLESS = re.compile(r"zero_grad|no_grad|enable_grad|set_grad_enabled|requires_grad|clip_grad")
-_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,6 @@ class Step:
     def line(self) -> int:
         """Where it stands."""
         return self.call.lineno
-
-
-def least(trace: Trace) -> int:
-    """Bytes below which a saving is not worth a word: 1 MiB, or 1 % of the peak."""
-    return max(MIB, int(_SHARE * (trace.peak.allocated or 0)))
 
 
 def optimizer_class(dotted: str) -> str:

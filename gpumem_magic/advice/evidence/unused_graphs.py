@@ -14,6 +14,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
 from gpumem_magic.advice.evidence.definitions import defined, header
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, import_line, wrap
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS
 from gpumem_magic.units import MIB, format_bytes
@@ -24,10 +25,6 @@ from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
 
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
-
-_LEAST = MIB
-
-_PART_OF_PEAK = 0.01
 
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
@@ -81,7 +78,16 @@ class UnusedGraph:
         )
 
 
-def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
+def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> tuple[UnusedGraph, ...]:
+    """Unused graphs in the order of their lines; looked for once, for all rules that ask."""
+    return cell.once(_all_unused, trace, names)
+
+
+def _all_unused(cell: Code, trace: Trace, names: Names) -> tuple[UnusedGraph, ...]:
+    return tuple(_find(trace, cell, names))
+
+
+def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     """Each block of neighbouring statements that saved activations for nothing.
 
     A statement whose value a `backward()` of the cell reads, or may read, did not; nor did one
@@ -103,11 +109,11 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> Iterator[Unuse
     for group in _blocks(cell, _weighty(lines, lives, saved)):
         first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
         size = int(by_line[first : last + 1].sum())
-        if size < _LEAST:
+        if size < MIB:
             continue
         here = saved & (lines >= first) & (lines <= last)
         saving = lives.saved_at_peak(_not_needed(here, lives))
-        if saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+        if saving >= least_saving(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
 

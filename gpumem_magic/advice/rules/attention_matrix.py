@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.attention_formula import Formula, find_formulas
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, remove, replace
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -137,7 +138,7 @@ class AttentionMatrix(Rule):
         for formula in find_formulas(cell):
             matrices = _matrices(cell, lives, formula)
             size, saving = lives.bytes(matrices & lives.at_peak), lives.saved_at_peak(matrices)
-            if size < max(MIB, _SHARE * int(lives.levels().max())):
+            if size < least_saving(trace, _SHARE):
                 continue
             one = int(lives.size[matrices].max())
             advice = Advice(

@@ -11,15 +11,15 @@ import numpy as np
 from gpumem_magic.advice.changes.mixed_precision import AUTOCAST
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import set_keyword
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
-_LEAST = 0.01
 _MODEL = """\
 import torch
 from torch import nn
@@ -87,7 +87,7 @@ scores = predict(model.eval(), x.split(32))""",
             return  # it trains, or a graph holds the copies
         copies = casts_of_parameters(lives)
         saving = lives.saved_at_peak(copies) - int(lives.size[copies].max(initial=0))
-        if saving < max(MIB, _LEAST * int(lives.levels().max())):
+        if saving < least_saving(trace):
             return
         for call in calls:
             if any(k.arg == "cache_enabled" for k in call.keywords):

@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove
 from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
-_LEAST = MIB
-_PART_OF_PEAK = 0.01
 _CONTEXTS = ("torch.autograd.Function", "torch.autograd.function.Function")
 _SETUP = """\
 import torch
@@ -116,7 +115,7 @@ class ContextTensors(Rule):
         made = np.logical_or.reduce([_made(lives, one) for one in own])
         sooner = replace(lives, death=freed_by_backward(lives, made)).levels()
         saving = int(levels.max() - sooner.max())
-        if saving < max(_LEAST, _PART_OF_PEAK * levels.max()):
+        if saving < least_saving(trace):
             return
         for one in own:
             yield self._advice(cell, one, saving)

@@ -11,17 +11,17 @@ import numpy as np
 
 from gpumem_magic.advice.changes.mixed_precision import AUTOCAST, has_bfloat16
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_pass import before_loops
 from gpumem_magic.advice.evidence.unused_graphs import WITHOUT_GRAPH
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known, Saves
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import ModuleFacts, Names, TensorFacts
 from gpumem_magic.values.recording import Category, Phase
 
-_LEAST = 0.01
 _MODEL = """\
 import torch
 from torch import nn
@@ -85,13 +85,12 @@ result = torch.cat(labels)""",
         trains = lives is None or np.any(lives.born != Phase.FORWARD)
         if lives is None or trains or cell.calls(".backward", ".train", *AUTOCAST):
             return
-        peak = int(lives.levels().max())
         bfloat16 = has_bfloat16(trace.device.capability if trace.device else None)
         for name, facts in names.modules.items():
             size = facts.dtypes.get("float32", 0)
             saving = size // 2
             calls = [c for c in _calls(cell, name) if cell.is_under(c, *WITHOUT_GRAPH)]
-            if not calls or saving < max(MIB, _LEAST * peak) or 2 * size < facts.parameters:
+            if not calls or saving < least_saving(trace) or 2 * size < facts.parameters:
                 continue
             moved = lives.bytes(lives.of(Category.PARAMETER) & (lives.birth >= 0)) >= size
             advice = Advice(

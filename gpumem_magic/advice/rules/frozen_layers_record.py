@@ -10,17 +10,16 @@ from typing import ClassVar
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.definitions import root
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
-_LEAST = MIB
-_PART_OF_PEAK = 0.01
 _READS_GRADIENTS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 _CLASS = """\
 import torch
@@ -114,7 +113,7 @@ class FrozenLayersRecord(Rule):
             ]
             size = sum(f.gradients for f in own)
             made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
-            if size >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()) and made >= size:
+            if size >= least_saving(trace) and made >= size:
                 yield self._advice(cell, lives, name, own, size)
 
     def _advice(

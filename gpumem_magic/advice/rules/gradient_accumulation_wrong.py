@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.held_graphs import HeldGraphs, find_held_graphs
-from gpumem_magic.advice.evidence.training_code import least
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove, replace
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
@@ -112,7 +112,7 @@ history = train_epoch(model, loader, optimizer)""",
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         for graphs in find_held_graphs(trace, cell):
-            if graphs.saving < least(trace):
+            if graphs.saving < least_saving(trace):
                 continue
             advice = Advice(
                 self.name,

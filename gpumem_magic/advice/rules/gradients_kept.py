@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.kept_gradients import KeptGradients, find_finished, find_zeroed
-from gpumem_magic.advice.evidence.training_code import find_steps, least, receiver
+from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.training_code import find_steps, receiver
 from gpumem_magic.advice.rewrite import (
     UnsafeError,
     insert_after,
@@ -132,7 +133,7 @@ with torch.no_grad():
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         yield from self._zeroed(trace, cell, names)
         kept = find_finished(trace, cell, names)
-        if kept is None or kept.saving < least(trace):
+        if kept is None or kept.saving < least_saving(trace):
             return
         if kept.step is not None:
             yield self._after_step(cell, kept)
@@ -180,7 +181,7 @@ with torch.no_grad():
     def _zeroed(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         calls = [call for call in _fillers(cell) if _is_before_each(cell, call)]
         kept = find_zeroed(trace, cell) if calls else None
-        if kept is None or kept.saving < least(trace):
+        if kept is None or kept.saving < least_saving(trace):
             return
         what = cell.text(calls[0])
         advice = Advice(

@@ -18,6 +18,7 @@ from gpumem_magic.advice.evidence.accumulations import (
 from gpumem_magic.advice.evidence.definitions import root
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
 from gpumem_magic.advice.evidence.passes import passes_of, piled_up
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule
@@ -28,8 +29,6 @@ from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
-_LEAST = MIB
-_PART_OF_PEAK = 0.01
 _LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "_loss")
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _SETUP = """\
@@ -128,7 +127,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             for line in set().union(*(behind[one] for one in group)):
                 kept |= piles[line]
             saving = lives.saved_at_peak(kept)
-            if saving >= max(_LEAST, _PART_OF_PEAK * lives.levels().max()):
+            if saving >= least_saving(trace):
                 yield self._advice(cell, names, group, lives.bytes(kept), saving)
 
     def _advice(
@@ -178,7 +177,7 @@ def _piles(trace: Trace, cell: Code, lives: Lifetimes) -> dict[int, NDArray[np.b
         own = recorded & (lines == line)
         passes = passes_of(trace, cell, line, own)
         piled = piled_up(lives, own, passes)
-        if lives.bytes(piled) >= _LEAST:
+        if lives.bytes(piled) >= MIB:
             found[line] = piled
     return found
 

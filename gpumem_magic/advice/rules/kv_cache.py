@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -137,8 +138,7 @@ total = generate(model, x, 12).sum().item()""",
             return  # a graph: no generation
         series = list(_series(lives))
         token, size = sum(s.growth for s in series), sum(s.size for s in series)
-        peak = int(lives.levels().max())
-        if sum(s.tensors for s in series) < 2 or size < max(MIB, _LEAST * peak):
+        if sum(s.tensors for s in series) < 2 or size < least_saving(trace, _LEAST):
             return
         if not _is_generation(lives, cell, series):
             return

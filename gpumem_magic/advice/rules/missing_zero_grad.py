@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import (
     Step,
     find_built,
     find_steps,
     is_always_run_after,
-    least,
     optimizer_class,
     reads_gradients,
 )
@@ -124,7 +124,7 @@ train(model, loader)""",
             if times > 1:
                 waiting = range(backward.lineno, step.line + 1)
                 saving = _saved_by_clearing(lives, old, cell.calling_lines(lives), waiting)
-                saving = saving if saving >= least(trace) else 0
+                saving = saving if saving >= least_saving(trace) else 0
                 yield self._advice(cell, step, backward, times, lives.bytes(old), saving)
 
     def _advice(

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import (
     Built,
     find_built,
     find_steps,
-    least,
     optimizer_class,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, applied, remove_keyword, set_keyword
@@ -162,7 +162,7 @@ class OptimizerState(Rule):
             )
         for other in (_SGD, _ADAFACTOR):
             saving = lives.saved_at_peak(_state(lives, other.without))
-            if saving < least(trace):
+            if saving < least_saving(trace):
                 continue
             options = ", ".join(f"{name}={value}" for name, value in other.options)
             wanted = f"torch.optim.{other.kind}({options})"
@@ -201,7 +201,7 @@ def _is_largest(trace: Trace, lives: Lifetimes) -> bool:
     size = trace.at_peak.get(Category.OPTIMIZER_STATE, 0)
     passing = lives.of(Category.TEMPORARY) & lives.at_peak & (lives.born != Phase.OPTIMIZER)
     most = max(lives.bytes(passing), *(trace.at_peak.get(category, 0) for category in _RIVALS))
-    return size > 1.1 * most and size >= least(trace)
+    return size > 1.1 * most and size >= least_saving(trace)
 
 
 def _state(lives: Lifetimes, names: tuple[str, ...] = ()) -> NDArray[np.bool_]:

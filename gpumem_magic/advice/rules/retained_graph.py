@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_calls, goes_backward
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
 from gpumem_magic.advice.rewrite import remove_keyword
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
-_LEAST = MIB
-_PART_OF_PEAK = 0.01
 _SETUP = """\
 import torch
 from torch import nn
@@ -97,20 +96,19 @@ class RetainedGraph(Rule):
             return
         graphs = {call: _graph(cell, lives, names, call) for call in calls}
         sooner = freed_by_backward(lives)
-        lines = cell.calling_lines(lives)
+        lines, least = cell.calling_lines(lives), least_saving(trace)
         for call in retaining:
             if _is_needed(cell, call, graphs):
                 continue
             own = np.isin(lines, [*_lines(graphs[call].made), call.lineno])
-            found = self._advice(cell, lives, call, np.where(own, sooner, lives.death))
+            found = self._advice(cell, lives, call, np.where(own, sooner, lives.death), least)
             if found is not None:
                 yield found
 
     def _advice(
-        self, cell: Code, lives: Lifetimes, call: ast.Call, death: NDArray[np.int64]
+        self, cell: Code, lives: Lifetimes, call: ast.Call, death: NDArray[np.int64], least: int
     ) -> Advice | None:
         levels, without = lives.levels(), replace(lives, death=death).levels()
-        least = max(_LEAST, _PART_OF_PEAK * levels.max())
         saving, saves = int(levels.max() - without.max()), Saves.PEAK
         if saving < least:
             saving, saves = int(levels[-1] - without[-1]), Saves.AFTER

@@ -79,7 +79,7 @@ class StaleVariable(Rule):
         lives = trace.lifetimes
         if lives is None:
             return
-        least = max(least_saving(trace), int(_SHARE * (trace.peak.allocated or 0)))
+        least = least_saving(trace, _SHARE)
         for unread in unread_at_peak(cell, lives):
             saving = lives.saved_at_peak(unread.storages)
             if saving < least:

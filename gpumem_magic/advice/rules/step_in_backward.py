@@ -8,13 +8,13 @@ from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import (
     Built,
     Step,
     find_built,
     find_steps,
     is_always_run_after,
-    least,
     reads_gradients,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, insert_after, remove
@@ -144,7 +144,7 @@ history = train(model, batches)""",
         states = lives.of(Category.OPTIMIZER_STATE) & lives.at_peak
         both = lives.bytes(gradients | states)
         saving = _saving(lives)
-        if both < _SHARE * int(lives.levels().max()) or saving < least(trace):
+        if both < _SHARE * int(lives.levels().max()) or saving < least_saving(trace):
             return
         built = [b for b in find_built(cell) if b.target == steps[0].optimizer]
         if built and built[0].kind not in _APART:
