@@ -19,7 +19,6 @@ from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.rules.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
-from gpumem_magic.advice.rules.eval_is_not_no_grad import EvalIsNotNoGrad
 from gpumem_magic.advice.rules.float32_inference import Float32Inference
 from gpumem_magic.advice.rules.float64_by_accident import Float64ByAccident
 from gpumem_magic.advice.rules.foreach_peak import ForeachPeak
@@ -31,7 +30,7 @@ from gpumem_magic.advice.rules.gradients_kept import GradientsKept
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
 from gpumem_magic.advice.rules.kept_graph import KeptGraph
 from gpumem_magic.advice.rules.kv_cache import KvCache
-from gpumem_magic.advice.rules.missing_no_grad import MissingNoGrad
+from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
 from gpumem_magic.advice.rules.missing_zero_grad import MissingZeroGrad
 from gpumem_magic.advice.rules.optimizer_state import OptimizerState
 from gpumem_magic.advice.rules.other_process import OtherProcess
