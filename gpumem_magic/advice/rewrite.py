@@ -108,6 +108,13 @@ def wrap(code: Code, statements: Sequence[ast.stmt], header: str) -> tuple[Edit,
     return tuple(edits)
 
 
+def wrap_in_context(code: Code, statements: Sequence[ast.stmt], context: str) -> tuple[Edit, ...]:
+    """Statements under a context of torch, such as `no_grad()`; torch is imported if need be."""
+    torch = code.spelling("torch")
+    imported = () if torch else import_line(code, "import torch")
+    return (*imported, *wrap(code, statements, f"with {torch or 'torch'}.{context}:"))
+
+
 def decorate(
     code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef, decorator: str
 ) -> tuple[Edit, ...]:

@@ -71,10 +71,10 @@ def _wrapped_blocks(
 def _calls_in_loops(cell: Code, facts: ModuleFacts) -> Iterator[ast.Call]:
     """`block(x)` in `for block in self.blocks:`, of the longest list of the model."""
     last = facts.repeated.rsplit(".", 1)[-1]
-    for loop in ast.walk(cell.tree):
-        if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
-            continue
+    for loop in cell.nodes(ast.For):
         listed = loop.iter
+        if not isinstance(loop.target, ast.Name):
+            continue
         if isinstance(listed, ast.Attribute) and last and listed.attr == last:
             yield from cell.calls(loop.target.id, within=loop)
 
@@ -88,6 +88,6 @@ def _checkpointed_call(cell: Code, call: ast.Call) -> tuple[Edit, ...]:
     here = next((n for n in ("checkpoint",) if cell.dotted(ast.Name(n)) == _NAME), None)
     if here:
         return replace(cell, call, f"{here}{text}")
-    if any(isinstance(n, ast.Name) and n.id == "checkpoint" for n in ast.walk(cell.tree)):
+    if "checkpoint" in cell.spoken():
         raise UnsafeError("checkpoint is a name of the cell already")
     return (*import_line(cell, _IMPORT), *replace(cell, call, f"checkpoint{text}"))

@@ -72,7 +72,7 @@ def _makes_fresh(cell: Code, expression: ast.expr) -> bool:
     layer = expression.func
     makers = [
         node.value
-        for node in ast.walk(cell.tree)
+        for node in cell.walk()
         if isinstance(node, ast.Assign)
         and any(isinstance(t, ast.Attribute) and t.attr == layer.attr for t in node.targets)
     ]

@@ -5,8 +5,15 @@ from __future__ import annotations
 import ast
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.training_pass import TrainingPass, before_loops, under
-from gpumem_magic.advice.rewrite import UnsafeError, enclose, insert_after, insert_before, replace
+from gpumem_magic.advice.evidence.training_pass import TrainingPass, before_loops
+from gpumem_magic.advice.rewrite import (
+    UnsafeError,
+    enclose,
+    insert_after,
+    insert_before,
+    replace,
+    wrap_in_context,
+)
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import Names
 
@@ -34,13 +41,13 @@ def in_mixed_precision(
         raise UnsafeError("autocast refuses BCELoss; BCEWithLogitsLoss works")
     if bfloat16:
         torch = cell.spelling("torch", "torch")
-        return under(cell, found, f'autocast("cuda", dtype={torch}.bfloat16)')
-    return (*_scaled(cell, names, found), *under(cell, found, 'autocast("cuda")'))
+        return wrap_in_context(cell, found.forward, f'autocast("cuda", dtype={torch}.bfloat16)')
+    return (*_scaled(cell, names, found), *wrap_in_context(cell, found.forward, 'autocast("cuda")'))
 
 
 def _scaled(cell: Code, names: Names, found: TrainingPass) -> tuple[Edit, ...]:
     """`scaler` around `backward()` and every step of the optimizer."""
-    if any(isinstance(n, ast.Name) and n.id == _SCALER for n in ast.walk(cell.tree)):
+    if _SCALER in cell.spoken():
         raise UnsafeError(f"{_SCALER} is a name of the cell already")
     if cell.function(found.backward) is not None and cell.loop(found.backward) is None:
         raise UnsafeError("a GradScaler has to outlive the function that makes one step")

@@ -49,7 +49,7 @@ class Formula:
 
 def find_formulas(cell: Code) -> Iterator[Formula]:
     """Every attention that a cell writes out, in the order of the text."""
-    nodes = [n for n in ast.walk(cell.tree) if isinstance(n, (ast.BinOp, ast.Call))]
+    nodes = [n for n in cell.walk() if isinstance(n, (ast.BinOp, ast.Call))]
     for node in sorted(nodes, key=lambda n: (n.lineno, n.col_offset)):
         if (pair := _product(cell, node)) is not None:
             statement = cell.statement(node)
@@ -174,7 +174,7 @@ class _Reader:
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
         found = [
             statement.value
-            for statement in ast.walk(self._cell.tree)
+            for statement in self._cell.walk()
             if isinstance(statement, ast.Assign) and _names(statement.targets[0], name)
         ]
         found += [
@@ -207,14 +207,12 @@ class _Reader:
         """For a name, the expression that the nearest statement above in the block gave it."""
         if not isinstance(node, ast.Name):
             return node, at
-        block = self._cell.block(at)
-        for statement in reversed(block[: block.index(at)]):
+        for statement in reversed(self._cell.before(at)):
             if isinstance(statement, ast.Assign) and _names(statement.targets[0], node.id):
                 self._formula.consumed[node.id] += 1
                 self._formula.statements.insert(0, statement)
                 return self._resolved(statement.value, statement)
-            if any(isinstance(n, ast.Name) and n.id == node.id and isinstance(n.ctx, ast.Store)
-                   for n in ast.walk(statement)):  # fmt: skip
+            if any(self._cell.assigned(node.id, statement)):
                 break
         return node, at
 

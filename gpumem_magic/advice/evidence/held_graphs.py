@@ -16,6 +16,7 @@ from gpumem_magic.values.recording import Phase
 
 _GROWS = ("append", "extend", "insert", "update", "add", "appendleft")
 _ROUNDS = 2
+_LEAVES = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,7 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
 
 
 def _loops_before(cell: Code, backward: ast.stmt) -> Iterator[ast.For]:
-    block = cell.block(backward)
-    for statement in reversed(block[: block.index(backward)]):
+    for statement in reversed(cell.before(backward)):
         if isinstance(statement, ast.For) and not statement.orelse:
             yield statement
             return
@@ -109,12 +109,11 @@ def _divisor(
     """What the sum is divided by before its backward pass: text, "" for nothing; None where the
     loss is another function of the losses than their sum or mean."""
     assert isinstance(call.func, ast.Attribute)
-    block = cell.block(backward)
-    between = block[block.index(loop) + 1 : block.index(backward)]
+    between = cell.after(loop, until=backward)
     name, listed, divisor = gather.total, gather.listed, ""
     for statement in between:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=target)], value=value) if _reads(value, name):
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if cell.reads(name, value):
                 found = divisor_of(cell, loop, value, name, listed)
                 if found is None or divisor:
                     return None
@@ -123,7 +122,7 @@ def _divisor(
                 target == name and not listed and not divisor
             ):
                 divisor = cell.text(value)
-            case _ if _changes(statement, name):
+            case _ if _changes(cell, statement, name):
                 return None
     found = divisor_of(cell, loop, call.func.value, name, listed)
     if found is None or (found and divisor):
@@ -139,45 +138,40 @@ def _known_inside(
         return ""
     if gather.listed and divisor == f"len({gather.total})":
         return length_of(cell, loop.iter)
-    block = cell.block(backward)
-    there = block[block.index(loop) : block.index(backward)]
-    changed = {n.id for statement in there for n in _names(statement, ast.Store)}
+    there = (loop, *cell.after(loop, until=backward))
+    changed = {n.id for statement in there for n in _names(cell, statement, ast.Store)}
     changed.add(gather.total)
-    read = {n.id for n in _names(ast.parse(divisor, mode="eval"), ast.Load)}
+    read = {n.id for n in ast.walk(ast.parse(divisor, mode="eval")) if isinstance(n, ast.Name)}
     return None if read & changed else divisor
 
 
 def _is_linked(cell: Code, loop: ast.For, gather: _Gather) -> bool:
     """Whether a round reads what an earlier round left, other than the sum itself."""
-    written: set[str] = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    written: set[str] = cell.spoken(loop.target)
     later: set[str] = set()
     for statement in loop.body:
         own = statement is gather.statement
-        reads = {n.id for n in _names(statement, ast.Load)}
+        reads = {n.id for n in _names(cell, statement, ast.Load)}
         later |= reads - written - {gather.total}
         if not own:
-            if _changes(statement, gather.total):
+            if _changes(cell, statement, gather.total):
                 return True
             if gather.total in reads and not _is_report(statement):
                 return True
-        written |= {n.id for n in _names(statement, ast.Store)}
-    kept = {n.id for statement in loop.body for n in _names(statement, ast.Store)}
+        written |= {n.id for n in _names(cell, statement, ast.Store)}
+    kept = {n.id for statement in loop.body for n in _names(cell, statement, ast.Store)}
     carried = (later & kept) - {gather.total}
     return (
         bool(carried)
         or _is_remembered(cell, loop, gather.total)
-        or any(
-            isinstance(node, (ast.Break, ast.Return, ast.Yield, ast.YieldFrom))
-            for statement in loop.body
-            for node in ast.walk(statement)
-        )
+        or any(cell.nodes(*_LEAVES, within=statement) for statement in loop.body)
     )
 
 
 def _is_remembered(cell: Code, loop: ast.For, total: str) -> bool:
     """Whether the loop reads a container or attribute that it puts something into."""
     changed: list[str] = []
-    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    nodes = [node for statement in loop.body for node in cell.walk(statement)]
     for node in nodes:
         match node:
             case ast.Subscript(value=value, ctx=ast.Store()):
@@ -235,23 +229,15 @@ def _weigh(
     return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
 
 
-def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Name]:
-    return (n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))
+def _names(cell: Code, node: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Name]:
+    return (n for n in cell.nodes(ast.Name, within=node) if isinstance(n.ctx, context))
 
 
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(n.id == name for n in _names(node, ast.Load))
-
-
-def _changes(statement: ast.stmt, name: str) -> bool:
+def _changes(cell: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives the name another value, or puts something into what it means."""
-    if any(n.id == name for n in _names(statement, ast.Store)):
-        return True
-    return any(
-        isinstance(n, ast.Call)
-        and isinstance(n.func, ast.Attribute)
-        and n.func.attr in _GROWS
-        and isinstance(n.func.value, ast.Name)
-        and n.func.value.id == name
-        for n in ast.walk(statement)
+    return any(cell.assigned(name, statement)) or any(
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == name
+        for call in cell.calls(*(f".{method}" for method in _GROWS), within=statement)
     )

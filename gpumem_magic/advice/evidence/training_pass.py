@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rewrite import UnsafeError, import_line, insert_before, wrap
+from gpumem_magic.advice.rewrite import UnsafeError, insert_before
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ModuleFacts, Names
@@ -68,17 +68,6 @@ def model_of(cell: Code, names: Names) -> tuple[str, ModuleFacts] | None:
     spoken = cell.spoken()
     models = [(name, facts) for name, facts in names.modules.items() if name in spoken]
     return max(models, key=lambda model: model[1].parameters, default=None)
-
-
-def under(cell: Code, found: TrainingPass, context: str) -> tuple[Edit, ...]:
-    """The forward pass under a context of torch, such as `autocast("cuda")`."""
-    torch = cell.spelling("torch")
-    if torch:
-        return wrap(cell, found.forward, f"with {torch}.{context}:")
-    return (
-        *import_line(cell, "import torch"),
-        *wrap(cell, found.forward, f"with torch.{context}:"),
-    )
 
 
 def outermost(cell: Code, statement: ast.stmt) -> ast.stmt:

@@ -15,7 +15,7 @@ from gpumem_magic.advice.evidence.accumulations import is_read_as_number
 from gpumem_magic.advice.evidence.definitions import defined, header
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
 from gpumem_magic.advice.evidence.shortage import least_saving
-from gpumem_magic.advice.rewrite import UnsafeError, import_line, wrap
+from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Known
@@ -124,11 +124,7 @@ def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
     for statement in graph.statements:
         if cell.nodes(ast.Yield, ast.YieldFrom, ast.Await, within=statement):
             raise UnsafeError("whoever takes what it yields would run without gradients, too")
-    torch = cell.spelling("torch")
-    if not torch:
-        wrapped = wrap(cell, graph.statements, "with torch.no_grad():")
-        return (*import_line(cell, "import torch"), *wrapped)
-    return wrap(cell, graph.statements, f"with {torch}.no_grad():")
+    return wrap_in_context(cell, graph.statements, "no_grad()")
 
 
 def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:

@@ -20,9 +20,8 @@ from gpumem_magic.advice.evidence.training_pass import (
     find_pass,
     heaviest_line,
     model_of,
-    under,
 )
-from gpumem_magic.advice.rewrite import UnsafeError
+from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
 from gpumem_magic.units import MIB, format_bytes
@@ -246,5 +245,7 @@ def _offload(situation: _Situation) -> _Changes:
             f"{format_bytes(situation.size)} or more of host memory, copied there and back in "
             "every step: slow.",
         ),
-        lambda: under(cell, situation.place(), "autograd.graph.save_on_cpu(pin_memory=True)"),
+        lambda: wrap_in_context(
+            cell, situation.place().forward, "autograd.graph.save_on_cpu(pin_memory=True)"
+        ),
     )

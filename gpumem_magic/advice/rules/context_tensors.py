@@ -158,7 +158,7 @@ class _Custom:
 
 
 def _functions(cell: Code) -> Iterator[_Custom]:
-    for node in ast.walk(cell.tree):
+    for node in cell.walk():
         if not isinstance(node, ast.ClassDef):
             continue
         if not any(cell.dotted(base) in _CONTEXTS for base in node.bases):
@@ -245,7 +245,7 @@ def _saved(cell: Code, one: _Custom) -> Iterator[Edit]:
     bound |= {argument.arg for argument in arguments}
     if not arguments or bound & set(names):
         raise UnsafeError("backward has a variable of the same name")
-    others = [n for n in ast.walk(cell.tree) if isinstance(n, ast.Attribute) and n.attr in names]
+    others = [n for n in cell.walk() if isinstance(n, ast.Attribute) and n.attr in names]
     context = arguments[0].arg
     reads = [n for n in ast.walk(one.backward) if n in others and _is_name(n.value, context)]
     targets = [kept.statement.targets[0] for kept in one.kept]

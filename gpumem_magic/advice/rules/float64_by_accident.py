@@ -168,8 +168,8 @@ def _double(lives: Lifetimes) -> NDArray[np.bool_]:
 
 def _is_meant(cell: Code, names: Names) -> bool:
     """Whether the cell speaks of double precision, or a model computes in it."""
-    words = {n.attr for n in ast.walk(cell.tree) if isinstance(n, ast.Attribute)}
-    words |= {n.value for n in ast.walk(cell.tree) if isinstance(n, ast.Constant)
+    words = {n.attr for n in cell.walk() if isinstance(n, ast.Attribute)}
+    words |= {n.value for n in cell.walk() if isinstance(n, ast.Constant)
               and isinstance(n.value, str)}  # fmt: skip
     models = any("float64" in facts.dtypes for facts in names.modules.values())
     return models or bool(words & {*_MEANT, "set_default_dtype"})

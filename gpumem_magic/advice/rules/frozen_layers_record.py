@@ -171,7 +171,7 @@ def _reads_gradients(cell: Code) -> bool:
     """Whether the cell reads or changes gradients itself: then they may be wanted."""
     if cell.calls(*_READS_GRADIENTS, "torch.autograd.grad", ".unscale_"):
         return True
-    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(cell.tree))
+    return any(n.attr == "grad" for n in cell.nodes(ast.Attribute))
 
 
 def _is_stepped(cell: Code, optimizer: str) -> bool:
@@ -198,7 +198,7 @@ def _at_top(cell: Code, call: ast.Call) -> ast.stmt | None:
     function = cell.function(call)
     if function is None:
         return next((s for s in cell.tree.body if _inside(call, s)), None)
-    calls = [c for c in ast.walk(cell.tree) if isinstance(c, ast.Call) and _calls(c, function.name)]
+    calls = [c for c in cell.walk() if isinstance(c, ast.Call) and _calls(c, function.name)]
     outside = [c for c in calls if cell.function(c) is not function]
     return _at_top(cell, min(outside, key=lambda c: c.lineno)) if outside else None
 

@@ -69,7 +69,7 @@ class FullLogits(Rule):
             yield proposed if proposed.source else _unclaimed(proposed)
 
     def _in_inference(self, lives: Lifetimes, cell: Code, names: Names) -> Iterator[Advice]:
-        for read in ast.walk(cell.tree):
+        for read in cell.walk():
             if not isinstance(read, ast.Subscript) or not _is_last_position(read):
                 continue
             call = _origin(cell, read.value)
@@ -172,7 +172,7 @@ def _in_pieces(cell: Code, loss: ast.Call, logits: ast.expr) -> Iterator[Edit]:
     targets = cell.text(_bare(loss.args[1]))
     checkpoint = "checkpoint"
     if cell.dotted(ast.Name(checkpoint)) != _CHECKPOINT:
-        if any(isinstance(n, ast.Name) and n.id == checkpoint for n in ast.walk(cell.tree)):
+        if checkpoint in cell.spoken():
             raise UnsafeError("checkpoint is a name of the cell already")
         yield from import_line(cell, f"from {_CHECKPOINT.rpartition('.')[0]} import checkpoint")
     indent = cell.indentation(loss.lineno)
@@ -194,8 +194,8 @@ def _head(cell: Code, statement: ast.stmt, logits: ast.expr) -> tuple[ast.Call, 
     """The call of the last layer, and the statement that names its result."""
     made = None
     if isinstance(logits, ast.Name):
-        block = cell.block(statement)
-        above = [s for s in block[: block.index(statement)] if s in [*cell.assigned(logits.id)]]
+        given = set(cell.assigned(logits.id))
+        above = [s for s in cell.before(statement) if s in given]
         if len(above) != 1 or not isinstance(above[0], ast.Assign):
             raise UnsafeError("the last layer is not called beside the loss")
         reads = list(cell.reads(logits.id, within=cell.function(statement)))
@@ -265,7 +265,7 @@ def _kept(cell: Code, names: Names, read: ast.Subscript, call: ast.Call) -> Iter
 def _last_layer(cell: Code, kind: str) -> ast.Call:
     """`self.head(x)` in `return self.head(x)` of the model's class in this cell."""
     name = kind.rpartition(".")[2]
-    for made in ast.walk(cell.tree):
+    for made in cell.walk():
         if isinstance(made, ast.ClassDef) and made.name == name:
             returns = [n for n in ast.walk(made) if isinstance(n, ast.Return)]
             forward = [n for n in returns if getattr(cell.function(n), "name", "") == "forward"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -148,9 +148,8 @@ def _moved(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:
     yield from remove(cell, graphs.backward)
 
 
-def _between(cell: Code, graphs: HeldGraphs) -> list[ast.stmt]:
-    block = cell.block(graphs.backward)
-    return block[block.index(graphs.loop) + 1 : block.index(graphs.backward)]
+def _between(cell: Code, graphs: HeldGraphs) -> Sequence[ast.stmt]:
+    return cell.after(graphs.loop, until=graphs.backward)
 
 
 def _cleared_first(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:

@@ -293,7 +293,7 @@ def _freeing(cell: Code, call: ast.Call) -> Iterable[Edit]:
     if not isinstance(statement, ast.Expr) or statement.value is not call:
         raise UnsafeError(f"the result of {cell.text(call)} is used")
     text = cell.text(gradient)
-    later = cell.block(statement)[cell.block(statement).index(statement) + 1 :]
+    later = cell.after(statement)
     if any(text in cell.text(other) for other in later):
         raise UnsafeError(f"{text} is read after it is cleared")
     return replace(cell, statement, f"{text} = None")

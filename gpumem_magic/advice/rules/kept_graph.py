@@ -237,7 +237,7 @@ def _returned(cell: Code, value: ast.expr) -> Iterator[ast.expr]:
     called = root(value) if isinstance(value, ast.Call) else ""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         called = value.func.attr
-    own = [f for f in ast.walk(cell.tree) if isinstance(f, FUNCTIONS) and f.name == called]
+    own = [f for f in cell.walk() if isinstance(f, FUNCTIONS) and f.name == called]
     if not own:
         yield value
     for function in own:

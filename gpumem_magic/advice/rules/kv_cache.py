@@ -207,8 +207,8 @@ def _is_generation(lives: Lifetimes, cell: Code, series: list[_Series]) -> bool:
     if any(f.filename.endswith(_FRAMES) or f.function == "generate" for f in frames):
         return True
     words = cell.spoken()
-    words |= {n.attr for n in ast.walk(cell.tree) if isinstance(n, ast.Attribute)}
-    words |= {n.arg for n in ast.walk(cell.tree) if isinstance(n, (ast.keyword, ast.arg)) if n.arg}
+    words |= {n.attr for n in cell.walk() if isinstance(n, ast.Attribute)}
+    words |= {n.arg for n in cell.walk() if isinstance(n, (ast.keyword, ast.arg)) if n.arg}
     return any(part in word.lower() for word in words for part in _WORDS)
 
 

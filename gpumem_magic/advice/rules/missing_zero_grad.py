@@ -182,7 +182,7 @@ def _is_plain(cell: Code, names: Names, step: Step, loop: ast.AST) -> bool:
 
 def _strangers(cell: Code, names: Names, step: Step, loop: ast.AST) -> Iterator[ast.Call]:
     """Calls of functions of other cells or modules of the user's that get hold of the model."""
-    own = {n.name for n in ast.walk(cell.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    own = {n.name for n in cell.walk() if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     for node in ast.walk(loop):
         if not isinstance(node, ast.Call):
             continue

@@ -114,7 +114,7 @@ def volatile_statements(cell: Code) -> set[ast.stmt]:
     flow = GradientFlow(cell, Names())
     return flags | {
         node
-        for node in ast.walk(cell.tree)
+        for node in cell.walk()
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return)
         and node.value is not None
         and (flags & flow.origin([node.value]).statements or _reads(cell, node, flags))
