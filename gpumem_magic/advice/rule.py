@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, applied
@@ -35,3 +35,13 @@ class Rule(ABC):
     @abstractmethod
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         """Advice for this cell, in the order of its lines; nothing where there is no evidence."""
+
+
+def mended(*changes: tuple[str, str], before: str, **more: Any) -> Example:
+    """An example whose `after` is `before` with the first text of each pair, which stands there
+    once, replaced by the second."""
+    after = before
+    for old, new in changes:
+        assert after.count(old) == 1, old
+        after = after.replace(old, new)
+    return Example(before=before, after=after, **more)

@@ -13,7 +13,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import set_keyword
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -51,7 +51,11 @@ class AutocastInferenceCache(Rule):
             "    y = model(x)\nz = y.sum()",
             results=("y",),
         ),
-        Example(
+        mended(
+            (
+                "dtype=torch.bfloat16):",
+                "dtype=torch.bfloat16, cache_enabled=False):",
+            ),
             setup=_MODEL,
             card="A100-40GB",
             before="""\
@@ -59,16 +63,6 @@ class AutocastInferenceCache(Rule):
 def predict(model, batches):
     found = []
     with torch.amp.autocast(device_type="cuda", dtype=torch.bfloat16):
-        for batch in batches:
-            found.append(model(batch).float().cpu())
-    return torch.cat(found)
-
-scores = predict(model.eval(), x.split(32))""",
-            after="""\
-@torch.no_grad()
-def predict(model, batches):
-    found = []
-    with torch.amp.autocast(device_type="cuda", dtype=torch.bfloat16, cache_enabled=False):
         for batch in batches:
             found.append(model(batch).float().cpu())
     return torch.cat(found)

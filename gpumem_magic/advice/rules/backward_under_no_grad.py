@@ -16,7 +16,7 @@ from gpumem_magic.advice.evidence.gradient_flow import (
     goes_backward,
 )
 from gpumem_magic.advice.rewrite import UnsafeError
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
@@ -69,19 +69,11 @@ for step in range(2):
     loss.backward()
     optimizer.step()""",
         ),
-        Example(
+        mended(
+            ("@torch.no_grad()\n", ""),
             setup=_SETUP,
             before="""\
 @torch.no_grad()
-def train_step(model, batch, labels):
-    optimizer.zero_grad()
-    loss = criterion(model(batch), labels)
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-print(train_step(model, x, labels))""",
-            after="""\
 def train_step(model, batch, labels):
     optimizer.zero_grad()
     loss = criterion(model(batch), labels)

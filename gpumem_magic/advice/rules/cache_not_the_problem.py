@@ -11,7 +11,7 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code, Loop
 from gpumem_magic.advice.rewrite import UnsafeError, remove
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import OutOfMemory, Trace
@@ -51,7 +51,8 @@ class CacheNotTheProblem(Rule):
     problem: ClassVar[str] = "empty_cache() is called where it saves nothing"
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            ("    torch.cuda.empty_cache()\n", ""),
             setup=_MODEL,
             before="""\
 for batch in data:
@@ -61,16 +62,10 @@ for batch in data:
     optimizer.step()
     torch.cuda.empty_cache()
 """,
-            after="""\
-for batch in data:
-    optimizer.zero_grad()
-    loss = model(batch.cuda()).square().mean()
-    loss.backward()
-    optimizer.step()
-""",
             results=("loss",),
         ),
-        Example(
+        mended(
+            ("        torch.cuda.empty_cache()\n", ""),
             setup=_MODEL,
             before="""\
 import gc
@@ -82,18 +77,6 @@ def evaluate(model, batches):
             losses.append(model(batch.to("cuda")).square().mean().item())
         gc.collect()
         torch.cuda.empty_cache()
-    return sum(losses) / len(losses)
-
-mean = evaluate(model, data)""",
-            after="""\
-import gc
-
-def evaluate(model, batches):
-    losses = []
-    for batch in batches:
-        with torch.no_grad():
-            losses.append(model(batch.to("cuda")).square().mean().item())
-        gc.collect()
     return sum(losses) / len(losses)
 
 mean = evaluate(model, data)""",

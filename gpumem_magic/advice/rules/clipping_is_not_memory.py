@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -70,7 +70,13 @@ for part in x.chunk(2):
     optimizer.step()""",
             rewritten=False,
         ),
-        Example(
+        mended(
+            (
+                '    print("clipping gradients to avoid CUDA out of memory")\n'
+                "    clip_grad_value_(model.parameters(), clip_value=0.5)\n",
+                "    clip_grad_value_(model.parameters(), clip_value=0.5)"
+                "  # against exploding gradients\n",
+            ),
             setup=_SETUP,
             before="""\
 from torch.nn.utils import clip_grad_value_
@@ -80,18 +86,6 @@ def train_step(model, batch):
     loss.backward()
     print("clipping gradients to avoid CUDA out of memory")
     clip_grad_value_(model.parameters(), clip_value=0.5)
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.item()
-
-losses = [train_step(model, part) for part in x.chunk(2)]""",
-            after="""\
-from torch.nn.utils import clip_grad_value_
-
-def train_step(model, batch):
-    loss = model(batch).square().mean()
-    loss.backward()
-    clip_grad_value_(model.parameters(), clip_value=0.5)  # against exploding gradients
     optimizer.step()
     optimizer.zero_grad()
     return loss.item()

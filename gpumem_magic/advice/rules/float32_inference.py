@@ -15,7 +15,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_pass import before_loops
 from gpumem_magic.advice.evidence.unused_graphs import WITHOUT_GRAPH
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known, Saves
 from gpumem_magic.values.findings import Trace
@@ -53,7 +53,12 @@ class Float32Inference(Rule):
             results=("y",),
             within=0.02,
         ),
-        Example(
+        mended(
+            ("    for i in range(4):\n", "    model.bfloat16()\n    for i in range(4):\n"),
+            (
+                "scores = model(batch)  # one row for each input",
+                "scores = model(batch.bfloat16()).float()  # one row for each input",
+            ),
             setup=_MODEL + "inputs = x.split(16)",
             card="A100-40GB",
             before="""\
@@ -63,16 +68,6 @@ with torch.inference_mode():
     for i in range(4):
         batch = inputs[i]
         scores = model(batch)  # one row for each input
-        labels.append(scores[:, :8].cpu())
-result = torch.cat(labels)""",
-            after="""\
-model.eval()
-labels = []
-with torch.inference_mode():
-    model.bfloat16()
-    for i in range(4):
-        batch = inputs[i]
-        scores = model(batch.bfloat16()).float()  # one row for each input
         labels.append(scores[:, :8].cpu())
 result = torch.cat(labels)""",
             results=("result",),

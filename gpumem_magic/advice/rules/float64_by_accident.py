@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, set_keyword
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -55,7 +55,11 @@ spread = ((x - mean) ** 2).mean(0)""",
             results=("mean", "spread"),
             within=1e-4,
         ),
-        Example(
+        mended(
+            (
+                "self.points = torch.tensor(points, device=device)",
+                "self.points = torch.tensor(points, device=device, dtype=torch.float32)",
+            ),
             setup=_ARRAYS,
             before="""\
 device = torch.device("cuda")
@@ -71,35 +75,16 @@ class Data:
 data = Data(1_000_000)
 total = data.wave(3).sum().item()
 waves = [data.wave(k) for k in range(1, 4)]""",
-            after="""\
-device = torch.device("cuda")
-
-class Data:
-    def __init__(self, size):
-        points = np.linspace(0, 1, size)
-        self.points = torch.tensor(points, device=device, dtype=torch.float32)
-
-    def wave(self, k):
-        return torch.sin(self.points * k)
-
-data = Data(1_000_000)
-total = data.wave(3).sum().item()
-waves = [data.wave(k) for k in range(1, 4)]""",
             results=("total",),
             within=1e-4,
         ),
-        Example(
+        mended(
+            ("batch = torch.from_numpy(part)", "batch = torch.from_numpy(part).float()"),
             setup=_ARRAYS,
             before="""\
 means = []
 for part in np.split(samples, 2):
     batch = torch.from_numpy(part)
-    batch = batch.to("cuda", non_blocking=True)
-    means.append((batch * 2).mean().item())""",
-            after="""\
-means = []
-for part in np.split(samples, 2):
-    batch = torch.from_numpy(part).float()
     batch = batch.to("cuda", non_blocking=True)
     means.append((batch * 2).mean().item())""",
             results=("means",),

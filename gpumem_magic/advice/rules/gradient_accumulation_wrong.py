@@ -11,7 +11,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.held_graphs import HeldGraphs, find_held_graphs
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove, replace
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -41,7 +41,13 @@ class GradientAccumulationWrong(Rule):
     name: ClassVar[str] = "gradient-accumulation-wrong"
     problem: ClassVar[str] = "the graphs of all accumulated batches are alive until one backward"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            (
+                "    total_loss += loss  # over micro-batches\n",
+                "    (loss / accumulation_steps).backward()\n"
+                "    total_loss += loss.detach()  # over micro-batches\n",
+            ),
+            ("total_loss.backward()\n", ""),
             setup=_SETUP,
             before="""\
 accumulation_steps = 8
@@ -55,21 +61,20 @@ total_loss.backward()
 optimizer.step()
 with torch.no_grad():
     final = model(x[:64]).cpu()""",
-            after="""\
-accumulation_steps = 8
-optimizer.zero_grad()
-total_loss = 0
-for xb, yb in zip(x.chunk(accumulation_steps), y.chunk(accumulation_steps)):
-    loss = F.mse_loss(model(xb), yb)
-    (loss / accumulation_steps).backward()
-    total_loss += loss.detach()  # over micro-batches
-total_loss = total_loss / accumulation_steps
-optimizer.step()
-with torch.no_grad():
-    final = model(x[:64]).cpu()""",
             results=("final", "total_loss"),
         ),
-        Example(
+        mended(
+            (
+                "        for inputs, targets in micro_batches:\n",
+                "        opt.zero_grad()\n        for inputs, targets in micro_batches:\n",
+            ),
+            (
+                "            losses.append(F.mse_loss(model(inputs), targets))\n",
+                "            batch_loss = F.mse_loss(model(inputs), targets)\n"
+                "            (batch_loss / len(micro_batches)).backward()\n"
+                "            losses.append(batch_loss.detach())\n",
+            ),
+            ("        opt.zero_grad()\n        loss.backward()\n", ""),
             setup=_SETUP,
             before="""\
 def train_epoch(model, loader, opt, group=4):
@@ -82,24 +87,6 @@ def train_epoch(model, loader, opt, group=4):
         loss = torch.stack(losses).mean()
         opt.zero_grad()
         loss.backward()
-        opt.step()
-        history.append(loss.item())
-    return history
-
-loader = list(zip(x.split(512), y.split(512)))
-history = train_epoch(model, loader, optimizer)""",
-            after="""\
-def train_epoch(model, loader, opt, group=4):
-    history = []
-    for start in range(0, len(loader), group):
-        micro_batches = loader[start : start + group]
-        losses = []
-        opt.zero_grad()
-        for inputs, targets in micro_batches:
-            batch_loss = F.mse_loss(model(inputs), targets)
-            (batch_loss / len(micro_batches)).backward()
-            losses.append(batch_loss.detach())
-        loss = torch.stack(losses).mean()
         opt.step()
         history.append(loss.item())
     return history

@@ -18,7 +18,7 @@ from gpumem_magic.advice.rewrite import (
     remove_keyword,
     replace,
 )
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -108,7 +108,8 @@ final = loss.item()""",
             after=_CLASS.format("\n        self.optimizer.zero_grad()"),
             results=("losses", "score"),
         ),
-        Example(
+        mended(
+            ("with torch.no_grad():\n", "opt.zero_grad()\nwith torch.no_grad():\n"),
             setup=_TRAINER
             + """\
 opt = torch.optim.Adam(net.parameters())
@@ -119,11 +120,6 @@ for x, y in batches:
 """,
             before="""\
 net.eval()
-with torch.no_grad():
-    predicted = net(held_out)""",
-            after="""\
-net.eval()
-opt.zero_grad()
 with torch.no_grad():
     predicted = net(held_out)""",
             results=("predicted",),

@@ -21,7 +21,7 @@ from gpumem_magic.advice.evidence.passes import passes_of, piled_up
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import FUNCTIONS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
@@ -77,19 +77,14 @@ class KeptGraph(Rule):
     name: ClassVar[str] = "kept-graph"
     problem: ClassVar[str] = "a sum or a list keeps the graphs of all passes of a loop"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            ("total += loss  # of all batches", "total += loss.item()  # of all batches"),
             setup=_SETUP,
             before="""\
 total = 0.0
 for batch in data:
     loss = F.mse_loss(model(batch), batch)
     total += loss  # of all batches
-print(f"mean loss {total / len(data):.4f}")""",
-            after="""\
-total = 0.0
-for batch in data:
-    loss = F.mse_loss(model(batch), batch)
-    total += loss.item()  # of all batches
 print(f"mean loss {total / len(data):.4f}")""",
             results=("total",),
         ),

@@ -14,7 +14,7 @@ from gpumem_magic.advice.evidence.unused_graphs import (
     how_to_wrap,
     without_graph,
 )
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.rules.removed_volatile import volatile_statements
 from gpumem_magic.values.advice import Advice, Example
 from gpumem_magic.values.findings import Trace
@@ -48,23 +48,17 @@ class MissingNoGrad(Rule):
             after="with torch.no_grad():\n    y = model(x)\nprint(y.shape)",
             results=("y",),
         ),
-        Example(
+        mended(
+            (
+                "        logits = model(batch)\n",
+                "        with torch.no_grad():\n            logits = model(batch)\n",
+            ),
             setup=_MODEL,
             before="""\
 def predict(model, batches):
     found = []
     for batch in batches:
         logits = model(batch)
-        found.append(logits.argmax(1).cpu())
-    return torch.cat(found)
-
-labels = predict(model, x.split(2048))""",
-            after="""\
-def predict(model, batches):
-    found = []
-    for batch in batches:
-        with torch.no_grad():
-            logits = model(batch)
         found.append(logits.argmax(1).cpu())
     return torch.cat(found)
 

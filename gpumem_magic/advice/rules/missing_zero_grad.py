@@ -22,7 +22,7 @@ from gpumem_magic.advice.evidence.training_code import (
     reads_gradients,
 )
 from gpumem_magic.advice.rewrite import insert_after
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -55,7 +55,8 @@ class MissingZeroGrad(Rule):
     name: ClassVar[str] = "missing-zero-grad"
     problem: ClassVar[str] = "gradients are added up over all steps and never cleared"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            ("print(loss.item())", "    optimizer.zero_grad()\nprint(loss.item())"),
             setup=_SETUP,
             before="""\
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -63,17 +64,13 @@ for x, y in loader:
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
-print(loss.item())""",
-            after="""\
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for x, y in loader:
-    loss = criterion(model(x), y)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
 print(loss.item())""",
         ),
-        Example(
+        mended(
+            (
+                "            running += loss.item()\n",
+                "            opt.zero_grad()\n            running += loss.item()\n",
+            ),
             setup=_SETUP,
             before="""\
 def train(model, loader, epochs=2):
@@ -87,23 +84,6 @@ def train(model, loader, epochs=2):
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             opt.step()  # update
-            running += loss.item()
-        print(epoch, running / len(loader))
-
-train(model, loader)""",
-            after="""\
-def train(model, loader, epochs=2):
-    opt = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    model.train()
-    for epoch in range(epochs):
-        running = 0.0
-        for inputs, targets in loader:
-            outputs = model(inputs)
-            loss = criterion(outputs, targets)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            opt.step()  # update
-            opt.zero_grad()
             running += loss.item()
         print(epoch, running / len(loader))
 
