@@ -32,11 +32,8 @@ class Tree:
     def __init__(self, tree: ast.Module, work: Work | None = None) -> None:
         self.tree = tree
         self.work = work or Work()
-        self._nodes = _in_order(tree)
+        self._nodes, self._parents = _in_order(tree)
         self._place = {node: number for number, node in enumerate(self._nodes)}
-        self._parents = {
-            child: node for node in self._nodes for child in ast.iter_child_nodes(node)
-        }
         self._ends = list(range(1, len(self._nodes) + 1))
         for number in range(len(self._nodes) - 1, 0, -1):
             above = self._place[self._parents[self._nodes[number]]]
@@ -217,13 +214,15 @@ class Tree:
         return found
 
 
-def _in_order(tree: ast.Module) -> list[ast.AST]:
+def _in_order(tree: ast.Module) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
+    """The nodes in the order of the text, and what each is right inside of."""
     found: list[ast.AST] = []
+    above: dict[ast.AST, ast.AST] = {}
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         found.append(node)
-        waiting += [
-            child for child in ast.iter_child_nodes(node) if not isinstance(child, _SHARED)
-        ][::-1]
-    return found
+        inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, _SHARED)]
+        above.update(dict.fromkeys(inside, node))
+        waiting += reversed(inside)
+    return found, above

@@ -67,8 +67,10 @@ def _after_last_read(
     if name is None or not cell.reads(name):
         return None
     scope, block, here = cell.function(statement), cell.block(statement), cell.index(statement)
+    if any(cell.function(read) is not scope for read in cell.reads(name)):
+        return None
     places = [cell.beside(read, statement) for read in cell.reads(name)]
-    if None in places or any(cell.function(read) is not scope for read in cell.reads(name)):
+    if None in places:
         return None
     given = (cell.index(s) for s in cell.assigned(name) if _gives(s, name, block, cell))
     again = next((place for place in given if place > here), len(block) - 1)
