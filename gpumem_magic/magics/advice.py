@@ -12,7 +12,7 @@ from gpumem_magic.assess import Question, assess
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_values import nearest_rule, rule_names
 from gpumem_magic.magics.predictions import attempt
-from gpumem_magic.renderers.advice.wording import offered
+from gpumem_magic.renderers.advice import offered
 from gpumem_magic.values.assessment import Assessment, Change, RulePages
 from gpumem_magic.values.report import Report
 

@@ -16,9 +16,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from gpumem_magic.renderers import mimebundle, post_mortem_bundle
-from gpumem_magic.renderers.advice.wording import offered
-from gpumem_magic.renderers.post_mortem import post_mortem_text
-from gpumem_magic.renderers.text import report_text, summary_line
+from gpumem_magic.renderers.advice import offered
+from gpumem_magic.renderers.report import summary_line
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.report import Report
@@ -47,7 +46,7 @@ def show_report(shell: InteractiveShell, report: Report, plot: bool) -> None:
     if is_rich(shell):
         display(mimebundle(report, plot), raw=True)  # type: ignore[no-untyped-call]
     else:
-        tell(report_text(report))  # a terminal needs no figure, and so no matplotlib
+        tell(report.text())  # a terminal needs no figure, and so no matplotlib
 
 
 def show_post_mortem(shell: InteractiveShell, report: Report) -> None:
@@ -55,7 +54,7 @@ def show_post_mortem(shell: InteractiveShell, report: Report) -> None:
     if is_rich(shell):
         display(post_mortem_bundle(report), raw=True)  # type: ignore[no-untyped-call]
     else:
-        tell(post_mortem_text(report))
+        tell(post_mortem_bundle(report)["text/plain"])
 
 
 def show_text(shell: InteractiveShell, found: Text) -> None:

@@ -19,7 +19,7 @@ from gpumem_magic.magics.faults import OFF, Faults, harmless, uninterrupted
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.shell_places import shell_roots
 from gpumem_magic.measure import finish
-from gpumem_magic.renderers.advice.wording import offered
+from gpumem_magic.renderers.advice import offered
 from gpumem_magic.renderers.wording import visible
 from gpumem_magic.sources import ACTIVE, Active, Source
 from gpumem_magic.sources.holders import take_inventory

@@ -6,13 +6,13 @@ from gpumem_magic.advice import Advice, find_rule, pages_of
 from gpumem_magic.assess import Question, assessing
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.panel import controls
-from gpumem_magic.panel.controls import MOST, as_many
+from gpumem_magic.panel.controls import MOST, as_many, told
 from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
-from gpumem_magic.renderers import markup, wording
-from gpumem_magic.renderers.advice import wording as words
-from gpumem_magic.renderers.advice.html import assessment_html, difference, pages_html
+from gpumem_magic.renderers import advice as words
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.document import Bar, Line, Part, Piece, Span, Style
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
-from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.html import Printer, element, printed
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.assessment import Assessment, RulePages
 from gpumem_magic.values.report import Report
@@ -31,57 +31,50 @@ def label(number: int, advice: Advice) -> str:
 def card_html(report: Report, advice: Advice) -> str:
     """Everything that is known of one piece of advice."""
     saving = ", ".join(filter(None, (words.saving(advice, report), words.how_known(advice))))
-    return element(
-        "div",
-        element("div", element("strong", advice.rule), style="font-size:1.1em"),
-        element("div", element("strong", saving)) if saving else EMPTY,
-        _sizes(advice),
-        element("div", advice.problem, style="margin:6px 0 0 0"),
-        _evidence(report, advice),
-        element("div", words.what_to_do(advice), style="margin:6px 0 0 0"),
-        _change(report, advice),
-        style=f"{ROOT};{_BOX};overflow-wrap:anywhere",
+    said = told(
+        Line(Span(advice.rule, Style.STRONG)),
+        *((Line(Span(saving, Style.STRONG)),) if saving else ()),
+        *_sizes(advice),
+        Line(advice.problem),
+        *_evidence(report, advice),
+        Line(words.what_to_do(advice)),
+        *_change(report, advice),
+    )
+    return element("div", said, style=_BOX)
+
+
+def _sizes(advice: Advice) -> tuple[Piece, ...]:
+    """Before and after as bars, where both were measured."""
+    if advice.before is None or advice.after is None:
+        return ()
+    whole = max(advice.before, advice.after)
+    sizes = (Part("as it is", advice.before, ALARM), Part("changed", advice.after, ALLOCATED))
+    return tuple(
+        piece
+        for part in sizes
+        for piece in (Line(f"{part.label} {format_bytes(part.size)}"), Bar((part,), whole))
     )
 
 
-def _sizes(advice: Advice) -> Markup:
-    """Before and after as bars, where both were measured."""
-    if advice.before is None or advice.after is None:
-        return EMPTY
-    whole = max(advice.before, advice.after, 1)
-    bars = [
-        element(
-            "div", f"{name} {format_bytes(size)}", markup.bar([(name, size, colour)], whole, 60)
-        )
-        for name, size, colour in (
-            ("as it is", advice.before, ALARM),
-            ("changed", advice.after, ALLOCATED),
-        )
-    ]
-    return element("div", *bars, style="margin:6px 0")
-
-
-def _evidence(report: Report, advice: Advice) -> Markup:
-    facts: list[str] = []
+def _evidence(report: Report, advice: Advice) -> tuple[Line, ...]:
+    facts: list[tuple[str | Span, ...]] = []
     if advice.line:
-        source = markup.source(wording.source_of(report, advice.line))
-        facts.append(join(f"line {advice.line} ", source))
+        source = wording.source_of(report, advice.line)
+        facts.append((f"line {advice.line} ", Span(source, Style.CODE)))
     if advice.name:
-        facts.append(join("variable ", markup.code(advice.name)))
+        facts.append(("variable ", Span(advice.name, Style.CODE)))
     if advice.size is not None:
-        facts.append(format_bytes(advice.size))
-    if not facts:
-        return EMPTY
-    parts = [join(" \u00b7 " if i else "", fact) for i, fact in enumerate(facts)]
-    return element("div", "Evidence: ", *parts, style="margin:6px 0 0 0")
+        facts.append((format_bytes(advice.size),))
+    words_ = [word for fact in facts for word in (*fact, " \u00b7 ")][:-1]
+    return (Line(("Evidence: ", *words_)),) if facts else ()
 
 
-def _change(report: Report, advice: Advice) -> Markup:
+def _change(report: Report, advice: Advice) -> tuple[Piece, ...]:
     if advice.source is None:
-        return EMPTY
-    changed = difference(report.cell.source, advice.source)
-    shown, _ = as_many([changed], MOST - 4000)
-    return shown[0] if shown else markup.small(_TOO_LONG)
+        return ()
+    changed = words.difference(report.cell.source, advice.source)
+    shown, _ = as_many([Printer().pieces([changed])], MOST - 4000)
+    return (changed,) if shown else (Line(_TOO_LONG, Style.FAINT),)
 
 
 _NOTHING = "There is no advice for this cell. Measure looks for more, by dry runs."
@@ -133,7 +126,7 @@ class AdviceSection(Section):
         """The advice that is picked."""
         report, advice = self.state.report, self._advice
         if report is None or advice is None:
-            self.card.value = element("div", _NOTHING, style=ROOT)
+            self.card.value = told(Line(_NOTHING))
         else:
             self.card.value = card_html(report, advice)
 
@@ -188,7 +181,7 @@ class AdviceSection(Section):
         with self.desk.quiet():
             self.draw_list()
             self.draw_card()
-        self.answer.value = assessment_html(found)
+        self.answer.value = printed(words.assessment_document(found), plain=False)
         self.desk.say(f"Measured: {found.runs} dry runs.")
 
     def _insert(self) -> None:
@@ -198,16 +191,17 @@ class AdviceSection(Section):
         self.desk.host.shell.set_next_input(advice.source)
         self.code.value = advice.source
         controls.show(self.code, True)
-        self.answer.value = element("div", _INSERTED, style=ROOT)
+        self.answer.value = told(Line(_INSERTED))
         self.desk.say("The changed cell appears below the next cell that you run.")
 
     def _explain(self) -> None:
         rules = self._required().rule
         named = pages_of([find_rule(rules)]) if self._is_rule(rules) else ()
         if not named:
-            self.answer.value = element("div", self._required().problem, style=ROOT)
+            self.answer.value = told(Line(self._required().problem))
         else:
-            self.answer.value = pages_html(RulePages(named, in_full=True))
+            pages = words.pages_document(RulePages(named, in_full=True))
+            self.answer.value = printed(pages, plain=False)
 
     def _is_rule(self, name: str) -> bool:
         try:

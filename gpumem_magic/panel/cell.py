@@ -9,17 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.panel import chart, controls
-from gpumem_magic.panel.controls import NAME_SLIDERS, as_many
+from gpumem_magic.panel.controls import NAME_SLIDERS, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.past import NO_CELLS
-from gpumem_magic.renderers import markup, wording
-from gpumem_magic.renderers.alike import Alike, alike
+from gpumem_magic.renderers import html, wording
+from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
+from gpumem_magic.renderers.document import Bar, Legend, Line, Part, Row, Span, Style, Table
 from gpumem_magic.renderers.figure import scale
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
-from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.units import format_bytes, format_change
-from gpumem_magic.values.findings import Block, Line, Timeline
+from gpumem_magic.values import findings
+from gpumem_magic.values.findings import Block, Timeline
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -31,8 +34,6 @@ _INK = "#808080"
 _BLOCKS = 30
 
 _ALIVE = 12
-
-_WIDE = 160  # characters of a line of source that are shown
 
 
 def moments_of(line: Timeline) -> NDArray[np.int64]:
@@ -50,33 +51,24 @@ def course_html(report: Report, number: int | None, moment: int) -> str:
     """The title and the timeline by kind, with a line at a moment (an index of `moments_of`)."""
     name = f"{number}  {wording.title(report)}" if number else wording.title(report)
     facts = (wording.device_phrase(report), wording.duration(report), wording.kept_phrase(report))
-    return element(
-        "div",
-        element("div", element("strong", name), style="font-size:1.1em;overflow-wrap:anywhere"),
-        element("div", wording.peak_phrase(report), style="overflow-wrap:anywhere"),
-        element("div", " \u00b7 ".join(facts)),
-        _trouble(report),
-        _course(report, moment),
-        style=ROOT,
-    )
+    lines = (Line(Span(name, Style.STRONG)), Line(wording.peak_phrase(report)))
+    head = told(*lines, Line(" \u00b7 ".join(facts)))
+    return element("div", head, _trouble(report), _course(report, moment), style=ROOT)
 
 
 def _trouble(report: Report) -> Markup:
     if report.oom:
         facts = (wording.oom_headline(report.oom), *wording.oom_facts(report.oom))
-        text = "; ".join(facts)
-    elif report.error:
-        text = f"the cell raised {wording.visible(report.error)[:300]}"
-    else:
-        return EMPTY
-    style = f"border-left:4px solid {ALARM};padding:2px 8px;margin:4px 0;overflow-wrap:anywhere"
-    return element("div", text, style=style)
+        return told(Line("; ".join(facts)), alarm=True)
+    if report.error:
+        return told(Line(f"the cell raised {report.error[:300]}"), alarm=True)
+    return EMPTY
 
 
 def _course(report: Report, moment: int) -> Markup:
     line = report.timeline
     if len(line.allocated) < 2:
-        return markup.small("There is no timeline of this cell.")
+        return told(Line("There is no timeline of this cell.", Style.FAINT))
     points = moments_of(line)
     limit = scale.limit_of(report)
     highest = max(scale.highest(line), 1)
@@ -109,17 +101,8 @@ def _areas(line: Timeline, points: NDArray[np.int64], top: int) -> list[Markup]:
 
 
 def _kinds_legend(line: Timeline) -> Markup:
-    return join(
-        *(
-            element(
-                "span",
-                join(markup.swatch(COLOURS[kind]), f"{kind.value}"),
-                style="margin-right:12px;white-space:nowrap",
-            )
-            for i, kind in enumerate(Category)
-            if line.by_category[:, i].any()
-        )
-    )
+    kinds = [kind for i, kind in enumerate(Category) if line.by_category[:, i].any()]
+    return html.legend([Part(kind.value, 0, COLOURS[kind]) for kind in kinds])
 
 
 def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str:
@@ -131,41 +114,32 @@ def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str
     point = int(points[min(moment, len(points) - 1)])
     seconds, number = float(line.time[point]), int(line.line[point])
     sizes = {k: int(s) for k, s in zip(Category, line.by_category[point], strict=True) if s}
-    source = wording.source_of(report, number)
-    where = join(f", line {number} ", markup.source(source)) if number else EMPTY
     at_peak = " (the peak)" if point == line.peak else ""
-    head = element(
-        "div",
-        element("strong", f"{format_bytes(int(line.allocated[point]))} allocated"),
-        f" after {wording.format_seconds(seconds)}{at_peak}",
-        where,
-    )
-    named = [
-        element("span", join(markup.swatch(COLOURS[kind]), f"{kind.value} {format_bytes(size)}"))
-        for kind, size in wording.shown(sizes)
-    ]
-    kinds = element("div", *named, style="display:flex;flex-wrap:wrap;gap:0 14px")
+    size = Span(f"{format_bytes(int(line.allocated[point]))} allocated", Style.STRONG)
+    source = Span(wording.source_of(report, number), Style.CODE)
+    where = (f", line {number} ", source) if number else ()
+    head = Line((size, f" after {wording.format_seconds(seconds)}{at_peak}", *where))
+    kinds = wording.shown(sizes)
+    named = (Part(f"{kind.value} {format_bytes(size)}", 0, COLOURS[kind]) for kind, size in kinds)
     blocks = report.blocks if living is None and point == line.peak else ()
     blocks = living.at(seconds) if living is not None else blocks
-    return element("div", head, markup.stack(sizes), kinds, _alive(blocks), style=ROOT)
+    return told(head, composition(sizes), Legend(tuple(named)), _alive(blocks))
 
 
-def _alive(blocks: tuple[Block, ...]) -> Markup:
+def _alive(blocks: tuple[Block, ...]) -> Line | Table:
     if not blocks:
-        return markup.small("The names of what was alive are known at the peak only.")
+        return Line("The names of what was alive are known at the peak only.", Style.FAINT)
     counts = Counter(blocks)
     largest = sorted(counts, key=lambda block: -block.size * counts[block])[:_ALIVE]
-    rows = [
-        _row(join(markup.swatch(COLOURS[b.category]), markup.source(wording.block_name(b))),
-             format_bytes(b.size * counts[b]), _tensor(b, counts[b]), wording.line_label(b.line))
-        for b in largest
-    ]  # fmt: skip
-    return _table("Largest that were alive then", ("name", "size", "tensor", "made in"), rows)
+    rows = tuple(_block(block, counts[block]) for block in largest)
+    return Table("Largest that were alive then", BLOCKS, rows)
 
 
-def _tensor(block: Block, count: int) -> str:
+def _block(block: Block, count: int) -> Row:
     kind = wording.tensor_type(block)
-    return kind if count == 1 else f"{count} x {kind}" if kind else f"{count} blocks"
+    tensor = kind if count == 1 else f"{count} x {kind}" if kind else f"{count} blocks"
+    name = Span(wording.block_name(block), Style.CODE, COLOURS[block.category])
+    return Row((name, format_bytes(block.size * count), tensor, wording.line_label(block.line)))
 
 
 def source_html(report: Report) -> str:
@@ -175,74 +149,30 @@ def source_html(report: Report) -> str:
     rows = [_source_row(report, n, text, by_number.get(n)) for n, text in enumerate(texts, 1)]
     if 0 in by_number:
         rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
-    shown, more = as_many(rows)
-    rest = markup.small(f"... and {more} more lines: see the report") if more else EMPTY
-    head = ("line", "peak while it ran", "allocated", "left", "runs")
-    return element("div", _table("The cell, line by line", head, shown), rest, style=ROOT)
+    head = ("line", "peak meanwhile", "allocated", "left", "runs")
+    rest = " lines: see the report"
+    return element("div", controls.table("The cell, line by line", head, rows, rest), style=ROOT)
 
 
-def _source_row(report: Report, number: int, text: str, line: Line | None) -> Markup:
-    shown = wording.visible(text)
-    cut = shown if len(shown) <= _WIDE else f"{shown[: _WIDE - 1]}\N{HORIZONTAL ELLIPSIS}"
-    label = element("span", f"{number or '-'}  ")
-    code = element("span", markup.code(cut), style="white-space:pre-wrap;overflow-wrap:anywhere")
+def _source_row(report: Report, number: int, text: str, line: findings.Line | None) -> Row:
+    name = (f"{number or '-'}  ", Span(text, Style.CODE))
     if line is None:
-        return _row(join(label, code), "", "", "", "")
+        return Row((name, "", "", "", ""))
     top, peak = report.peak.allocated or 0, line.peak
-    bar = EMPTY
+    bar: tuple[Bar, ...] = ()
     if peak is not None and top:
-        colour = ALARM if peak == top else ALLOCATED
-        bar = markup.bar([("peak", peak, colour)], top, 60, height=4)
+        part = Part("peak", peak, ALARM if peak == top else ALLOCATED)
+        bar = (Bar((part,), top, thin=True),)
     sizes = ("" if peak is None else format_bytes(peak), format_bytes(line.allocated))
     runs = f"x{line.count}" if line.count else ""
-    return _row(join(label, code, bar), *sizes, format_change(line.net), runs)
+    return Row((name, *sizes, format_change(line.net), runs), bar)
 
 
 def blocks_html(report: Report) -> str:
     """The largest blocks at the peak; those alike as one row."""
-    rows = [_block(group) for group in alike(report)[:_BLOCKS]]
-    shown, more = as_many(rows)
-    if not shown:
-        return element("div", style=ROOT)
-    rest = markup.small(f"... and {more} more") if more else EMPTY
-    head = ("name", "size", "tensor", "made in")
-    return element("div", _table("Largest at the peak", head, shown), rest, style=ROOT)
-
-
-def _block(group: Alike) -> Markup:
-    first = group.blocks[0]
-    name = join(markup.swatch(COLOURS[first.category]), markup.source(group.name))
-    return _row(name, group.size_text, group.tensor, wording.line_label(first.line))
-
-
-def _row(name: str, *cells: str) -> Markup:
-    edge = "padding:2px 8px;border:none;border-top:1px solid rgba(128,128,128,0.25)"
-    head = element(
-        "th", name, scope="row", style=f"{edge};min-width:130px;text-align:left;font-weight:normal"
-    )
-    style = f"{edge};text-align:right;white-space:nowrap;vertical-align:top"
-    return element("tr", head, *(element("td", cell, style=style) for cell in cells))
-
-
-def _table(caption: str, head: tuple[str, ...], rows: list[Markup]) -> Markup:
-    """As `markup.table`, but so that who has no mouse can scroll it."""
-    side = ("left", *["right"] * (len(head) - 1))
-    cells = [
-        element("th", text, scope="col",
-                style=f"padding:2px 8px;font-weight:normal;text-align:{align};white-space:nowrap")
-        for text, align in zip(head, side, strict=True)
-    ]  # fmt: skip
-    inner = element(
-        "table",
-        element("caption", caption, style="text-align:left;font-weight:600;padding:2px 8px;"
-                "caption-side:top;color:inherit"),
-        element("thead", element("tr", *cells)),
-        element("tbody", *rows),
-        style="border-collapse:collapse;width:100%;font-size:1em",
-    )  # fmt: skip
-    style = "overflow-x:auto;margin:10px 0 0 0"
-    return element("div", inner, tabindex="0", role="region", style=style,
-                   **{"aria-label": caption})  # fmt: skip
+    rows = [block_row(group) for group in alike(report)[:_BLOCKS]]
+    table = controls.table("Largest at the peak", BLOCKS, rows, "") if rows else EMPTY
+    return element("div", table, style=ROOT)
 
 
 class CellSection(Section):
@@ -273,7 +203,7 @@ class CellSection(Section):
         """The timeline with the moment."""
         report = self.state.report
         if report is None:
-            self.course.value = element("div", NO_CELLS, style=ROOT)
+            self.course.value = told(Line(NO_CELLS))
         else:
             number = self.state.number(report)
             self.course.value = course_html(report, number, self._moment(report))

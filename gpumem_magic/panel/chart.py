@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gpumem_magic.renderers.figure import scale
 from gpumem_magic.renderers.figure.palette import ALARM
-from gpumem_magic.renderers.markup import EMPTY, Markup, element, join
+from gpumem_magic.renderers.html import EMPTY, Markup, element, join
 from gpumem_magic.units import format_bytes
 
 _FULL = 1000  # the picture's own coordinates, in both directions

@@ -8,7 +8,8 @@ from typing import Any
 
 import ipywidgets
 
-from gpumem_magic.renderers.markup import Markup
+from gpumem_magic.renderers.document import Line, Piece, Row, Section, Style
+from gpumem_magic.renderers.html import Markup, Printer, join, printed
 
 STILL = "gpumem-still"
 """The class of what stays in a saved notebook; the living panel hides it by that."""
@@ -121,6 +122,19 @@ def as_many(rows: Sequence[Markup], most: int = MOST) -> tuple[list[Markup], int
             break
         shown.append(row)
     return shown, len(rows) - len(shown)
+
+
+def told(*pieces: Piece, alarm: bool = False) -> Markup:
+    """Pieces of a document, as one <div>."""
+    return printed((Section(pieces, alarm),), plain=False)
+
+
+def table(caption: str, head: tuple[str, ...], rows: Sequence[Row], rest: str) -> Markup:
+    """As many rows of a table as fit into a message; `rest` says where the others are."""
+    printer = Printer(plain=False)
+    shown, more = as_many([join(*printer.rows(row)) for row in rows])
+    below = (Line(f"... and {more} more{rest}", Style.FAINT),) if more else ()
+    return join(printer.tabulated(caption, head, shown), printer.pieces(below))
 
 
 STYLE = f"""<style>

@@ -17,7 +17,7 @@ from gpumem_magic.panel.live import Follower
 from gpumem_magic.panel.state import Host, State
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
-from gpumem_magic.renderers.markup import ROOT, element
+from gpumem_magic.renderers.html import ROOT, element
 
 BUSY = "A cell is running: press again when it has ended."
 

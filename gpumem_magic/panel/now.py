@@ -8,9 +8,10 @@ from gpumem_magic.glance import Glance
 from gpumem_magic.panel import chart, controls
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.live import Live
-from gpumem_magic.renderers import markup, wording
+from gpumem_magic.renderers import html, wording
+from gpumem_magic.renderers.document import Bar, Line, Part
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
-from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join
+from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.recording import Category
@@ -27,7 +28,7 @@ def now_html(live: Live, kinds: Mapping[Category, int], why_off: str) -> str:
     """The state of every device. kinds: what the last cell left on the first device, for the time
     when no cell runs."""
     if not live.glances:
-        return element("div", why_off or "No device was looked at yet.", style=ROOT)
+        return controls.told(Line(why_off or "No device was looked at yet."))
     devices = [
         _device(live, index, glance, kinds if index == 0 else {})
         for index, glance in enumerate(live.glances)
@@ -43,7 +44,7 @@ def _activity(live: Live) -> Markup:
     if live.place is not None:
         text = wording.visible(live.place.source)
         cut = text if len(text) <= 120 else f"{text[:119]}\N{HORIZONTAL ELLIPSIS}"
-        said += [Markup(" \u00b7 "), join(f"line {live.place.number} ", markup.code(cut))]
+        said += [Markup(" \u00b7 "), join(f"line {live.place.number} ", html.code(cut))]
     return element("div", *said, style="overflow-wrap:anywhere")
 
 
@@ -78,7 +79,7 @@ def _gauge(name: str, size: int | None, total: int, colour: str) -> Markup:
     percent = wording.format_share(size, total)
     sign = f"  {_sign(share)}" if share >= NEARLY_FULL else ""
     text = f"{format_bytes(size)}{f'  {percent}' if percent else ''}{sign}"
-    bar = markup.bar([(name, size or 0, shown)], total or 1, 60, height=8)
+    bar = html.bar(Bar((Part(name, size or 0, shown),), total))
     return element("div", _row(name, text), bar, style="margin:3px 0")
 
 
@@ -117,21 +118,12 @@ def _kinds(kinds: Mapping[Category, int], level: Level, heading: str) -> Markup:
     known = sum(size for _, size in shown)
     if not allocated or not shown or known > allocated:
         return EMPTY
-    parts = [(kind.value, size, COLOURS[kind]) for kind, size in shown]
+    parts = [Part(kind.value, size, COLOURS[kind]) for kind, size in shown]
     if allocated > known:
-        parts.append(("not sorted before the cell ends", allocated - known, _UNTOLD))
-    legend = [
-        element("span", join(markup.swatch(colour), f"{name} {format_bytes(size)}"))
-        for name, size, colour in parts
-    ]
-    style = "display:flex;flex-wrap:wrap;gap:0 14px;font-size:0.92em"
-    return element(
-        "div",
-        heading,
-        markup.bar(parts, allocated, 60),
-        element("div", *legend, style=style),
-        style="margin:6px 0",
-    )
+        parts.append(Part("not sorted before the cell ends", allocated - known, _UNTOLD))
+    named = [Part(f"{p.label} {format_bytes(p.size)}", p.size, p.colour) for p in parts]
+    bar = html.bar(Bar(tuple(parts), allocated))
+    return element("div", heading, bar, html.legend(named), style="margin:6px 0")
 
 
 def _course(live: Live) -> Markup:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumem_magic.panel import chart, controls
-from gpumem_magic.panel.controls import as_many
+from gpumem_magic.panel.controls import as_many, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
-from gpumem_magic.renderers import markup, wording
-from gpumem_magic.renderers.columns import left, right
-from gpumem_magic.renderers.comparison import comparison_html
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.comparison import comparison_document
+from gpumem_magic.renderers.document import Line, Part, Style
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
-from gpumem_magic.renderers.markup import ROOT, Markup, element, join
+from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend, printed
+from gpumem_magic.renderers.terminal import left, right
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.report import Report
 
@@ -47,7 +48,7 @@ def row_text(number: int, report: Report) -> str:
 def plot_html(listed: Numbered, chosen: Report | None) -> str:
     """Before, peak and after of each cell, and the limit of the card."""
     if not listed:
-        return element("div", NO_CELLS, style=ROOT)
+        return told(Line(NO_CELLS))
     highest = max(_highest(report) for _, report in listed)
     limits = {report.device.total for _, report in listed if report.device.total}
     near = [size for size in limits if size <= _SIGHT * highest]
@@ -94,18 +95,14 @@ _COLOURS = (OUTSIDE, ALLOCATED, CACHED)
 
 
 def _legend(limits: set[int], near: list[int], failed: bool) -> Markup:
-    names = [
-        join(markup.swatch(colour), f"{name}  ")
-        for name, colour in zip(("before", "peak", "after"), _COLOURS, strict=True)
-    ]
+    named = zip(("before", "peak", "after"), _COLOURS, strict=True)
+    parts = [Part(name, 0, colour) for name, colour in named]
     for size in sorted(limits):
         far = "" if size in near else ", far above"
-        names.append(join(markup.swatch(ALARM), f"limit {format_bytes(size)}{far}  "))
-    if failed:
-        names.append(join("\u2716 out of memory  "))
-    grey = join(markup.swatch(_CHOSEN), "on this ground: the chosen report")
-    style = "display:flex;flex-wrap:wrap;gap:0 14px"
-    return element("div", *(element("span", name) for name in (*names, grey)), style=style)
+        parts.append(Part(f"limit {format_bytes(size)}{far}", 0, ALARM))
+    parts.append(Part("on this ground: the chosen report", 0, _CHOSEN))
+    cross = element("div", "\u2716 out of memory") if failed else join()
+    return join(legend(parts), cross)
 
 
 def _said(listed: Numbered) -> str:
@@ -201,9 +198,10 @@ class PastSection(Section):
         if first is None or second is None:
             return ""
         if first == second:
-            return element("div", markup.small("Choose another report to compare."), style=ROOT)
-        shown, _ = as_many([Markup(comparison_html(state.history.compare(first, second)))])
-        return shown[0] if shown else element("div", markup.small(_TOO_LONG), style=ROOT)
+            return told(Line("Choose another report to compare.", Style.FAINT))
+        document = comparison_document(state.history.compare(first, second))
+        shown, _ = as_many([printed(document, plain=False)])
+        return shown[0] if shown else told(Line(_TOO_LONG, Style.FAINT))
 
     def _choose(self) -> None:
         listed, index = self.state.listed, self.rows.index

@@ -9,7 +9,8 @@ from gpumem_magic.dryrun import Scenario, together
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
 from gpumem_magic.predict import fitting, predicting
-from gpumem_magic.renderers.forecast import cards_html, largest_html
+from gpumem_magic.renderers.forecast import cards_document, largest_document
+from gpumem_magic.renderers.html import printed
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -82,11 +83,11 @@ class PredictSection(Section):
         return Scenario(host.files.with_code(cell), host.shell.user_ns, card, cells)
 
     def _show_reports(self, reports: Sequence[Report]) -> None:
-        self.result.value = cards_html(reports)
+        self.result.value = printed(cards_document(reports), plain=False)
         self.desk.say("Predicted.")
 
     def _show_fits(self, fits: Sequence[Fit]) -> None:
-        self.result.value = largest_html(fits)
+        self.result.value = printed(largest_document(fits), plain=False)
         self.desk.say("Predicted.")
 
     def _gpus(self) -> tuple[str | None, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
 
 from IPython.display import display, update_display
@@ -10,8 +9,9 @@ from IPython.display import display, update_display
 from gpumem_magic.history import History
 from gpumem_magic.panel.controls import STILL
 from gpumem_magic.panel.past import NO_CELLS
-from gpumem_magic.renderers.history import history_html, history_text
-from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element
+from gpumem_magic.renderers.history import history_document
+from gpumem_magic.renderers.html import ROOT, Markup, element, join, picture, printed
+from gpumem_magic.renderers.terminal import printed as printed_text
 
 _LATEST = 20
 
@@ -35,22 +35,18 @@ class Still:
         reports = self._history.reports[-_LATEST:]
         if not reports:
             return {"text/plain": NO_CELLS, "text/html": _framed(element("div", NO_CELLS))}
-        inner = Markup(history_html(reports)) + self._picture()
-        return {"text/plain": history_text(reports), "text/html": _framed(Markup(inner))}
+        document = history_document(reports)
+        inner = join(printed(document), self._picture())
+        return {"text/plain": printed_text(document), "text/html": _framed(inner)}
 
     def _picture(self) -> Markup:
         from gpumem_magic.renderers.figure import timeline as figure
 
         reports = self._history.reports[-_LATEST:]
-        data = base64.b64encode(figure.png(figure.overview_figure(reports))).decode("ascii")
-        return element(
-            "img",
-            src=f"data:image/png;base64,{data}",
-            alt="The peaks of the measured cells; the table above has the numbers.",
-            style="display:block;width:100%;max-width:920px;height:auto;margin:14px 0 0 0",
-        )
+        words = "The peaks of the measured cells; the table above has the numbers."
+        return picture(figure.png(figure.overview_figure(reports)), words)
 
 
 def _framed(inner: Markup) -> str:
     above = element("div", "The panel as it was when the notebook was saved.")
-    return element("div", above, inner or EMPTY, style=ROOT, **{"class": STILL})
+    return element("div", above, inner, style=ROOT, **{"class": STILL})

@@ -1,10 +1,11 @@
-"""Report -> output. Nothing here measures; matplotlib is loaded when a figure is drawn."""
+"""Answers as text, HTML and files. Nothing is measured; matplotlib is loaded to draw a figure."""
 
 from __future__ import annotations
 
-from gpumem_magic.renderers.html import report_html
-from gpumem_magic.renderers.post_mortem import post_mortem_html, post_mortem_text
-from gpumem_magic.renderers.text import report_text
+from gpumem_magic.renderers import html, terminal
+from gpumem_magic.renderers.document import Document
+from gpumem_magic.renderers.out_of_memory import post_mortem_document
+from gpumem_magic.renderers.report import report_document
 from gpumem_magic.values.report import Report
 
 
@@ -13,9 +14,13 @@ def mimebundle(report: Report, plot: bool = True) -> dict[str, str]:
 
     The figure is no `image/png` of its own, so that every front end shows exactly one copy of it.
     """
-    return {"text/plain": report_text(report), "text/html": report_html(report, plot)}
+    return _bundle(report_document(report, plot))
 
 
 def post_mortem_bundle(report: Report) -> dict[str, str]:
     """The same for what `report` says of an out-of-memory error, without the rest of it."""
-    return {"text/plain": post_mortem_text(report), "text/html": post_mortem_html(report)}
+    return _bundle(post_mortem_document(report))
+
+
+def _bundle(document: Document) -> dict[str, str]:
+    return {"text/plain": terminal.printed(document), "text/html": html.printed(document)}

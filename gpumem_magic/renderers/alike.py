@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.document import Row, Span, Style
+from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Block
 from gpumem_magic.values.report import Report
@@ -65,3 +67,13 @@ def alike(report: Report) -> tuple[Alike, ...]:
     last = report.blocks[-1].size if report.blocks and not complete else -1
     rows = [Alike(tuple(blocks), blocks[0].size == last) for blocks in groups.values()]
     return tuple(sorted(rows, key=lambda row: -row.size))
+
+
+BLOCKS = ("name", "size", "tensor", "made in")
+
+
+def block_row(group: Alike) -> Row:
+    """A row of a table headed `BLOCKS`."""
+    first = group.blocks[0]
+    name = Span(group.name, Style.CODE, COLOURS[first.category])
+    return Row((name, group.size_text, group.tensor, wording.line_label(first.line)))

@@ -1,27 +1,34 @@
-"""A comparison as text and as HTML."""
+"""Two reports side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.columns import WIDTH, fit, left, right
+from gpumem_magic.renderers.document import Document, Line, Row, Section, Span, Style, Table, Words
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
-from gpumem_magic.renderers.markup import ROOT, Markup, element, row, table
 from gpumem_magic.units import format_bytes, format_change
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """The comparison for a terminal of 80 columns."""
+def comparison_document(comparison: Comparison) -> Document:
+    """What became of the peak, of every level, line and kind."""
     first, second = _names(comparison)
-    rows = [fit(f"{first}  ->  {second}", WIDTH), _verdict(comparison), ""]
-    rows += [_heading("On the card", comparison), *map(_text_row, comparison.levels)]
-    if comparison.lines:
-        rows += ["", _heading("Allocated by line", comparison)]
-        rows += [line for pair in comparison.lines for line in _line_rows(pair)]
-    if comparison.categories:
-        rows += ["", _heading("By kind, at the peak", comparison)]
-        rows += map(_text_row, comparison.categories)
-    return "\n".join(line.rstrip() for line in rows)
+    title = Line(Span(f"{first}  ->  {second}", Style.STRONG))
+    levels = [_row(each.name, each) for each in comparison.levels]
+    lines = [_row(_line(pair), pair.allocated) for pair in comparison.lines]
+    kinds = [_row(each.name, each) for each in comparison.categories]
+    return (
+        Section((title, Line(_verdict(comparison), Style.LARGE))),
+        _table(comparison, "On the card", "", levels),
+        _table(comparison, "Allocated by line", "line", lines),
+        _table(comparison, "By kind, at the peak", "kind", kinds),
+    )
+
+
+def _table(comparison: Comparison, caption: str, name: str, rows: Sequence[Row]) -> Section:
+    head = (name, *(f"report {number}" for number in comparison.numbers), "change")
+    return Section((Table(caption, head, tuple(rows)),) if rows else ())
 
 
 def _names(comparison: Comparison) -> tuple[str, str]:
@@ -43,20 +50,8 @@ def _verdict(comparison: Comparison) -> str:
     return f"the peak is {size} {'higher' if change > 0 else 'lower'}"
 
 
-def _heading(name: str, comparison: Comparison) -> str:
-    first, second = (f"report {number}" for number in comparison.numbers)
-    return left(name, 38) + right(first, 13) + right(second, 13) + right("change", 14)
-
-
-def _text_row(difference: Difference, name: str | None = None) -> str:
-    label = difference.name if name is None else name
-    sizes = (format_bytes(difference.first), format_bytes(difference.second))
-    change = format_change(difference.change)
-    return "  " + left(label, 36) + right(sizes[0], 13) + right(sizes[1], 13) + right(change, 14)
-
-
-def _line_rows(pair: LineDifference) -> tuple[str, str]:
-    return fit(f"  {_place(pair)}  {pair.source}", WIDTH), _text_row(pair.allocated, "")
+def _line(pair: LineDifference) -> Words:
+    return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source, Style.CODE))
 
 
 def _place(pair: LineDifference) -> str:
@@ -67,37 +62,9 @@ def _place(pair: LineDifference) -> str:
     return str(b) if a == b else f"{a} -> {b}"
 
 
-def comparison_html(comparison: Comparison) -> str:
-    """The comparison as one <div> with inline styles."""
-    first, second = _names(comparison)
-    head = tuple(f"report {number}" for number in comparison.numbers)
-    tables = [
-        table("On the card", ("", *head, "change"), [_row(d, d.name) for d in comparison.levels]),
-        table("Allocated by line", ("line", *head, "change"), _lines(comparison)),
-        table("By kind, at the peak", ("kind", *head, "change"),
-              [_row(d, d.name) for d in comparison.categories]),
-    ]  # fmt: skip
-    return element(
-        "div",
-        element("strong", f"{first} \u2192 {second}", style="font-size:1.1em"),
-        element("div", _verdict(comparison), style="font-size:1.3em;font-weight:600"),
-        *tables,
-        style=ROOT,
-    )
-
-
-def _lines(comparison: Comparison) -> list[Markup]:
-    return [
-        _row(pair.allocated, f"{_place(pair)}  {pair.source[:90]}") for pair in comparison.lines
-    ]
-
-
-def _row(difference: Difference, name: str) -> Markup:
+def _row(name: Words, difference: Difference) -> Row:
     change = difference.change
-    # Only the arrow is coloured: no one green or orange can be read as text on white and on black.
-    grown = (change or 0) > 0
-    arrow = element(
-        "span", "\u25b2 " if grown else "\u25bc ", style=f"color:{GROWN if grown else SHRUNK}"
-    )
-    text = element("strong", arrow if change else "", format_change(change))
-    return row(name, format_bytes(difference.first), format_bytes(difference.second), text)
+    # Only the patch is coloured: no one green or orange can be read as text on white and on black.
+    colour = "" if not change else GROWN if change > 0 else SHRUNK
+    told = Span(format_change(change), Style.STRONG, colour)
+    return Row((name, format_bytes(difference.first), format_bytes(difference.second), told))

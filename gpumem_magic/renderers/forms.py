@@ -12,30 +12,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.advice.html import assessment_html, change_html, pages_html
-from gpumem_magic.renderers.advice.text import assessment_text, change_text, pages_text
-from gpumem_magic.renderers.comparison import comparison_html, comparison_text
-from gpumem_magic.renderers.explained import explained_html, explained_text
+from gpumem_magic.renderers import html, terminal, wording
+from gpumem_magic.renderers.advice import assessment_document, change_document, pages_document
+from gpumem_magic.renderers.comparison import comparison_document
+from gpumem_magic.renderers.document import Document
+from gpumem_magic.renderers.explained import explained_document
 from gpumem_magic.renderers.forecast import (
-    cards_html,
-    cards_text,
+    cards_document,
     facts,
-    largest_html,
-    largest_text,
+    largest_document,
     largest_to_dict,
     reports_of,
 )
 from gpumem_magic.renderers.formats.csv import field
 from gpumem_magic.renderers.formats.files import Files, page, report_files, reports_files, write
 from gpumem_magic.renderers.formats.json import FORMAT, all_to_dict, encode, from_dict, to_dict
-from gpumem_magic.renderers.history import history_html, history_text
-from gpumem_magic.renderers.html import report_html
-from gpumem_magic.renderers.inventory.html import inventory_html
-from gpumem_magic.renderers.inventory.names import breakdowns_html, breakdowns_text
-from gpumem_magic.renderers.inventory.text import inventory_text, recovery_html, recovery_text
-from gpumem_magic.renderers.markup import Markup
-from gpumem_magic.renderers.text import report_text, summary_line
+from gpumem_magic.renderers.history import history_document
+from gpumem_magic.renderers.html import Markup
+from gpumem_magic.renderers.inventory import (
+    breakdowns_document,
+    inventory_document,
+    recovery_document,
+)
+from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.assessment import Assessment, Change, RulePages
 from gpumem_magic.values.comparison import Comparison
@@ -59,13 +58,19 @@ _COLUMNS = (
 class Form(Generic[T]):
     """How one kind of answer looks.
 
-    text: for a terminal of 80 columns. html: one <div> with inline styles.
-    rows: what a .csv has of it; None for an answer without such rows.
+    document: what it says. rows: what a .csv has of it; None for an answer without such rows.
     """
 
-    text: Callable[[T], str]
-    html: Callable[[T], str]
+    document: Callable[[T], Document]
     rows: Callable[[T], Sequence[Holding]] | None = None
+
+    def text(self, answer: T) -> str:
+        """The answer for a terminal of 80 columns."""
+        return terminal.printed(self.document(answer))
+
+    def html(self, answer: T) -> Markup:
+        """The answer as one <div> with inline styles."""
+        return html.printed(self.document(answer))
 
     def plain(self, answer: T) -> dict[str, Any]:
         """The answer as plain values, with the format number and what it is."""
@@ -75,7 +80,7 @@ class Form(Generic[T]):
         """What it can be saved as, by suffix."""
         files: Files = {
             ".json": lambda: json.dumps(self.plain(answer), allow_nan=False),
-            ".html": lambda: page((), above=Markup(self.html(answer))),
+            ".html": lambda: page((), above=self.html(answer)),
             ".txt": lambda: self.text(answer) + "\n",
         }
         if (rows := self.rows) is not None:
@@ -108,7 +113,7 @@ class ReportsForm(Form[T]):
         reports = self.reports(answer)
         if not self.headed:
             return reports_files(reports)
-        above = Markup(self.html(answer))
+        above = self.html(answer)
         return reports_files(reports, self.text(answer), above, self.more(answer))
 
 
@@ -140,8 +145,7 @@ class ReportForm(Form[Report]):
 
 def _largest_form(fits: Callable[[T], Sequence[Fit]]) -> ReportsForm[T]:
     return ReportsForm(
-        text=lambda answer: largest_text(fits(answer)),
-        html=lambda answer: largest_html(fits(answer)),
+        document=lambda answer: largest_document(fits(answer)),
         reports=lambda answer: [report for one in fits(answer) for report in reports_of(one)],
         values=lambda answer: largest_to_dict(fits(answer)),
         more=lambda answer: {"fits": [facts(one) for one in fits(answer)]},
@@ -164,38 +168,31 @@ def _cell(value: object) -> object:
 
 FORMS: Mapping[type[Answer], Form[Any]] = MappingProxyType(
     {
-        Report: ReportForm(report_text, report_html),
+        Report: ReportForm(report_document),
         Reports: ReportsForm(
-            text=lambda all_: history_text(all_.reports),
-            html=lambda all_: history_html(all_.reports),
+            document=lambda all_: history_document(all_.reports),
             reports=lambda all_: all_.reports,
             values=lambda all_: all_to_dict(all_.reports),
             headed=False,
         ),
         Forecast: ReportsForm(
-            text=lambda forecast: cards_text(forecast.reports),
-            html=lambda forecast: cards_html(forecast.reports),
+            document=lambda forecast: cards_document(forecast.reports),
             reports=lambda forecast: forecast.reports,
             values=lambda forecast: all_to_dict(forecast.reports),
         ),
         Fit: _largest_form(lambda fit: [fit]),
         Fits: _largest_form(lambda fits: fits.fits),
-        Comparison: Form(comparison_text, comparison_html),
-        Inventory: Form(inventory_text, inventory_html, lambda inventory: inventory.holdings),
-        Recovery: Form(recovery_text, recovery_html, lambda recovery: recovery.holdings),
-        Breakdown: Form(
-            lambda one: breakdowns_text([one]),
-            lambda one: breakdowns_html([one]),
-            lambda one: one.parts,
-        ),
+        Comparison: Form(comparison_document),
+        Inventory: Form(inventory_document, lambda inventory: inventory.holdings),
+        Recovery: Form(recovery_document, lambda recovery: recovery.holdings),
+        Breakdown: Form(lambda one: breakdowns_document([one]), lambda one: one.parts),
         Breakdowns: Form(
-            lambda several: breakdowns_text(several.breakdowns),
-            lambda several: breakdowns_html(several.breakdowns),
+            lambda several: breakdowns_document(several.breakdowns),
             lambda several: [part for one in several.breakdowns for part in one.parts],
         ),
-        Explanation: Form(explained_text, explained_html),
-        Assessment: Form(assessment_text, assessment_html),
-        Change: Form(change_text, change_html),
-        RulePages: Form(pages_text, pages_html),
+        Explanation: Form(explained_document),
+        Assessment: Form(assessment_document),
+        Change: Form(change_document),
+        RulePages: Form(pages_document),
     }
 )

@@ -1,206 +1,275 @@
-"""A report as static HTML: for notebooks, trusted or not, and as a page of its own."""
+"""A document as static HTML: for notebooks, trusted or not, and for pages of their own."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from gpumem_magic.renderers import markup, predicted, wording
-from gpumem_magic.renderers.advice.html import advice_markup
-from gpumem_magic.renderers.alike import Alike, alike
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
-from gpumem_magic.renderers.markup import EMPTY, ROOT, Markup, element, join, row, table
-from gpumem_magic.renderers.post_mortem import ending, failure_markup
-from gpumem_magic.units import format_bytes, format_change
-from gpumem_magic.values.findings import Call, Level, Line
-from gpumem_magic.values.recording import Category
-from gpumem_magic.values.report import Report
+from gpumem_magic.renderers.document import (
+    Bar,
+    Change,
+    Code,
+    Document,
+    Fold,
+    Legend,
+    Line,
+    Part,
+    Picture,
+    Piece,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    Words,
+)
+from gpumem_magic.renderers.figure.palette import ALARM
+from gpumem_magic.renderers.wording import visible
+from gpumem_magic.units import format_bytes
 
-_LINES = 15  # shown at once; the others open on demand
-_FOLDED = 60  # more would weigh on the notebook's file; JSON has all
-_BLOCKS = 12
-_MORE_BLOCKS = 100
+# JupyterLab lets these properties and values through in a notebook that is not trusted, but no
+# var() and no <style>. So the text may have to keep the colour around it, and lines and fills are
+# greys that show on light and dark.
+ROOT = (
+    "color:var(--jp-ui-font-color1, var(--vscode-editor-foreground, inherit));"
+    "font-size:13px;line-height:1.5;max-width:920px;text-align:left;overflow-wrap:break-word"
+)
+
+_LONGEST = 120  # characters of code that are shown without pointing at it
+_CHANGED = 200  # lines of a change; more would weigh on the notebook's file
+
+_GREY = "rgba(128,128,128,0.25)"
+_MONO = "font-family:ui-monospace, Menlo, Consolas, monospace"
+_PATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px"
+_SPANS = {
+    Style.STRONG: "font-weight:600",
+    Style.FAINT: "opacity:0.75",
+    Style.LARGE: "font-size:1.4em;font-weight:600",
+    Style.HEADING: "font-weight:600",
+}
+_LINES = {
+    Style.FAINT: "opacity:0.8;font-size:0.92em;",
+    Style.LARGE: "font-size:1.3em;font-weight:600;",
+    Style.HEADING: "font-weight:600;padding:2px 0;",
+}
+_CODE = (
+    "padding:0;background:transparent;color:inherit;font-size:0.95em;white-space:pre-wrap;"
+    f"overflow-wrap:anywhere;{_MONO}"
+)
+_FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
+_EDGE = (
+    f"padding:3px 8px;border:none;border-top:1px solid {_GREY};max-width:none;"
+    "vertical-align:baseline"
+)
+_NAME = f"{_EDGE};min-width:110px;text-align:left;font-weight:normal;overflow-wrap:anywhere"
+_CELL = f"{_EDGE};white-space:nowrap;text-align:right"
+_HEAD = "padding:3px 8px;border:none;font-weight:normal;opacity:0.7;white-space:nowrap;text-align:"
+_CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 0;color:inherit;margin:0"
+_TABLE = "border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:auto"
+_TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
+_PRINTED = (
+    "margin:4px 8px;padding:6px 10px;background:rgba(128,128,128,0.12);color:inherit;"
+    f"max-height:300px;overflow:auto;font-size:0.95em;white-space:pre-wrap;{_MONO}"
+)
+_CHANGE = (
+    f"padding:4px 0;margin:4px 0;overflow-x:auto;font-size:0.95em;line-height:1.45;{_MONO};"
+    f"border:1px solid {_GREY};border-radius:3px;background:transparent;color:inherit"
+)
+_BACK = {"+": "rgba(46,158,68,0.18)", "-": "rgba(204,102,51,0.18)"}
 
 
-def report_html(report: Report, plot: bool = True) -> str:
-    """The report as one <div> with inline styles; with its figure as an image if `plot`."""
-    return element(
-        "div",
-        _head(report),
-        failure_markup(report, report.oom) if report.oom else EMPTY,
-        _levels(report),
-        _figure(report) if plot else EMPTY,
-        _by_line(report),
-        _by_kind(report),
-        _largest(report),
-        advice_markup(report),
-        *(markup.small(note) for note in (*wording.reasons(report), *report.notes)),
-        predicted.output(report),
-        *map(markup.small, ending(report)),
-        style=ROOT,
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+EMPTY = Markup("")
+
+_VOID = ("img", "meta", "br")
+
+
+def element(name: str, *children: str, **attributes: str) -> Markup:
+    """An HTML element; children that are no Markup, and all attributes, are escaped."""
+    pairs = "".join(f' {key}="{html.escape(visible(value))}"' for key, value in attributes.items())
+    if name in _VOID:
+        return Markup(f"<{name}{pairs}>")
+    return Markup(f"<{name}{pairs}>{join(*children)}</{name}>")
+
+
+def join(*children: str) -> Markup:
+    """Children one after the other; those that are no Markup are escaped."""
+    return Markup(
+        "".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children)
     )
 
 
-def _head(report: Report) -> Markup:
-    used = wording.full(report, report.peak)
-    total = format_bytes(report.device.total)
-    share = wording.format_share(used, report.device.total)
-    near = f"{share} of {total} in use" if share else f"card of {total}"
-    name = element("div", element("strong", wording.title(report)), style="font-size:1.1em")
-    facts = (wording.device_phrase(report), wording.duration(report))
-    below = " · ".join((*facts, wording.retries_phrase(report)) if report.retries else facts)
-    numbers = (
-        markup.number(format_bytes(report.peak.allocated), f"at the peak; {near}"),
-        markup.number(*wording.kept_phrase(report).rsplit(" ", 1)),
-    )
-    raised = bool(report.error) and not report.oom and not report.predicted
-    error = f"the cell raised {(report.error or '')[:300]}" if raised else ""
-    return join(
-        name,
-        element("div", below, style="opacity:0.75"),
-        predicted.headline(report) if report.predicted else EMPTY,
-        element("div", *numbers, style="display:flex;flex-wrap:wrap;gap:0 32px;margin:6px 0 0 0"),
-        element("div", error) if error else EMPTY,
-    )
+def printed(document: Document, plain: bool = True) -> Markup:
+    """The document as one <div>. plain: as a sanitizer leaves it; otherwise tables that scroll can
+    be reached by keyboard."""
+    printer = Printer(plain)
+    sections = [printer.section(s, not i) for i, s in enumerate(s for s in document if s.pieces)]
+    return element("div", *sections, style=ROOT)
 
 
-def _levels(report: Report) -> Markup:
-    rows = [_level(report, name) for name in ("before", "peak", "after")]
-    parts = wording.device_parts(report)
-    sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
-    colours = {"allocated": ALLOCATED, "cached by PyTorch": CACHED, "outside PyTorch": OUTSIDE}
-    legend = join(*(join(markup.swatch(colour), f"{what}  ") for what, colour in colours.items()))
-    return join(
-        table(
-            "On the card",
-            ("", "allocated", "reserved", "device used", "of the card", ""),
-            rows,
-        ),
-        element("div", legend, style="opacity:0.85;font-size:0.92em;margin:4px 8px 0 8px"),
-        markup.small(f"After the cell: {sums}; {wording.device_total(report)}."),
-    )
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Prints pieces; see `printed`."""
+
+    plain: bool = True
+
+    def section(self, section: Section, first: bool = True) -> Markup:
+        """A section, with room above it unless it is the first."""
+        styles = [_FRAME] if section.alarm else []
+        styles += [] if first else ["margin:14px 0 0 0"]
+        style = {"style": ";".join(styles)} if styles else {}
+        return element("div", self.pieces(section.pieces), **style)
+
+    def pieces(self, pieces: Iterable[Piece]) -> Markup:
+        """Pieces one below the other."""
+        return join(*map(self._piece, pieces))
+
+    def _piece(self, piece: Piece) -> Markup:
+        match piece:
+            case Line():
+                return _line(piece)
+            case Bar():
+                return bar(piece)
+            case Legend():
+                return legend(piece.parts)
+            case Table():
+                return self._table(piece)
+            case Code():
+                return element("pre", _rows(piece.lines), dir="ltr", style=_PRINTED)
+            case Change():
+                return _change(piece)
+            case Fold():
+                summary = element("summary", piece.summary, style="cursor:pointer;padding:2px 0")
+                return element("details", summary, self.pieces(piece.pieces))
+            case Picture():
+                return picture(piece.png(), piece.words)
+
+    def _table(self, table: Table) -> Markup:
+        rows = [printed for row in table.rows for printed in self.rows(row)]
+        return self.tabulated(table.caption, table.head, rows)
+
+    def tabulated(self, caption: str, head: Sequence[str], rows: Iterable[Markup]) -> Markup:
+        """A table of rows that are printed; it scrolls by itself where it is too narrow."""
+        sides = ("left;padding-left:0", *["right"] * (len(head) - 1))
+        cells = [
+            element("th", text, scope="col", style=_HEAD + side)
+            for text, side in zip(head, sides, strict=True)
+        ]
+        inner = element(
+            "table",
+            element("caption", caption, style=_CAPTION),
+            element("thead", element("tr", *cells, style="background:transparent"))
+            if any(head)
+            else EMPTY,
+            element("tbody", *rows),
+            style=_TABLE,
+        )
+        reached = {"tabindex": "0", "role": "region", "aria-label": caption}
+        return element("div", inner, style="overflow-x:auto", **({} if self.plain else reached))
+
+    def rows(self, row: Row, depth: int = 0) -> list[Markup]:
+        """A row of a table, and those inside it."""
+        style = "background:transparent" + (";opacity:0.8" if depth else "")
+        name = join(_words(row.cells[0]), self.pieces(row.below))
+        edge = f"{_NAME};padding-left:{24 * depth}px"
+        head = element("th", name, scope="row", style=edge)
+        cells = [element("td", _words(cell), style=_cell(cell)) for cell in row.cells[1:]]
+        inner = [printed for one in row.inner for printed in self.rows(one, depth + 1)]
+        return [element("tr", head, *cells, style=style), *inner]
 
 
-def _level(report: Report, name: str) -> Markup:
-    level: Level = getattr(report, name)
-    sizes = [format_bytes(size) for size in (level.allocated, level.reserved, level.device_used)]
-    used, total = wording.full(report, level), report.device.total
-    return row(name, *sizes, wording.format_share(used, total), _level_bar(level, used, total))
+def _cell(cell: Words | Bar) -> str:
+    return f"{_CELL};width:30%" if isinstance(cell, Bar) else _CELL
 
 
-def _level_bar(level: Level, used: int | None, total: int) -> Markup:
-    allocated = level.allocated or 0
-    reserved = max(level.reserved or 0, allocated)
-    parts = [
-        ("allocated", allocated, ALLOCATED),
-        ("cached by PyTorch", reserved - allocated, CACHED),
-        ("outside PyTorch", (used or 0) - reserved, OUTSIDE),
+def _words(words: Words | Bar) -> Markup:
+    if isinstance(words, Bar):
+        return bar(words)
+    if isinstance(words, str):
+        return join(words)
+    if isinstance(words, Span):
+        return _span(words)
+    return join(*map(_words, words))
+
+
+def _span(span: Span) -> Markup:
+    if span.style is Style.CODE:
+        said = code(span.text)
+    elif span.style in _SPANS:
+        said = element("span", span.text, style=_SPANS[span.style])
+    else:
+        said = join(span.text)
+    return join(swatch(span.colour), said) if span.colour else said
+
+
+def code(source: str) -> Markup:
+    """A piece of source, cut where it is long; all of it when pointed at."""
+    if len(source) <= _LONGEST:
+        return element("code", source, dir="ltr", style=_CODE)
+    short = element("code", f"{source[: _LONGEST - 1]}…", dir="ltr", style=_CODE)
+    return element("span", short, title=source[:1000])
+
+
+def swatch(colour: str) -> Markup:
+    """A patch of a colour."""
+    return element("span", style=f"{_PATCH};background:{colour}")
+
+
+def _line(line: Line) -> Markup:
+    whole = line.style is Style.CODE and isinstance(line.words, str)
+    said = code(str(line.words)) if whole else _words(line.words)
+    style = _LINES.get(line.style, "") + (f"padding-left:{16 * line.indent}px" * bool(line.indent))
+    return element("div", line.mark, said, **({"style": style} if style else {}))
+
+
+def bar(shown: Bar) -> Markup:
+    """Parts side by side, each with its words when pointed at."""
+    height, least = (4, 60) if shown.thin else (10, 120)
+    pieces = [
+        element(
+            "div",
+            title=f"{part.label} {format_bytes(part.size)}",
+            style=f"width:{min(100 * part.size / (shown.whole or 1), 100):.2f}%;"
+            f"height:{height}px;background:{part.colour}",
+        )
+        for part in shown.parts
+        if part.size > 0
     ]
-    return EMPTY if used is None else markup.bar(parts, total or 1, 260)
+    return element("div", *pieces, style=f"{_TRACK};height:{height}px;min-width:{least}px")
 
 
-def _figure(report: Report) -> Markup:
-    if len(report.timeline.allocated) < 2:
-        return EMPTY
-    from gpumem_magic.renderers.figure.timeline import timeline_png
-
-    data = base64.b64encode(timeline_png(report)).decode("ascii")
-    return element(
-        "img",
-        src=f"data:image/png;base64,{data}",
-        alt=f"Memory over the course of the cell: {wording.picture(report)}",
-        style="display:block;width:100%;max-width:920px;height:auto;margin:14px 0 0 0",
-    )
+def legend(parts: Sequence[Part]) -> Markup:
+    """The colours of bars, each with what it stands for."""
+    names = [element("span", swatch(part.colour), part.label) for part in parts]
+    style = "display:flex;flex-wrap:wrap;gap:0 14px;opacity:0.85;font-size:0.92em;padding:2px 0"
+    return element("div", *names, style=style)
 
 
-def _by_line(report: Report) -> Markup:
-    if not report.lines:
-        return markup.small(wording.no_lines(report))
-    ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
-    largest, others = ranked[:_LINES], ranked[_LINES:]
-    many = table("By line", _HEAD, _lines(report, largest))
-    if not others:
-        return many
-    more = element("summary", f"{len(others)} more lines that moved less")
-    rest = table("Other lines", _HEAD, _lines(report, others[:_FOLDED]))
-    cut = len(others) - _FOLDED
-    last = markup.small(f"... and {cut} that moved least: see report.lines") if cut > 0 else EMPTY
-    return join(many, element("details", more, rest, last))
+def picture(png: bytes, words: str) -> Markup:
+    """An image that the page holds itself."""
+    data = base64.b64encode(png).decode("ascii")
+    style = "display:block;width:100%;max-width:920px;height:auto"
+    return element("img", src=f"data:image/png;base64,{data}", alt=words, style=style)
 
 
-_HEAD = ("line", "peak while it ran", "allocated", "freed", "net", "runs", "net each")
+def _rows(lines: Sequence[str]) -> Markup:
+    return Markup("\n".join(join(line) for line in lines))
 
 
-def _lines(report: Report, lines: list[Line]) -> list[Markup]:
-    ordered = (line for line in report.lines if line in lines)
-    return [markup for line in ordered for markup in _line(report, line)]
-
-
-def _line(report: Report, line: Line) -> Iterator[Markup]:
-    at_peak = line.peak is not None and line.peak == report.peak.allocated
-    number = element("span", f"{line.number or '-'}  ", style="opacity:0.7")
-    text = wording.line_text(line)
-    source = element("strong", markup.source(text)) if at_peak else markup.source(text)
-    yield row(join(number, source, _peak_bar(report, line)), *_numbers(report, line))
-    for call in line.calls:
-        place = element("span", f"{wording.call_place(call)}  ", style="opacity:0.85")
-        name = join(place, markup.source(call.source.strip()), _peak_bar(report, call))
-        yield row(name, *_numbers(report, call), indent=1, faint=True)
-
-
-def _numbers(report: Report, line: Line | Call) -> tuple[str, ...]:
-    each = format_change(int(line.net / line.count)) if line.count > 1 and line.net else ""
-    sizes = (format_bytes(line.allocated), format_bytes(line.freed), format_change(line.net))
-    runs = f"x{line.count}" if line.count else ""
-    if line.peak is None:
-        return ("-", *sizes, runs, each)
-    share = wording.format_share(line.peak, report.peak.allocated)
-    peak = join(element("span", f"{share} ", style="opacity:0.7"), format_bytes(line.peak))
-    return (peak, *sizes, runs, each)
-
-
-def _peak_bar(report: Report, line: Line | Call) -> Markup:
-    peak, top = line.peak, report.peak.allocated
-    if peak is None or not top:
-        return EMPTY
-    return markup.bar([("peak", peak, ALARM if peak == top else ALLOCATED)], top, 60, height=3)
-
-
-def _by_kind(report: Report) -> Markup:
-    kinds = [kind for kind in Category if report.at_peak.get(kind) or report.at_end.get(kind)]
-    if not kinds:
-        return EMPTY
-    total = sum(report.at_peak.values())
+def _change(change: Change) -> Markup:
+    """Removed lines reddish, added ones greenish, each with its sign."""
     rows = []
-    for kind in kinds:
-        peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
-        bar = markup.bar([(kind.value, peak, COLOURS[kind])], total or 1, 260)
-        share = wording.format_share(peak, total)
-        name = join(markup.swatch(COLOURS[kind]), kind.value)
-        rows.append(row(name, format_bytes(end), format_bytes(peak), share, bar))
-    head = ("kind", "at the end", "at the peak", "", "")
-    return table("By kind", head, rows)
-
-
-def _largest(report: Report) -> Markup:
-    groups = alike(report)
-    if not groups:
-        return EMPTY
-    shown, hidden = groups[:_BLOCKS], groups[_BLOCKS:]
-    inner = table("Largest at the peak", _BLOCK_HEAD, [_block(group) for group in shown])
-    if not hidden:
-        return inner
-    cut = f"; after {_MORE_BLOCKS} of them: see report.blocks" if len(hidden) > _MORE_BLOCKS else ""
-    more = element("summary", f"{len(hidden)} smaller{cut}")
-    others = [_block(group) for group in hidden[:_MORE_BLOCKS]]
-    rest = table("Others at the peak", _BLOCK_HEAD, others)
-    return join(inner, element("details", more, rest))
-
-
-_BLOCK_HEAD = ("name", "size", "tensor", "made in")
-
-
-def _block(group: Alike) -> Markup:
-    first = group.blocks[0]
-    name = join(markup.swatch(COLOURS[first.category]), markup.source(group.name))
-    return row(name, group.size_text, group.tensor, wording.line_label(first.line))
+    for sign, text in change.lines[:_CHANGED]:
+        back = f";background:{_BACK[sign]}" if sign in _BACK else ""
+        style = f"white-space:pre;padding:0 8px;min-width:max-content{back}"
+        rows.append(element("div", f"{sign or ' '} {text}", style=style))
+    cut = len(change.lines) - _CHANGED
+    more = _line(Line(f"... and {cut} more lines", Style.FAINT)) if cut > 0 else EMPTY
+    return join(element("div", *rows, dir="ltr", style=_CHANGE), more)

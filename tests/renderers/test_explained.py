@@ -7,8 +7,8 @@ import re
 import pytest
 
 from gpumem_magic.oom_text import Fact, Size, explain
-from gpumem_magic.renderers.columns import width
-from gpumem_magic.renderers.explained import explained_html, explained_text, size_text
+from gpumem_magic.renderers.explained import size_text
+from gpumem_magic.renderers.terminal import width
 
 NEW = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity "
@@ -30,20 +30,24 @@ TEXTS = {
 }
 
 
+def html_of(answer):
+    return answer._repr_mimebundle_()["text/html"]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_golden(name, same_as_golden):
-    same_as_golden(f"{name}.txt", explained_text(explain(TEXTS[name])) + "\n")
+    same_as_golden(f"{name}.txt", explain(TEXTS[name]).text() + "\n")
 
 
 @pytest.mark.parametrize("name", ["explained_new", "explained_none"])
 def test_golden_html(name, same_as_golden):
-    text = explained_html(explain(TEXTS[name])).replace("><", ">\n<") + "\n"
+    text = html_of(explain(TEXTS[name])).replace("><", ">\n<") + "\n"
     same_as_golden(f"{name}.html", text)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_line_fits_80_columns(name):
-    for line in explained_text(explain(TEXTS[name])).split("\n"):
+    for line in explain(TEXTS[name]).text().split("\n"):
         assert width(line) <= 80, line
         assert line == line.rstrip()
 
@@ -51,8 +55,8 @@ def test_every_line_fits_80_columns(name):
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_page_says_what_the_text_says(name):
     explanation = explain(TEXTS[name])
-    page = re.sub(r"<[^>]*>", "", explained_html(explanation))
-    text = " ".join(explained_text(explanation).split())
+    page = re.sub(r"<[^>]*>", "", html_of(explanation))
+    text = " ".join(explanation.text().split())
     for said in (explanation.headline, explanation.verdict, *explanation.steps):
         assert said in text
         assert said.replace("'", "&#x27;").replace('"', "&quot;").replace(">", "&gt;") in page

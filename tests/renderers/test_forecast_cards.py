@@ -6,12 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from gpumem_magic.renderers.columns import width
-from gpumem_magic.renderers.forecast import cards_html, cards_text
+from gpumem_magic.renderers.terminal import width
 from gpumem_magic.units import GIB
+from gpumem_magic.values.forecast import Forecast
 from gpumem_magic.values.recording import Device
 
 A100 = Device("NVIDIA A100-SXM4-80GB", 0, 80 * GIB, (8, 0), virtual=True)
+
+
+def cards_text(reports):
+    return Forecast(tuple(reports)).text()
+
+
+def cards_html(reports):
+    return Forecast(tuple(reports))._repr_mimebundle_()["text/html"]
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ def test_golden(forecast, same_as_golden):
 def test_each_card_says_its_peak_and_its_verdict(forecast):
     text = cards_text(forecast)
     first, second = forecast[:2]
-    row = next(line for line in text.splitlines() if line.startswith("Tesla T4"))
+    row = next(line for line in text.splitlines() if line.startswith("  Tesla T4"))
     assert row.split()[2:4] == ["14.20", "GiB"]
     said = "Probably does not fit: out of memory in line 7, at least 303.50 MiB short:"
     assert f"{said} optimizer.step()" in " ".join(text.split())

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import html
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.renderers import wording
+from gpumem_magic.renderers import html
 from gpumem_magic.renderers.formats.csv import to_csv
 from gpumem_magic.renderers.formats.json import dumps, dumps_all
-from gpumem_magic.renderers.html import report_html
-from gpumem_magic.renderers.markup import EMPTY, Markup, element, join
-from gpumem_magic.renderers.text import report_text
+from gpumem_magic.renderers.html import EMPTY, Markup, element, join
+from gpumem_magic.renderers.report import report_document
 from gpumem_magic.values.report import Report
 
 _STYLE = """
@@ -47,13 +45,13 @@ def page(reports: Sequence[Report], title: str = "GPU memory", above: Markup = E
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(wording.visible(title))}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"{element('title', title)}\n<style>{_STYLE}</style>\n</head>\n"
         f"<body>\n{body}\n{foot}\n</body>\n</html>\n"
     )
 
 
 def _article(report: Report) -> Markup:
-    return element("article", Markup(report_html(report)), _source(report))
+    return element("article", html.printed(report_document(report)), _source(report))
 
 
 def _source(report: Report) -> Markup:
@@ -79,7 +77,7 @@ def report_files(report: Report) -> Files:
         ".json": lambda: dumps(report),
         ".csv": lambda: to_csv([report]),
         ".html": lambda: page([report], report.name or "GPU memory"),
-        ".txt": lambda: report_text(report) + "\n",
+        ".txt": lambda: report.text() + "\n",
         ".png": lambda: _timeline(report, ".png"),
         ".svg": lambda: _timeline(report, ".svg"),
     }
@@ -93,12 +91,13 @@ def reports_files(
 ) -> Files:
     """Many reports below what is said of all of them: `text`, `above` in HTML, `more` in JSON; for
     .png and .svg a picture of their peaks."""
-    whole = [text] if text else []
+    texts = [text] if text else []
+    texts += [report.text() for report in reports]
     return {
         ".json": lambda: dumps_all(reports, more),
         ".csv": lambda: to_csv(reports),
         ".html": lambda: page(reports, above=above),
-        ".txt": lambda: "\n\n\n".join([*whole, *map(report_text, reports)]) + "\n",
+        ".txt": lambda: "\n\n\n".join(texts) + "\n",
         ".png": lambda: _overview(reports, ".png"),
         ".svg": lambda: _overview(reports, ".svg"),
     }

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumem_magic.renderers import post_mortem_bundle
-from gpumem_magic.renderers.columns import width
-from gpumem_magic.renderers.post_mortem import RECOVERY, post_mortem_html, post_mortem_text
-from gpumem_magic.renderers.text import report_text
+from gpumem_magic.renderers.out_of_memory import RECOVERY
+from gpumem_magic.renderers.terminal import width
 from gpumem_magic.values.findings import Remedy, Way
 from gpumem_magic.values.report import Report
 
 MIB = 1 << 20
+
+
+def post_mortem_text(report):
+    return post_mortem_bundle(report)["text/plain"]
 
 
 def said(story, **changes):
@@ -23,22 +26,21 @@ def test_golden(story, same_as_golden):
 
 
 def test_golden_html(story, same_as_golden):
-    same_as_golden("post_mortem.html", post_mortem_html(story).replace("><", ">\n<") + "\n")
+    html = post_mortem_bundle(story)["text/html"]
+    same_as_golden("post_mortem.html", html.replace("><", ">\n<") + "\n")
 
 
 def test_it_is_the_section_of_the_report_and_ends_with_the_way_out(story):
     section, ending = post_mortem_text(story).split("\n\n")
-    assert section in report_text(story)
+    assert section in story.text()
     assert ending == RECOVERY
-    assert report_text(story).endswith(RECOVERY)
+    assert story.text().endswith(RECOVERY)
     assert all(width(line) <= 80 for line in section.split("\n"))
-    bundle = post_mortem_bundle(story)
-    assert bundle == {"text/plain": post_mortem_text(story), "text/html": post_mortem_html(story)}
 
 
 def test_a_prediction_has_taken_no_memory_to_give_back(story):
-    assert RECOVERY not in report_text(replace(story, predicted=True))
-    assert RECOVERY not in report_text(replace(story, oom=None))
+    assert RECOVERY not in replace(story, predicted=True).text()
+    assert RECOVERY not in replace(story, oom=None).text()
 
 
 def test_a_report_without_the_error_has_none(story):

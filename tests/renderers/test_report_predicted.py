@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page
-from gpumem_magic.renderers.html import report_html
+
+
+def report_html(report, plot=True):
+    return mimebundle(report, plot)["text/html"]
 
 
 def test_the_verdict_is_the_headline(reports):
     text = report_html(reports["unfit"](), plot=False)
     assert text.index("Probably does not fit") < text.index("at the peak")
     assert "The way through the cell was guessed" in text
-    assert "predicted for Tesla T4 · dry run of" in text
+    assert "predicted for Tesla T4 (14.57 GiB) · dry run of" in text
     assert "Fits" not in report_html(reports["calling"](), plot=False)
 
 
@@ -27,7 +31,7 @@ def test_an_error_is_told_with_its_line(reports):
 def test_output_is_folded_and_keeps_its_lines(reports):
     text = report_html(reports["unfit"](), plot=False)
     folded = text[text.rindex("<details") :]
-    assert "<summary>3 lines of output of the dry run</summary>" in folded
+    assert ">3 lines of output of the dry run</summary>" in folded
     assert "epoch 1: loss 0.50\nepoch 2: loss 0.50\nepoch 3" in folded
 
 

@@ -8,16 +8,24 @@ from dataclasses import replace
 import pytest
 
 from gpumem_magic.advice import RULES, pages_of
-from gpumem_magic.renderers.advice.html import advice_markup
-from gpumem_magic.renderers.advice.text import advice_rows
-from gpumem_magic.renderers.advice.wording import difference, offered, saving
-from gpumem_magic.renderers.columns import width
+from gpumem_magic.renderers.advice import advice_pieces, difference, offered, saving
+from gpumem_magic.renderers.document import Section
+from gpumem_magic.renderers.html import Printer
+from gpumem_magic.renderers.terminal import printed, width
 from gpumem_magic.units import GIB, MIB
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment, Change, RulePage, RulePages
 from gpumem_magic.values.report import Report
 
 LONG = "x" * 200
+
+
+def advice_rows(report):
+    return printed((Section(advice_pieces(report)),)).splitlines()
+
+
+def advice_markup(report):
+    return Printer().pieces(advice_pieces(report))
 
 
 def changed(story, number, text):
@@ -175,9 +183,9 @@ def test_a_long_change_is_cut_in_a_report_but_not_when_applied(story):
 def test_a_difference_shows_what_changed_with_one_line_around_it():
     before = "a\nb\nc\nd\ne\nf\ng"
     after = "a\nB\nc\nd\ne\nf\nG"
-    rows = [f"{row.sign}{row.text}" for row in difference(before, after)]
+    rows = ["".join(row) for row in difference(before, after).lines]
     assert rows == [" a", "-b", "+B", " c", "…", " f", "-g", "+G"]
-    assert difference(before, before) == ()
+    assert difference(before, before).lines == ()
 
 
 def test_an_assessment_says_what_is_no_advice_here(assessment):

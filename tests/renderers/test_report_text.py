@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumem_magic.renderers.columns import width
-from gpumem_magic.renderers.text import report_text, summary_line
+from gpumem_magic.renderers.report import summary_line
+from gpumem_magic.renderers.terminal import width
 from gpumem_magic.units import GIB, KIB, MIB
 from gpumem_magic.values.findings import Level, Line
 
@@ -29,23 +29,23 @@ def same_as_golden(name, text):
     "name", ["story", "unknown", "calling", "hostile", "empty", "predicted", "unfit", "raised"]
 )
 def test_golden(name, reports):
-    same_as_golden(f"{name}.txt", report_text(reports[name]()) + "\n")
+    same_as_golden(f"{name}.txt", reports[name]().text() + "\n")
 
 
 def test_every_line_fits_80_columns(report):
-    for line in report_text(report).split("\n"):
+    for line in report.text().split("\n"):
         assert width(line) <= 80, line
 
 
 def test_nothing_in_it_can_steer_a_terminal(hostile):
-    text = report_text(hostile)
+    text = hostile.text()
     assert all(character.isprintable() or character in "\n\u200d" for character in text)
     assert "\\x1b[31m" in text
     assert "\\u202e" in text
 
 
 def test_unknown_numbers_are_never_zero(unknown):
-    text = report_text(unknown)
+    text = unknown.text()
     assert "peak unknown" in text
     before = next(line for line in text.splitlines() if line.startswith("  before"))
     assert before.split() == ["before", "unknown", "unknown", "unknown"]
@@ -53,7 +53,7 @@ def test_unknown_numbers_are_never_zero(unknown):
 
 
 def test_the_parts_add_up_to_what_nvidia_smi_shows(story):
-    text = " ".join(report_text(story).split())
+    text = " ".join(story.text().split())
     assert (
         "allocated 13.00 GiB + cached 1.20 GiB + context 112.00 MiB + other processes 0 bytes; "
         "nvidia-smi would show 14.31 GiB"
@@ -62,21 +62,21 @@ def test_the_parts_add_up_to_what_nvidia_smi_shows(story):
 
 def test_where_parts_cannot_be_told_apart_they_stand_as_one(story):
     report = replace(story, context=None, others=None, unknown={"context": "no process list"})
-    assert "context and other processes 112.00 MiB" in " ".join(report_text(report).split())
+    assert "context and other processes 112.00 MiB" in " ".join(report.text().split())
 
 
 def test_bytes_that_no_part_explains_are_shown(story):
     level = replace(story.after, device_used=story.after.device_used + 5 * MIB)
-    text = " ".join(report_text(replace(story, after=level)).split())
+    text = " ".join(replace(story, after=level).text().split())
     assert "not accounted for 5.00 MiB" in text
 
 
 def test_a_long_cell_shows_its_largest_lines_in_order(story):
     lines = tuple(Line(n, f"x{n} = 1", n * KIB, 0, n * KIB, None, 1) for n in range(1, 41))
-    text = report_text(replace(story, lines=lines))
+    text = replace(story, lines=lines).text()
     numbers = [int(row.split()[0]) for row in text.splitlines() if " = 1" in row]
-    assert numbers == list(range(21, 41))
-    assert "... and 20 lines that moved less" in text
+    assert numbers == list(range(26, 41))
+    assert "... and 25 lines that moved less" in text
 
 
 def test_summary_line(story, reports):
@@ -102,4 +102,4 @@ def test_what_is_kept(before, after, said, story):
 def test_an_error_is_named(story):
     report = replace(story, oom=None, error="ValueError: boo")
     assert summary_line(report).endswith("ValueError: boo")
-    assert "the cell raised ValueError: boo" in report_text(report)
+    assert "the cell raised ValueError: boo" in report.text()

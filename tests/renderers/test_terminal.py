@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumem_magic.renderers.columns import bar, fit, fit_middle, left, right, width, wrap
+from gpumem_magic.renderers.terminal import bar, fit, fit_middle, left, right, width, wrap
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,317 @@
+"""Advice: below a report, measured by dry runs, as a change, and what the rules say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.document import (
+    Bar,
+    Change,
+    Document,
+    Fold,
+    Line,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    notes,
+)
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values import assessment as values
+from gpumem_magic.values.advice import Advice, Kind, Known, Saves
+from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
+from gpumem_magic.values.report import Report
+
+MOST = 5
+"""Pieces of advice that are shown of one cell."""
+
+KINDS = {
+    Kind.MISTAKE: "a mistake: always told",
+    Kind.TRADE: "has its price: told when memory is short, and by %gpucheck --advise",
+    Kind.FACT: "a fact: always told, changes no cell",
+}
+_KNOWN = {
+    Known.MEASURED: "measured",
+    Known.EXACT: "exact",
+    Known.ESTIMATED: "estimated",
+    None: "",
+}
+
+
+def saving(advice: Advice, report: Report | None = None) -> str:
+    """ "saves 1.50 GiB (43 %) at the peak"; empty where no saving is known or meant."""
+    size = advice.saving
+    if size is None:
+        return ""
+    if not size:
+        return f"saves nothing {advice.saves.value}"
+    whole = advice.before if advice.before is not None else _whole(report, advice.saves)
+    share = wording.format_share(abs(size), whole)
+    told = f"{format_bytes(abs(size))}{f' ({share})' if share else ''}"
+    return f"{'saves' if size > 0 else 'costs'} {told} {advice.saves.value}"
+
+
+def how_known(advice: Advice) -> str:
+    """How the saving is known; empty where there is none."""
+    return _KNOWN[advice.known] if advice.saving is not None else ""
+
+
+def _whole(report: Report | None, saves: Saves) -> int | None:
+    if report is None:
+        return None
+    if saves is Saves.AFTER:
+        return report.after.allocated
+    return report.peak.reserved if saves is Saves.RESERVED else report.peak.allocated
+
+
+def what_to_do(advice: Advice) -> str:
+    """The change in words, and what it costs."""
+    price = f" Price: {advice.price.rstrip('.')}." if advice.price else ""
+    return wording.visible(f"{advice.change}{price}".strip())
+
+
+def offered(advice: Sequence[Advice], together: Advice | None = None) -> tuple[Advice, ...]:
+    """The advice that is shown, in the order of its numbers, which count from 1."""
+    return (*advice[:MOST], *([together] if together else []))
+
+
+def hidden(advice: Sequence[Advice]) -> str:
+    """How many pieces of advice are not shown; empty for none."""
+    more = len(advice) - MOST
+    return f"... and {more} more that save less: see .advice" if more > 0 else ""
+
+
+def way_on(advice: Sequence[Advice]) -> str:
+    """What to type next, below the advice of a report."""
+    changed = [number for number, one in enumerate(advice[:MOST], 1) if one.source is not None]
+    if not changed:
+        return f"%gpucheck --explain {wording.visible(advice[0].rule)} tells more."
+    return (
+        f"%gpucheck --advise measures them; --apply {changed[0]} puts the changed cell into the "
+        "notebook; --explain RULE tells more."
+    )
+
+
+def card(assessment: Assessment) -> str:
+    """ "Tesla T4 (14.62 GiB for PyTorch)"."""
+    name = wording.visible(assessment.report.device.name)
+    return f"{name} ({format_bytes(assessment.limit)} for PyTorch)"
+
+
+def made_by(assessment: Assessment) -> str:
+    """How many dry runs, how long."""
+    runs = "1 dry run" if assessment.runs == 1 else f"{assessment.runs} dry runs"
+    return f"{runs} from {_beginning(assessment)}, {wording.format_seconds(assessment.seconds)}"
+
+
+def _beginning(assessment: Assessment) -> str:
+    return "where the cell began" if assessment.again else "what is alive now"
+
+
+def as_it_is(assessment: Assessment) -> str:
+    """What the cell takes without a change, or why that could not be told."""
+    report = assessment.report
+    if report.error is not None:
+        line = f" in line {report.error_line}" if report.error_line else ""
+        first = " Run what makes it first." if report.error.startswith("NameError") else ""
+        return (
+            f"Nothing was measured: run from {_beginning(assessment)}, the cell ends{line} with "
+            f"{wording.visible(report.error)[:300]}.{first}"
+        )
+    fits = f"; {fit(assessment.fits)} the card" if assessment.fits is not None else ""
+    return f"As it is: {wording.peak_phrase(report)}{fits}"
+
+
+def fit(fits: bool | None) -> str:
+    """ "fits", "does not fit"; empty where it is not known."""
+    return {True: "fits", False: "does not fit", None: ""}[fits]
+
+
+def nothing_found(assessment: Assessment) -> str:
+    """Where there is no advice; else empty."""
+    if assessment.advice or assessment.report.error:
+        return ""
+    return "No change that the rules know would save memory here."
+
+
+def unhelpful(advice: Advice) -> str:
+    """Why a tip that is popular is none here."""
+    said = saving(advice) if (advice.saving or 0) <= 0 else f"saves only {saving(advice)[6:]}"
+    return f"{wording.visible(advice.rule)}: {said}. It would be: {wording.visible(advice.change)}"
+
+
+def failures(assessment: Assessment) -> tuple[str, ...]:
+    """Changes that are no advice since the changed cell does not run."""
+    return tuple(
+        wording.visible(f"{rule} is no advice here: the changed cell raised {error[:200]}")
+        for rule, error in assessment.failed
+    )
+
+
+def measured(advice: Advice) -> str:
+    """ "saves 1.50 GiB (43 %) at the peak; the cell then fits"."""
+    return "; the cell then ".join(filter(None, (saving(advice), fit(advice.fits))))
+
+
+def apply_line(assessment: Assessment) -> str:
+    """What to type next, below an assessment; empty where nothing can be applied."""
+    shown = offered(assessment.advice, assessment.together)
+    numbers = [number for number, one in enumerate(shown, 1) if one.source is not None]
+    if not numbers:
+        return ""
+    best = numbers[-1] if assessment.together else numbers[0]
+    return f"%gpucheck --apply {best} puts the cell changed by {best} into the notebook."
+
+
+def applied(number: int, advice: Advice) -> str:
+    """What became of a change."""
+    return (
+        f"{number} {wording.visible(advice.rule)}: the changed cell is the next input. It was not "
+        "run; the cell it comes from is as it was."
+    )
+
+
+def advice_pieces(report: Report) -> tuple[Piece, ...]:
+    """The section of a report; nothing where there is no advice."""
+    if not report.advice:
+        return ()
+    shown = enumerate(offered(report.advice), 1)
+    rows = tuple(_offer(report, number, advice) for number, advice in shown)
+    remarks = _remarks(hidden(report.advice), way_on(report.advice))
+    return (Table("Advice", ("",), rows), *remarks)
+
+
+def _offer(report: Report, number: int, advice: Advice) -> Row:
+    facts = ", ".join(filter(None, (saving(advice, report), how_known(advice))))
+    name = Span(f"{number}  {advice.rule}", Style.STRONG)
+    return Row(((name, f": {facts}" if facts else ""),), _told(report, advice))
+
+
+def _told(report: Report, advice: Advice) -> tuple[Piece, ...]:
+    """The problem, what to do, the changed code."""
+    said = [Line(text) for text in (advice.problem, what_to_do(advice)) if text]
+    if advice.source is None:
+        return tuple(said)
+    return (*said, Fold("the changed code", (difference(report.cell.source, advice.source),)))
+
+
+def difference(before: str, after: str, whole: bool = False) -> Change:
+    """The changed lines, with a line around them that stays."""
+    found: list[tuple[str, str]] = []
+    rows = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
+    for row in list(rows)[2:]:
+        if not row.startswith("@@"):
+            found.append((row[0], row[1:]))
+        elif found:
+            found.append(("", "\N{HORIZONTAL ELLIPSIS}"))
+    return Change(tuple(found), whole)
+
+
+def assessment_document(assessment: Assessment) -> Document:
+    """What each change saves."""
+    title = Span(wording.title(assessment.report), Style.STRONG)
+    return (
+        Section(
+            (
+                Line((title, f" \u00b7 advice for {card(assessment)}")),
+                Line(made_by(assessment), Style.FAINT),
+                Line(as_it_is(assessment)),
+            )
+        ),
+        Section(_changes(assessment)),
+        Section(_useless(assessment)),
+        Section((*notes(failures(assessment)), *_remarks(apply_line(assessment)))),
+    )
+
+
+def _changes(assessment: Assessment) -> tuple[Piece, ...]:
+    if not assessment.advice:
+        return _remarks(nothing_found(assessment))
+    shown = offered(assessment.advice, assessment.together)
+    rows = tuple(_measured(assessment, number, advice) for number, advice in enumerate(shown, 1))
+    table = Table("What each change saves", ("change", "before", "after", "saves"), rows)
+    return (table, *_remarks(hidden(assessment.advice)))
+
+
+def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
+    known = advice.before is not None
+    sizes = (format_bytes(size) if known else "" for size in (advice.before, advice.after))
+    saved = Span(format_bytes(advice.saving) if advice.saving else "", Style.STRONG)
+    name = Span(f"{number}  {advice.rule}", Style.STRONG)
+    facts = measured(advice) if known else saving(advice, assessment.report)
+    facts = ", ".join(filter(None, (facts, how_known(advice) if not known else "")))
+    lines = (Line(facts, Style.FAINT),) if facts else ()
+    below = (*_bar(advice), *lines, *_told(assessment.report, advice))
+    return Row((name, *sizes, saved), below)
+
+
+def _bar(advice: Advice) -> tuple[Bar, ...]:
+    """What stays, and what goes."""
+    if advice.before is None:
+        return ()
+    before, after = advice.before, advice.after or 0
+    gone = Part("saved", before - after, ALARM)
+    return (Bar((Part("after", min(before, after), ALLOCATED), gone), before, thin=True),)
+
+
+def _useless(assessment: Assessment) -> tuple[Piece, ...]:
+    if not assessment.useless:
+        return ()
+    title = "Popular tips that do not help here, measured as well"
+    tips = (Line(unhelpful(advice), Style.FAINT, 1) for advice in assessment.useless)
+    return (Line(title, Style.HEADING), *tips)
+
+
+def change_document(change: values.Change) -> Document:
+    """A change with all its lines."""
+    shown = difference(change.source, change.advice.source or "", whole=True)
+    return (Section((Line(applied(change.number, change.advice)),)), Section((shown,)))
+
+
+def pages_document(pages: RulePages) -> Document:
+    """The rules: a list, or all that is said of each."""
+    note = Section((Line(pages.note),) if pages.note else ())
+    if pages.in_full:
+        return (note, *(section for page in pages.pages for section in _page(page)))
+    rows = Table("The rules", ("rule",), tuple(map(_entry, pages.pages)))
+    return (
+        note,
+        Section((rows,)),
+        Section(_remarks("%gpucheck --explain RULE tells more of one.")),
+    )
+
+
+def _entry(page: RulePage) -> Row:
+    below = (Line(page.problem), Line(KINDS[page.kind], Style.FAINT))
+    return Row((Span(page.name, Style.STRONG),), below)
+
+
+def _page(page: RulePage) -> tuple[Section, ...]:
+    title = Line((Span(page.name, Style.STRONG), f": {page.problem}"))
+    examples = (
+        Section(
+            (
+                Line(f"Example {number}", Style.HEADING),
+                difference(example.before, example.after, whole=True),
+            )
+        )
+        for number, example in enumerate(page.examples, 1)
+    )
+    prose = (Section((Line(_prose(text)),)) for text in page.text)
+    return (Section((title, Line(KINDS[page.kind], Style.FAINT))), *prose, *examples)
+
+
+def _prose(text: str) -> tuple[Span, ...]:
+    """A paragraph with what stands between backticks as code."""
+    parts = enumerate(text.split("`"))
+    return tuple(Span(part, Style.CODE if i % 2 else Style.PLAIN) for i, part in parts)
+
+
+def _remarks(*texts: str) -> tuple[Line, ...]:
+    return tuple(Line(text, Style.FAINT) for text in texts if text)

@@ -1,1 +1,0 @@
-"""What changes save, and the rules, as text and HTML."""

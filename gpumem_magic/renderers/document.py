@@ -1,0 +1,154 @@
+"""What an answer says, piece by piece, before it is known where it will be read: `terminal.py` and
+`html.py` print it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+
+class Style(Enum):
+    """How words look, where there is more than one way to look."""
+
+    PLAIN = auto()
+    STRONG = auto()
+    FAINT = auto()
+    CODE = auto()
+    LARGE = auto()
+    HEADING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Words in one style. colour: of a patch before them, for those who see colours."""
+
+    text: str
+    style: Style = Style.PLAIN
+    colour: str = ""
+
+
+Words: TypeAlias = str | Span | Sequence[str | Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A paragraph. indent: steps to the right. mark: what stands before it, as in a list."""
+
+    words: Words
+    style: Style = Style.PLAIN
+    indent: int = 0
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar, or of its legend. size: bytes."""
+
+    label: str
+    size: int
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Parts side by side at the scale of `whole` bytes. thin: a line below other words."""
+
+    parts: tuple[Part, ...]
+    whole: int
+    thin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What the parts of the bars above are."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table. cells: its name and its numbers. below: what else is said of it, under its
+    name. inner: the rows that it is the sum of, or that belong to it."""
+
+    cells: tuple[Words | Bar, ...]
+    below: tuple[Piece, ...] = ()
+    inner: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a caption. head: the heading of every column, of the names first."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of text, each shown as it is."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Lines of a change, each with its sign: "-", "+", " ", or "" where some are left out.
+
+    whole: all of it is shown everywhere; otherwise a terminal shows its beginning.
+    """
+
+    lines: tuple[tuple[str, str], ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Pieces that are shown on demand. told: what a terminal says in place of them; where it is
+    empty, the terminal shows them."""
+
+    summary: str
+    pieces: tuple[Piece, ...]
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as PNG, made where it is shown, and the words for those who do not see it."""
+
+    png: Callable[[], bytes]
+    words: str
+
+
+Piece: TypeAlias = Line | Bar | Legend | Table | Code | Change | Fold | Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Pieces that belong together. alarm: they must not be overlooked."""
+
+    pieces: tuple[Piece, ...]
+    alarm: bool = False
+
+
+Document: TypeAlias = tuple[Section, ...]
+
+FOLDED = 100
+"""Rows that can be opened; more would weigh on the notebook's file."""
+
+
+def listed(table: Table, hidden: Sequence[Row], what: str, see: str) -> tuple[Piece, ...]:
+    """The table, and the rows for which it has no room as "12 `what`"; `see` has all of them."""
+    if not hidden:
+        return (table,)
+    told = f"{len(hidden)} {what}"
+    cut = f"; the first {FOLDED} here, all in {see}" if len(hidden) > FOLDED else ""
+    others = Table("Others", table.head, tuple(hidden[:FOLDED]))
+    return table, Fold(f"{told}{cut}", (others,), f"  ... and {told}")
+
+
+def notes(texts: Sequence[str]) -> tuple[Line, ...]:
+    """Remarks below the numbers."""
+    return tuple(Line(text, Style.FAINT, mark="note: ") for text in texts)

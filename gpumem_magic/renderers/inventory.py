@@ -1,0 +1,382 @@
+"""Who holds a device's memory, what one variable holds, and what letting go has given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpumem_magic.renderers.document import (
+    Bar,
+    Document,
+    Line,
+    Part,
+    Piece,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    listed,
+    notes,
+)
+from gpumem_magic.renderers.figure.palette import ALLOCATED, CACHED, COLOURS, OUTSIDE
+from gpumem_magic.renderers.wording import format_share, shown, visible
+from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.inventory import (
+    Breakdown,
+    Freed,
+    FreeMemory,
+    HolderKind,
+    Holding,
+    Inventory,
+    Recovery,
+)
+from gpumem_magic.values.recording import Category, Device
+
+FREE = "%gpucheck --free"
+FREE_OUTPUTS = "%gpucheck --free --outputs"
+FREE_ALL = "%gpucheck --free --all"
+_COMMANDS = {
+    HolderKind.EXCEPTION: FREE,
+    HolderKind.CYCLE: FREE,
+    HolderKind.OUTPUT_HISTORY: FREE_OUTPUTS,
+}
+_INNER = ("user_ns_hidden", "displayhook", "last_execution_result", "InteractiveTB", "SyntaxTB")
+_UNBORN = (
+    "In which line each was made is known of measured cells: %%gpumem on top of one, "
+    "%gpumem --on for all"
+)
+_NAMES = 3  # that one row of what is no longer needed says
+_HOLDINGS = 12  # a screenful; the others are folded
+_PROCESSES = 5
+_PARTS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of the device's memory, and its own parts. size: bytes, None where not known."""
+
+    label: str
+    size: int | None
+    parts: tuple[Place, ...] = ()
+    category: Category | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What one command lets go of: bytes, and whose they are."""
+
+    command: str
+    size: int
+    whose: tuple[str, ...]
+
+
+def device_phrase(device: Device) -> str:
+    """ "virtual Tesla T4 (14.74 GiB)"."""
+    kind = "virtual " if device.virtual else ""
+    return f"{kind}{visible(device.name)} ({format_bytes(device.total)})"
+
+
+def headline(inventory: Inventory) -> str:
+    """How full the device is."""
+    used = inventory.level.device_used
+    if used is None:
+        return f"{format_bytes(inventory.level.reserved)} reserved by PyTorch"
+    free = max(inventory.device.total - used, 0)
+    return f"{format_bytes(used)} in use, {format_bytes(free)} free"
+
+
+def places(inventory: Inventory) -> tuple[Place, ...]:
+    """The device's whole memory, part by part, as nvidia-smi adds it up."""
+    kinds = [Place(kind.value, size, category=kind) for kind, size in shown(inventory.by_category)]
+    found = [
+        Place("allocated", inventory.level.allocated, tuple(kinds)),
+        Place("reserved but unused", inventory.cached.size),
+        Place("context", inventory.context),
+        Place("other processes", inventory.others, _processes(inventory)),
+    ]
+    used = inventory.level.device_used
+    if used is not None:
+        sizes = [place.size for place in found if place.size is not None]
+        rest = used - sum(sizes)
+        if rest and len(sizes) < len(found):
+            found.append(Place("outside PyTorch", rest))
+        elif rest:
+            found.append(Place("not accounted for", rest))
+        found.append(Place("free", inventory.device.total - used))
+    return tuple(found)
+
+
+def _processes(inventory: Inventory) -> tuple[Place, ...]:
+    return tuple(
+        Place(f"{process.pid} {visible(process.name)}".strip(), process.used)
+        for process in sorted(inventory.processes, key=lambda process: -(process.used or 0))
+    )
+
+
+def reasons(unknown: Mapping[str, str]) -> tuple[str, ...]:
+    """Why numbers are not known, one sentence for each reason."""
+    fields: dict[str, list[str]] = {}
+    for field, why in unknown.items():
+        fields.setdefault(visible(why), []).append(visible(field))
+    return tuple(f"unknown: {', '.join(names)}, because {why}" for why, names in fields.items())
+
+
+def unused_facts(cached: FreeMemory) -> tuple[str, ...]:
+    """What the reserved but unused memory is good for; nothing where there is none."""
+    if not cached.size:
+        return ()
+    facts = []
+    if cached.largest is not None:
+        facts.append(f"the largest free piece has {format_bytes(cached.largest)}")
+    if cached.in_small_pieces:
+        facts.append(f"{format_bytes(cached.in_small_pieces)} lie in pieces below 1 MiB")
+    if cached.waiting:
+        facts.append(f"another stream may still use {format_bytes(cached.waiting)}")
+    if cached.returnable is not None:
+        facts.append(f"empty_cache() would return {format_bytes(cached.returnable)}")
+    return (f"reserved but unused: {'; '.join(facts)}",) if facts else ()
+
+
+def name_of(holding: Holding) -> str:
+    """The way to the holding, or its kind in parentheses."""
+    return visible(holding.name) or f"({holding.kind.value})"
+
+
+def births_note(inventory: Inventory) -> str:
+    """How to learn where things are made, where nothing is known of it."""
+    known = any(birth(holding) for holding in inventory.holdings)
+    return "" if known or not inventory.holdings else _UNBORN
+
+
+def birth(holding: Holding) -> str:
+    """ "In[3]:5", as far as it is known; "last In[9]:5" of what was made in several places."""
+    if holding.newest is not None:
+        return f"last In[{holding.newest[0]}]:{holding.newest[1]}"
+    if holding.line is None:
+        return f"In[{holding.cell}]" if holding.cell is not None else ""
+    return f"line {holding.line}" if holding.cell is None else f"In[{holding.cell}]:{holding.line}"
+
+
+def tensors(holding: Holding) -> str:
+    """ "148 tensors float32[768, 768]"."""
+    shape = "" if holding.shape is None else str(list(holding.shape))
+    kind = f"{visible(holding.dtype or '')}{shape}"
+    what = "blocks" if holding.kind in (HolderKind.LIBRARY, HolderKind.UNKNOWN) else "tensors"
+    many = f"{holding.count} {what}" if holding.count > 1 else ""
+    return " ".join(filter(None, (many, kind)))
+
+
+def facts(holding: Holding) -> str:
+    """What is known of a holding besides its name and size, in one line."""
+    known = [holding.kind.value, tensors(holding)]
+    if holding.category is not Category.OTHER:
+        known.append(holding.category.value)
+    if also := others(holding):
+        known.append(f"also {', '.join(also)}")
+    return " · ".join(filter(None, known))
+
+
+def others(holding: Holding) -> list[str]:
+    """What else leads to it, but for IPython's inner places where one of these is the holder."""
+    inner = holding.kind in (HolderKind.OUTPUT_HISTORY, HolderKind.EXCEPTION)
+    return [visible(name) for name in holding.also if not (inner and name.startswith(_INNER))]
+
+
+def remedy(holding: Holding) -> str:
+    """What to type to let go of what nothing needs; empty where only a person can decide."""
+    if holding.unneeded is None:
+        return ""
+    if holding.cure:
+        return visible(holding.cure)
+    if holding.category is Category.GRADIENT:
+        return _COMMANDS.get(holding.kind, FREE_ALL)
+    return _COMMANDS.get(holding.kind, "")
+
+
+def remedies(holdings: Iterable[Holding]) -> tuple[Remedy, ...]:
+    """What the commands would let go of, the largest first; none where all is needed."""
+    grouped: dict[str, list[Holding]] = {}
+    for holding in holdings:
+        if command := remedy(holding):
+            grouped.setdefault(command, []).append(holding)
+    found = [
+        Remedy(command, sum(holding.size for holding in group), _whose(group))
+        for command, group in grouped.items()
+    ]
+    return tuple(sorted(found, key=lambda remedy: -remedy.size))
+
+
+def _whose(group: list[Holding]) -> tuple[str, ...]:
+    """One sentence for each reason, with the names that it holds for."""
+    names: dict[str, list[str]] = {}
+    for holding in group:
+        names.setdefault(visible(holding.unneeded or ""), []).append(name_of(holding))
+    return tuple(
+        f"{_listed(list(dict.fromkeys(which)))}{f': {why}' if why else ''}"
+        for why, which in names.items()
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES
+    return f"{', '.join(names[:_NAMES])}{f' and {more} more' if more > 0 else ''}"
+
+
+def inventory_document(inventory: Inventory) -> Document:
+    """Where the memory of a device is, who holds it, what can go."""
+    said = f" allocated; {headline(inventory)}"
+    size = Span(format_bytes(inventory.level.allocated), Style.LARGE)
+    facts = (*unused_facts(inventory.cached), *reasons(inventory.unknown))
+    places_ = Table("On the card", ("", "size", "share", ""), _place_rows(inventory))
+    return (
+        Section((Line((device_phrase(inventory.device), " · ", size, said)),)),
+        Section((places_, *(Line(fact, Style.FAINT, 1) for fact in facts))),
+        Section(_holders(inventory)),
+        Section(_unneeded(inventory)),
+        Section(notes(inventory.notes)),
+    )
+
+
+def _place_rows(inventory: Inventory) -> tuple[Row, ...]:
+    total = inventory.device.total
+    return tuple(_place_row(place, total) for place in places(inventory))
+
+
+def _place_row(place: Place, total: int) -> Row:
+    colour = COLOURS[place.category] if place.category else _colour(place.label)
+    size = place.size if place.size and place.label != "free" else 0
+    name = Span(place.label, colour=colour if place.category else "")
+    gauge = Bar((Part(place.label, size, colour),), total)
+    parts = place.parts if place.label == "allocated" else place.parts[:_PROCESSES]
+    inner = tuple(_place_row(part, total) for part in parts)
+    share = format_share(place.size, total)
+    return Row((name, format_bytes(place.size), share, gauge), inner=inner)
+
+
+def _colour(label: str) -> str:
+    return {"allocated": ALLOCATED, "reserved but unused": CACHED}.get(label, OUTSIDE)
+
+
+def _holders(inventory: Inventory) -> tuple[Piece, ...]:
+    if not inventory.holdings:
+        return (Line("No tensor is on this device."),)
+    rows = [_holding(holding, inventory.level.allocated) for holding in inventory.holdings]
+    others = sum(holding.size for holding in inventory.holdings[_HOLDINGS:])
+    head = ("name", "size", "share", "" if births_note(inventory) else "made in")
+    table = Table("Who holds it", head, tuple(rows[:_HOLDINGS]))
+    what = f"smaller, together {format_bytes(others)}"
+    unborn = births_note(inventory)
+    below = (Line(unborn, Style.FAINT, 1),) if unborn else ()
+    return (*listed(table, rows[_HOLDINGS:], what, ".holdings"), *below)
+
+
+def _holding(holding: Holding, whole: int | None) -> Row:
+    name = Span(name_of(holding), Style.CODE, COLOURS[holding.category])
+    size, share = format_bytes(holding.size), format_share(holding.size, whole)
+    return Row((name, size, share, birth(holding)), (Line(facts(holding), Style.FAINT),))
+
+
+def _unneeded(inventory: Inventory) -> tuple[Piece, ...]:
+    found = list(remedies(inventory.holdings))
+    if returnable := inventory.cached.returnable:
+        found.append(Remedy(FREE, returnable, ("reserved but unused: back to the device",)))
+    return _remedy_table("No longer needed, and what lets go of it", found)
+
+
+def _remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
+    rows = tuple(
+        Row(
+            (Span(remedy.command, Style.CODE), format_bytes(remedy.size)),
+            tuple(Line(whose, Style.FAINT) for whose in remedy.whose),
+        )
+        for remedy in found
+    )
+    return (Table(caption, ("command", "size"), rows),) if rows else ()
+
+
+def recovery_document(recovery: Recovery) -> Document:
+    """What every step of letting go has given back, and what is still held."""
+    steps = tuple(_step(step) for step in recovery.steps)
+    rows = (_level("before", recovery.before), *steps, _level("after", recovery.after))
+    head = ("", "allocated", "reserved", "device used")
+    left = _remedy_table("Still held, and what lets go of it", remedies(recovery.holdings))
+    device = Line(device_phrase(recovery.device), Style.FAINT)
+    return (
+        Section((device, Line(_what_came_back(recovery), Style.LARGE))),
+        Section((Table("Step by step", head, rows),)),
+        Section(left),
+    )
+
+
+def _what_came_back(recovery: Recovery) -> str:
+    before, after = recovery.before.reserved, recovery.after.reserved
+    back = None if before is None or after is None else before - after
+    freed = recovery.freed
+    if freed or back:
+        return f"{format_bytes(freed)} let go, {format_bytes(back)} back to the device"
+    if remedies(recovery.holdings):
+        return "Nothing came back: what is still held needs a command of its own, see below"
+    return "Nothing came back: nothing was held that no name needs"
+
+
+def _level(name: str, level: Level) -> Row:
+    sizes = (level.allocated, level.reserved, level.device_used)
+    return Row((name, *(Span(format_bytes(size), Style.STRONG) for size in sizes)))
+
+
+def _step(step: Freed) -> Row:
+    cost = (Line(f"what it costs: {step.cost}", Style.FAINT),) if step.cost else ()
+    rest = (Line(f"not all: {step.left}", Style.FAINT),) if step.left else ()
+    changes = (format_change(-step.allocated), format_change(-step.reserved))
+    return Row((step.what, *changes, ""), (*cost, *rest))
+
+
+def breakdowns_document(breakdowns: Sequence[Breakdown]) -> Document:
+    """What variables hold, one below the other: like a model's summary, with live bytes."""
+    return tuple(Section(_breakdown(breakdown)) for breakdown in breakdowns)
+
+
+def _breakdown(breakdown: Breakdown) -> tuple[Piece, ...]:
+    name = Span(breakdown.name, Style.CODE)
+    if not breakdown.parts:
+        return (Line((name, " holds no memory of this device")),)
+    count = sum(part.count for part in breakdown.parts)
+    many = "1 tensor" if count == 1 else f"{count} tensors"
+    size = Span(format_bytes(breakdown.size), Style.STRONG)
+    kinds = sorted({part.category for part in breakdown.parts}, key=_bytes_of(breakdown))
+    rows = _part_rows(breakdown, kinds)
+    hidden = sum(size for _, size in rows[_PARTS:])
+    shown_ = tuple(row for row, _ in rows[:_PARTS])
+    table = Table("By part and kind", ("part", "size", *(kind.value for kind in kinds)), shown_)
+    what = f"smaller, together {format_bytes(hidden)}"
+    others = [row for row, _ in rows[_PARTS:]]
+    return (Line((name, " holds ", size, f" in {many}")), *listed(table, others, what, ".parts"))
+
+
+def _bytes_of(breakdown: Breakdown) -> Callable[[Category], int]:
+    """The order of kinds: the one with the most bytes first."""
+    parts = breakdown.parts
+    return lambda kind: -sum(part.size for part in parts if part.category is kind)
+
+
+def _part_rows(breakdown: Breakdown, kinds: Sequence[Category]) -> list[tuple[Row, int]]:
+    """A row for each name and its bytes, the most bytes first."""
+    named: dict[str, list[Holding]] = {}
+    for part in breakdown.parts:
+        named.setdefault(part.name, []).append(part)
+    rows = [_part(name, parts, kinds, breakdown.size) for name, parts in named.items()]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def _part(
+    name: str, parts: Sequence[Holding], kinds: Sequence[Category], whole: int
+) -> tuple[Row, int]:
+    sizes = {kind: sum(p.size for p in parts if p.category is kind) for kind in kinds}
+    total = sum(sizes.values())
+    cells = (format_bytes(size) if size else "-" for size in sizes.values())
+    bar = Bar(tuple(Part(k.value, s, COLOURS[k]) for k, s in shown(sizes)), whole, thin=True)
+    ways = ", ".join(dict.fromkeys(way for part in parts for way in part.also))
+    also = (Line(f"also held by {ways}"[:300], Style.FAINT),) if ways else ()
+    return Row((Span(name, Style.CODE), format_bytes(total), *cells), (*also, bar)), total

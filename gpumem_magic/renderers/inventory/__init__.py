@@ -1,1 +1,0 @@
-"""What holds memory now, as text and HTML."""

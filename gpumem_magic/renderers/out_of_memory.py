@@ -1,0 +1,119 @@
+"""What a report says of an out-of-memory error: what was asked for, what was in the way, what would
+have helped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
+from gpumem_magic.renderers.document import (
+    Bar,
+    Document,
+    Line,
+    Part,
+    Piece,
+    Section,
+    Span,
+    Style,
+    Table,
+)
+from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
+from gpumem_magic.values.recording import Category
+from gpumem_magic.values.report import Report
+
+RECOVERY = "%gpucheck --free gives back what the failed cell left, without a restart."
+_BLOCKS = 5
+_TITLES: tuple[tuple[bool | None, str], ...] = (
+    (True, "Each of these alone would have left room for it"),
+    (None, "This may have left room for it, depending on where the free pieces lie"),
+    (False, "Not enough alone"),
+)
+_NONE = "No single change that the numbers show would have left room for it"
+_WAYS = MappingProxyType(
+    {
+        Way.OTHERS: "other processes ended, which hold {size}: nvidia-smi lists them",
+        Way.EXPANDABLE: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before PyTorch "
+        "starts, against the gaps of {size} in all",
+        Way.GRADIENTS: "optimizer.zero_grad() before this line: {size} of gradients that the next "
+        "backward pass makes anew",
+        Way.HISTORY: "%gpucheck --free --outputs before this cell: {size} that only the notebook's "
+        "output history holds",
+        Way.UNUSED: "del {name} before this line: {size} that the cell does not mention from there "
+        "on",
+    }
+)
+
+
+def post_mortem_document(report: Report) -> Document:
+    """The out-of-memory error of a report on its own."""
+    if report.oom is None:
+        return ()
+    return (failure(report, report.oom), Section(ending(report)))
+
+
+def ending(report: Report) -> tuple[Line, ...]:
+    """The one command that gives the memory back; a prediction has taken none."""
+    return (Line(RECOVERY, Style.FAINT),) if report.oom and not report.predicted else ()
+
+
+def failure(report: Report, oom: OutOfMemory) -> Section:
+    """The section of a report."""
+    moment, held = wording.held_at_failure(report, oom)
+    source = wording.source_of(report, oom.line)
+    headline = wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")
+    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
+    told = (*wording.oom_facts(oom), f"{moment}: {', '.join(parts) or 'unknown'}")
+    return Section(
+        (
+            Line(Span(headline, Style.STRONG)),
+            *((Line(source, Style.CODE),) if source else ()),
+            *(Line(fact[:400]) for fact in told),
+            composition(held),
+            *_table(report, oom),
+            *(piece for title, said in _remedies(oom) for piece in _list(title, said)),
+        ),
+        alarm=True,
+    )
+
+
+def composition(held: Mapping[Category, int], thin: bool = False) -> Bar:
+    """The kinds of memory side by side."""
+    parts = (Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held))
+    return Bar(tuple(parts), sum(held.values()), thin)
+
+
+def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
+    """The largest storages that were alive, those that are alike together."""
+    then = replace(report.peak, allocated=sum(oom.held.values()))
+    groups = alike(replace(report, blocks=oom.blocks, peak=then))[:_BLOCKS]
+    rows = tuple(map(block_row, groups))
+    return (Table("The largest of it", BLOCKS, rows),) if rows else ()
+
+
+def _remedies(oom: OutOfMemory) -> list[tuple[str, list[str]]]:
+    """Changes under what they would have done; if none is enough, what is left to do."""
+    found = [
+        (title, [_remedy(one) for one in oom.remedies if one.enough is enough])
+        for enough, title in _TITLES
+    ]
+    if oom.missing and not any(one.enough is not False for one in oom.remedies):
+        found.insert(0, (_NONE, [_left(oom)]))
+    return [(title, said) for title, said in found if said]
+
+
+def _left(oom: OutOfMemory) -> str:
+    return f"at least {format_bytes(oom.missing)} less has to be held at this line"
+
+
+def _remedy(remedy: Remedy) -> str:
+    name = wording.visible(remedy.name or "")
+    return _WAYS[remedy.way].format(size=format_bytes(remedy.size), name=name)
+
+
+def _list(title: str, said: list[str]) -> tuple[Line, ...]:
+    return (Line(f"{title}:"), *(Line(text, indent=1) for text in said))
