@@ -307,7 +307,7 @@ def test_explain_still_reads_error_texts(notebook, text):
 def test_rules_lists_them_all(notebook):
     text = notebook.show("%gpucheck --rules -o rules")
     for rule in RULES:
-        assert f"\n{rule.name}\n" in f"\n{text}"
+        assert f"\n  {rule.name}\n" in text
     assert [page.name for page in notebook.shell.user_ns["rules"].pages] == [r.name for r in RULES]
 
 

@@ -126,7 +126,7 @@ def test_several_cards_make_a_table_in_the_order_asked_for(run, shell, dry, opti
     assert isinstance(cards, Forecast)
     names = [report.device.name for report in cards.reports]
     assert names == ["Tesla T4", "NVIDIA A100-SXM4-80GB", "24GiB GPU"]
-    places = [text.index(f"\n{name}  ") for name in names]
+    places = [text.index(f"\n  {name}  ") for name in names]
     assert places == sorted(places)
     assert "predicted for 3 cards" in text
 
