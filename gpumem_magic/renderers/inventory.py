@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.renderers.document import (
@@ -20,7 +20,7 @@ from gpumem_magic.renderers.document import (
     notes,
 )
 from gpumem_magic.renderers.figure.palette import ALLOCATED, CACHED, COLOURS, OUTSIDE
-from gpumem_magic.renderers.wording import format_share, shown, visible
+from gpumem_magic.renderers.wording import format_share, reasons, shown, visible
 from gpumem_magic.units import format_bytes, format_change
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import (
@@ -113,14 +113,6 @@ def _processes(inventory: Inventory) -> tuple[Place, ...]:
         Place(f"{process.pid} {visible(process.name)}".strip(), process.used)
         for process in sorted(inventory.processes, key=lambda process: -(process.used or 0))
     )
-
-
-def reasons(unknown: Mapping[str, str]) -> tuple[str, ...]:
-    """Why numbers are not known, one sentence for each reason."""
-    fields: dict[str, list[str]] = {}
-    for field, why in unknown.items():
-        fields.setdefault(visible(why), []).append(visible(field))
-    return tuple(f"unknown: {', '.join(names)}, because {why}" for why, names in fields.items())
 
 
 def unused_facts(cached: FreeMemory) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _levels(report: Report) -> tuple[Piece, ...]:
     parts = wording.device_parts(report)
     sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
     told = f"after the cell: {sums}; {wording.device_total(report)}"
-    below = (told, *wording.reasons(report))
+    below = (told, *wording.reasons(report.unknown))
     legend = Legend(_parts(Level(0, 0, 0), 0))
     table = Table("On the card", _ON_THE_CARD, rows)
     return (table, legend, *(Line(text, Style.FAINT, 1) for text in below))

@@ -15,11 +15,10 @@ _JOINER = "\u200d"  # holds emoji together; every other invisible character is s
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the memory in use on the device; `why` where its size is not known."""
+    """A part of the memory in use on the device. size: bytes, None where not known."""
 
     label: str
     size: int | None
-    why: str = ""
 
 
 def visible(text: str) -> str:
@@ -94,11 +93,6 @@ def full(report: Report, level: Level) -> int | None:
     return level.reserved if level.device_used is None else level.device_used
 
 
-def reason(report: Report, field: str) -> str:
-    """Why `field` of the report is not known."""
-    return visible(report.unknown.get(field, "no reason was given"))
-
-
 def device_parts(report: Report) -> tuple[Part, ...]:
     """What the memory in use after the cell is made of; known sizes add up to what is in use.
 
@@ -106,17 +100,12 @@ def device_parts(report: Report) -> tuple[Part, ...]:
     """
     level = report.after
     cached = _less(level.reserved, level.allocated)
-    inside = Part("allocated", level.allocated, reason(report, "after.allocated"))
-    parts = [inside, Part("cached", cached, reason(report, "after.reserved"))]
+    parts = [Part("allocated", level.allocated), Part("cached", cached)]
     context, others, used = report.context, report.others, level.device_used
     outside = _less(used, level.reserved)
     if context is None and others is None and outside is not None:
-        why = reason(report, "context")
-        return (*parts, Part("context and other processes", outside, why))
-    parts += [
-        Part("context", context, reason(report, "context")),
-        Part("other processes", others, reason(report, "others")),
-    ]
+        return (*parts, Part("context and other processes", outside))
+    parts += [Part("context", context), Part("other processes", others)]
     sizes = [part.size for part in parts if part.size is not None]
     rest = used - sum(sizes) if used is not None and len(sizes) == len(parts) else 0
     return (*parts, Part("not accounted for", rest)) if rest else tuple(parts)
@@ -134,10 +123,10 @@ def device_total(report: Report) -> str:
     return f"nvidia-smi {verb} {format_bytes(report.after.device_used)}"
 
 
-def reasons(report: Report) -> tuple[str, ...]:
+def reasons(unknown: Mapping[str, str]) -> tuple[str, ...]:
     """Why numbers are not known, one sentence for each reason."""
     fields: dict[str, list[str]] = {}
-    for field, why in report.unknown.items():
+    for field, why in unknown.items():
         fields.setdefault(visible(why), []).append(visible(field))
     return tuple(f"unknown: {', '.join(names)}, because {why}" for why, names in fields.items())
 
@@ -272,14 +261,6 @@ def no_lines(report: Report) -> str:
 
 
 GUESSED = "The way through the cell was guessed: values that a dry run does not know decided it."
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One prediction among others, and what it is called beside them."""
-
-    label: str
-    report: Report
 
 
 def fits(report: Report) -> bool | None:
