@@ -13,13 +13,13 @@ from gpumem_magic.panel.advice import AdviceSection
 from gpumem_magic.panel.cell import CellSection
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.export import ExportSection
-from gpumem_magic.panel.head import Head
-from gpumem_magic.panel.live import Pulse
+from gpumem_magic.panel.header import Header
+from gpumem_magic.panel.live import Timer
 from gpumem_magic.panel.now import NowSection
 from gpumem_magic.panel.past import PastSection
 from gpumem_magic.panel.predict import PredictSection
+from gpumem_magic.panel.snapshot import Snapshot
 from gpumem_magic.panel.state import Host
-from gpumem_magic.panel.still import Still
 from gpumem_magic.values.report import Report
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
@@ -43,15 +43,15 @@ class Board:
         self.sections: tuple[Section, ...] = (
             *(self.now, self.past, self.cell, self.advice, self.predict, self.export),
         )
-        self.head = Head(desk, self.sections, opened=self._opened, close=self.close)
-        self.still = Still(host.history)
+        self.header = Header(desk, self.sections, opened=self._opened, close=self.close)
+        self.snapshot = Snapshot(host.history)
         boxes = (section.box for section in self.sections)
-        self.root = controls.below(self.head.box, desk.message, *boxes)
+        self.root = controls.below(self.header.box, desk.message, *boxes)
         self.root.add_class("gpumem-panel")
-        self.pulse = Pulse(self._step, lambda: desk.follower.live.running)
+        self.timer = Timer(self._step, lambda: desk.follower.live.running)
         self._queue: deque[Draw] = deque()
         self._seen: tuple[Report, ...] | None = None
-        self._turn = self._still_due = False
+        self._turn = self._snapshot_due = False
         self._closed = self._was_viewed = False
         desk.changed = self.redraw
         self.root._view_count = 0  # asks the front end to count
@@ -70,7 +70,7 @@ class Board:
         self.redraw()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.root.model_id}
         display({"text/plain": _PLAIN, _VIEW: view}, raw=True)  # type: ignore[no-untyped-call]
-        self.still.show()
+        self.snapshot.show()
         if self.desk.host.running:
             self.cell_began()
 
@@ -87,7 +87,7 @@ class Board:
         if self._closed or not self._is_seen():
             return
         self.desk.follower.begin(self.desk.host.source, threading.get_ident())
-        self.pulse.wake()
+        self.timer.wake()
 
     def cell_ended(self) -> None:
         """Show what it left, piece by piece, from the panel's own thread."""
@@ -95,8 +95,8 @@ class Board:
             return
         self.desk.follower.end()
         if not self._was_viewed and not _same(self.desk.state.history.reports, self._seen):
-            self.still.draw()  # no page: what runs the notebook listens only until the cell ends
-        self.pulse.wake()
+            self.snapshot.draw()  # no page: what runs the notebook listens only until the cell ends
+        self.timer.wake()
 
     def unloaded(self) -> None:
         """Say so, and stop."""
@@ -114,10 +114,10 @@ class Board:
             return
         self._closed = True
         self.desk.dry_runs.cancel()
-        self.pulse.stop(patience)
+        self.timer.stop(patience)
         self._queue.clear()
         self.desk.follower.close()
-        self.head.close()
+        self.header.close()
         self.desk.say(why)
         gone = [child for child in self.root.children if child is not self.desk.message]
         self.root.children = (self.desk.message,)
@@ -131,7 +131,7 @@ class Board:
     def _viewed(self, change: dict[str, object]) -> None:
         if not self._closed and change["new"] and not change["old"]:
             self._was_viewed = True
-            self.pulse.wake()
+            self.timer.wake()
 
     def _opened(self, section: Section) -> None:
         with self.desk.quiet():
@@ -139,7 +139,7 @@ class Board:
                 draw()
 
     def _drawings(self) -> list[Draw]:
-        return [draw for section in self.sections if self.head.is_open(section)
+        return [draw for section in self.sections if self.header.is_open(section)
                 for draw in section.pieces]  # fmt: skip
 
     def _step(self) -> bool:
@@ -161,16 +161,16 @@ class Board:
             self._seen = reports
             drawings = self._drawings()
             self._queue = deque(drawings)
-            self._still_due, self._turn = self._was_viewed, False
+            self._snapshot_due, self._turn = self._was_viewed, False
         self._turn = not self._turn
         if self._queue and (self._turn or not running):
             self._queue.popleft()()
-        elif self._still_due and not self._queue:
-            self._still_due = False
-            self.still.draw()
-        elif self.head.is_open(self.now):
+        elif self._snapshot_due and not self._queue:
+            self._snapshot_due = False
+            self.snapshot.draw()
+        elif self.header.is_open(self.now):
             self.now.draw()
-        return running or self._still_due or bool(self._queue)
+        return running or self._snapshot_due or bool(self._queue)
 
 
 def _same(reports: tuple[Report, ...], seen: tuple[Report, ...] | None) -> bool:

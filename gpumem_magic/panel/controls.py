@@ -11,7 +11,7 @@ import ipywidgets
 from gpumem_magic.renderers.document import Line, Piece, Row, Section, Style
 from gpumem_magic.renderers.html import Markup, Printer, join, printed
 
-STILL = "gpumem-still"
+SNAPSHOT = "gpumem-still"
 """The class of what stays in a saved notebook; the living panel hides it by that."""
 
 _FLEXIBLE = "1 1 220px"
@@ -138,7 +138,7 @@ def table(caption: str, head: tuple[str, ...], rows: Sequence[Row], rest: str) -
 
 
 STYLE = f"""<style>
-.{STILL} {{ display: none; }}
+.{SNAPSHOT} {{ display: none; }}
 .gpumem-panel {{ min-width: 0; overflow: hidden; }}
 .gpumem-panel .widget-box, .gpumem-panel .jupyter-widgets {{ min-width: 0; }}
 .gpumem-panel .widget-html-content, .gpumem-panel .widget-html {{ min-width: 0; width: 100%; }}

@@ -143,7 +143,7 @@ LONGEST = 2.0
 """Seconds between two steps at most, whatever they cost."""
 
 
-class Pulse:
+class Timer:
     """Calls `step` again and again, from `wake` until it returns False. Errors end it silently:
     `step` has to tell of its own. thrifty: whether there is someone whose time a step takes."""
 
@@ -156,7 +156,7 @@ class Pulse:
         self._again = False
 
     @property
-    def beating(self) -> bool:
+    def active(self) -> bool:
         """Whether the thread is there."""
         return self._thread is not None
 
@@ -168,7 +168,7 @@ class Pulse:
                 # ipykernel keeps the message that widgets answer to in a context variable
                 context = contextvars.copy_context()
                 self._thread = threading.Thread(
-                    target=context.run, args=(self._beat,), name="gpumem-panel", daemon=True
+                    target=context.run, args=(self._run,), name="gpumem-panel", daemon=True
                 )
                 self._thread.start()
 
@@ -179,7 +179,7 @@ class Pulse:
         if thread is not None and thread is not threading.current_thread():
             thread.join(patience)
 
-    def _beat(self) -> None:
+    def _run(self) -> None:
         wait = INTERVAL
         while not self._stopped.wait(wait):
             self._again = False

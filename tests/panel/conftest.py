@@ -49,7 +49,7 @@ def settle():
 
     def wait(board):
         deadline = time.monotonic() + 60
-        while board.pulse.beating:
+        while board.timer.active:
             assert time.monotonic() < deadline, "the panel's thread does not end"
             time.sleep(0.005)
 

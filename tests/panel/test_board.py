@@ -24,7 +24,7 @@ def htmls(widget):
 
 
 def open_all(board):
-    for switch in board.head.switches.values():
+    for switch in board.header.switches.values():
         switch.value = True
 
 
@@ -130,7 +130,7 @@ def test_a_closed_section_costs_nothing_and_is_drawn_when_it_is_opened(board, ri
     cell(rich, "%%gpumem -q --name mine\nx = 1")
     settle(board)
     assert board.cell.course.value == ""
-    board.head.switches["Cell"].value = True
+    board.header.switches["Cell"].value = True
     assert "mine" in board.cell.course.value
     assert board.cell.box.layout.display is None
 
@@ -139,11 +139,11 @@ def test_no_view_no_thread(board, rich, cell):
     board.root._view_count = 1
     board.root._view_count = 0  # the browser has taken the last one away
     deadline = time.monotonic() + 60
-    while board.pulse.beating and time.monotonic() < deadline:
+    while board.timer.active and time.monotonic() < deadline:
         time.sleep(0.005)
     cell(rich, "import threading\nseen = [t.name for t in threading.enumerate()]")
     assert "gpumem-panel" not in rich.user_ns["seen"]
-    assert not board.pulse.beating
+    assert not board.timer.active
 
 
 def test_a_view_that_comes_back_sees_what_it_missed(board, rich, cell, settle):
@@ -165,7 +165,7 @@ def test_two_panels_are_two_views_of_one_state(board, rich, cell):
 
 
 def test_closing_ends_it_and_the_magic_opens_another(board, rich, cell):
-    board.head.exit.click()
+    board.header.exit.click()
     assert board.closed
     assert "closed" in board.desk.message.value
     assert board.root.children == (board.desk.message,)

@@ -13,7 +13,7 @@ def measured(board, rich, cell, settle):
     cell(rich, "%%gpumem -q --name first\na = 1\nb = 2")
     cell(rich, "%%gpumem -q --name second\na = 1")
     settle(board)
-    for switch in board.head.switches.values():
+    for switch in board.header.switches.values():
         switch.value = True
     return board
 
@@ -96,19 +96,19 @@ def test_a_device_that_does_not_start_is_told_and_the_old_one_stays(measured, mo
 
     monkeypatch.setattr("gpumem_magic.magics.monitor.choose_source", choose)
     with monkeypatch.context():
-        measured.head.device.value = "H100-80GB"
+        measured.header.device.value = "H100-80GB"
     assert "no such luck" in measured.desk.message.value
-    assert measured.head.device.value == measured.desk.host.settings.device == "auto"
+    assert measured.header.device.value == measured.desk.host.settings.device == "auto"
 
 
 def test_device_and_measuring_follow_the_settings_both_ways(measured, rich, cell, settle):
-    measured.head.device.value = "A100-80GB"
+    measured.header.device.value = "A100-80GB"
     assert measured.desk.host.settings.device == "A100-80GB"
     cell(rich, "%gpumem --device L4\n%gpumem --on")
-    assert measured.head.device.value == "L4"
-    assert measured.head.every.value is True
-    assert "yes" in measured.head.every.description
-    measured.head.every.value = False
+    assert measured.header.device.value == "L4"
+    assert measured.header.every.value is True
+    assert "yes" in measured.header.every.description
+    measured.header.every.value = False
     assert measured.desk.host.settings.every_cell is False
     settle(measured)
 
@@ -118,8 +118,8 @@ def test_nothing_acts_on_the_device_while_a_cell_runs(measured):
     try:
         measured.advice.measure.click()
         assert "A cell is running" in measured.desk.message.value
-        measured.head.device.value = "H200"
-        assert measured.head.device.value == "auto"
+        measured.header.device.value = "H200"
+        assert measured.header.device.value == "auto"
     finally:
         measured.desk.host.running = False
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gpumem_magic.panel import live
-from gpumem_magic.panel.live import INTERVAL, SHARE, Pulse
+from gpumem_magic.panel.live import INTERVAL, SHARE, Timer
 
 
 @pytest.fixture(autouse=True)
@@ -20,9 +20,9 @@ def _quick(monkeypatch):
 
 def ended(beat):
     deadline = time.monotonic() + 60
-    while beat.beating and time.monotonic() < deadline:
+    while beat.active and time.monotonic() < deadline:
         time.sleep(0.001)
-    return not beat.beating
+    return not beat.active
 
 
 def test_it_steps_until_nothing_is_left_and_ends():
@@ -32,7 +32,7 @@ def test_it_steps_until_nothing_is_left_and_ends():
         left[0] -= 1
         return left[0] > 0
 
-    beat = Pulse(step, bool)
+    beat = Timer(step, bool)
     beat.wake()
     assert ended(beat)
     assert left == [0]
@@ -40,7 +40,7 @@ def test_it_steps_until_nothing_is_left_and_ends():
 
 def test_it_can_be_woken_again():
     count = []
-    beat = Pulse(lambda: bool(count.append(1)), bool)
+    beat = Timer(lambda: bool(count.append(1)), bool)
     for expected in (1, 2):
         beat.wake()
         assert ended(beat)
@@ -56,14 +56,14 @@ def test_waking_during_the_last_step_gives_another():
             beat.wake()
         return False
 
-    beat = Pulse(step, bool)
+    beat = Timer(step, bool)
     beat.wake()
     assert ended(beat)
     assert len(steps) == 2
 
 
 def test_stopped_it_never_wakes():
-    beat = Pulse(lambda: True, bool)
+    beat = Timer(lambda: True, bool)
     beat.wake()
     beat.stop()
     assert ended(beat)

@@ -7,7 +7,7 @@ import uuid
 from IPython.display import display, update_display
 
 from gpumem_magic.history import History
-from gpumem_magic.panel.controls import STILL
+from gpumem_magic.panel.controls import SNAPSHOT
 from gpumem_magic.panel.past import NO_CELLS
 from gpumem_magic.renderers.history import history_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, picture, printed
@@ -16,7 +16,7 @@ from gpumem_magic.renderers.terminal import printed as printed_text
 _LATEST = 20
 
 
-class Still:
+class Snapshot:
     """One output of its own below each panel, brought up to date in place."""
 
     def __init__(self, history: History) -> None:
@@ -49,4 +49,4 @@ class Still:
 
 def _framed(inner: Markup) -> str:
     above = element("div", "The panel as it was when the notebook was saved.")
-    return element("div", above, inner, style=ROOT, **{"class": STILL})
+    return element("div", above, inner, style=ROOT, **{"class": SNAPSHOT})

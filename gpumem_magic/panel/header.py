@@ -12,7 +12,7 @@ from gpumem_magic.panel.desk import Desk, Section
 _OPEN = ("Now", "History")
 
 
-class Head:
+class Header:
     """Settings, and a switch for each section."""
 
     def __init__(
