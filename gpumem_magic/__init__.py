@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.measure import measure
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpumem_magic.values.assessment import Assessment
+    from gpumem_magic.values.report import Report
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "advise", "fit", "measure", "predict"]
+__all__ = ["__version__", "advise", "fit", "load_snapshot", "measure", "predict"]
 
 
 def advise(
@@ -33,6 +35,17 @@ def advise(
     if namespace is None:
         namespace = sys._getframe(1).f_globals
     return assess_source(source, namespace, gpu, optimizer_steps=optimizer_steps)
+
+
+def load_snapshot(path: str | PathLike[str]) -> tuple[Report, ...]:
+    """One report for every device in a memory snapshot that PyTorch wrote, most events first.
+
+    path: a .pickle of `torch.cuda.memory._dump_snapshot`, or a .pickle.gz. Files of strangers are
+    safe to load. Raises ValueError that says what is wrong with the file, or OSError.
+    """
+    from gpumem_magic.snapshots import load_snapshot as load
+
+    return load(path)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("units", "values", "allocator", "oom_text", "sources", "isolation", "virtual"),
     *("devices", "glance", "dryrun", "trace", "advice", "renderers", "pipeline"),
-    *("history", "measure", "fitting", "predict", "assess", "panel", "magics"),
+    *("snapshots", "history", "measure", "fitting", "predict", "assess", "panel", "magics"),
 )
 
 # Answers ask for their forms when they are shown: the one door that leads back.

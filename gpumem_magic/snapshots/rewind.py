@@ -1,0 +1,103 @@
+"""How the blocks of a device lay when its history began, from how they lay when it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpumem_magic.sources.cuda.block_sizes import Block, Rules, Segment, round_size
+from gpumem_magic.sources.cuda.history import Entry
+
+
+def rewind(trace: Sequence[Entry], segments: Iterable[Segment], rules: Rules) -> list[Segment]:
+    """The segments before the first entry of `trace`, which ended with `segments`.
+
+    A block that was there before and is gone since has the size that its request is rounded to; up
+    to 1 MiB that the allocator had left in it is then taken for free.
+    """
+    state = _State(segments, rules)
+    for entry in reversed(trace):
+        state.undo(entry)
+    return state.segments()
+
+
+class _State:
+    def __init__(self, segments: Iterable[Segment], rules: Rules) -> None:
+        self._rules = rules
+        self._fixed: dict[int, int] = {}
+        self._mapped = _Ranges()
+        self._blocks: dict[int, Block] = {}
+        for segment in segments:
+            if segment.expandable:
+                self._mapped.add(segment.address, segment.address + segment.size)
+            else:
+                self._fixed[segment.address] = segment.size
+            self._blocks |= {block.address: block for block in segment.blocks if block.used}
+
+    def undo(self, entry: Entry) -> None:
+        action, address, size = entry["action"], entry.get("addr", 0), entry["size"]
+        if action == "alloc":
+            self._blocks.pop(address, None)
+        elif action in ("free_requested", "free", "free_completed"):
+            owned = action != "free_completed"
+            known = self._blocks.get(address)
+            whole = known.size if known else round_size(size, self._rules)
+            self._blocks[address] = Block(address, whole, size, used=True, allocated=owned)
+        elif action == "segment_alloc":
+            self._fixed.pop(address, None)
+        elif action == "segment_free":
+            self._fixed[address] = size
+        elif action == "segment_map":
+            self._mapped.remove(address, address + size)
+        elif action == "segment_unmap":
+            self._mapped.add(address, address + size)
+
+    def segments(self) -> list[Segment]:
+        blocks = sorted(self._blocks.values(), key=lambda block: block.address)
+        held = [(start, start + size, False) for start, size in self._fixed.items()]
+        held += [(start, end, True) for start, end in self._mapped.pairs]
+        found, index = [], 0
+        for start, end, expandable in sorted(held):
+            inside = []
+            while index < len(blocks) and blocks[index].address < end:
+                if blocks[index].address >= start:
+                    inside.append(blocks[index])
+                index += 1
+            found.append(Segment(start, end - start, expandable, _with_gaps(inside, start, end)))
+        return found
+
+
+def _with_gaps(blocks: list[Block], start: int, end: int) -> tuple[Block, ...]:
+    """The blocks and the free ones between them, from `start` to `end`."""
+    found = []
+    for block in blocks:
+        if block.address > start:
+            found.append(Block(start, block.address - start, 0, used=False, allocated=False))
+        found.append(block)
+        start = block.address + block.size
+    if start < end:
+        found.append(Block(start, end - start, 0, used=False, allocated=False))
+    return tuple(found)
+
+
+class _Ranges:
+    """Ranges of addresses that neither overlap nor touch, in order."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> None:
+        apart = []
+        for low, high in self.pairs:
+            if high < start or low > end:
+                apart.append((low, high))
+            else:
+                start, end = min(start, low), max(end, high)
+        self.pairs = sorted([*apart, (start, end)])
+
+    def remove(self, start: int, end: int) -> None:
+        left: list[tuple[int, int]] = []
+        for low, high in self.pairs:
+            pieces: Any = ((low, min(high, start)), (max(low, end), high))
+            left += [(a, b) for a, b in pieces if a < b]
+        self.pairs = left
