@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpumem_magic.sources.cuda.history import EntryColumns
+
 _MOST = 1 << 62
 """No address, size or time reaches it."""
 
@@ -20,10 +22,8 @@ def check(snapshot: Any) -> None:
         )
     for place, segment in _items(snapshot["segments"], "segments"):
         _segment(segment, place)
-    seen: set[int] = set()
     for place, trace in _items(snapshot["device_traces"], "device_traces"):
-        for number, entry in enumerate(_expect(trace, list, place)):
-            _entry(entry, place, number, seen)
+        _expect(trace, (list, Trace), place)
     settings = _expect(snapshot.get("allocator_settings", {}), dict, "allocator_settings")
     _whole(settings.get("max_split_size", 0), "allocator_settings.max_split_size", -1)
     divisions = settings.get("roundup_power2_divisions", {})
@@ -49,26 +49,56 @@ def _segment(segment: Any, place: str) -> None:
             raise ValueError(f"{inner} ends behind its segment")
 
 
-def _entry(entry: Any, place: str, number: int, seen: set[int]) -> None:
-    """Check an entry of a trace; what is right, as nearly all are, costs no words."""
-    if type(entry) is dict and type(entry.get("action")) is str:
-        numbers = (entry.get("size"), entry.get("addr", 0), entry.get("time_us", 0))
-        if all(type(value) is int and 0 <= value < _MOST for value in numbers):
-            frames = entry.get("frames") or ()
-            if id(frames) not in seen:
-                _frames(frames, f"{place}[{number}].frames", seen)
-            return
-    where = f"{place}[{number}]"
-    _expect(entry, dict, where)
-    _expect(entry.get("action"), str, f"{where}.action")
+class Trace:
+    """The entries of one device, taken into columns as they come and then emptied: as plain values
+    they would need five times the memory of their file.
+
+    Looks like a list to the unpickler, which adds a thousand entries at a time.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.columns = EntryColumns()
+        self._place = place
+        self._seen: set[int] = set()
+
+    def extend(self, entries: list[Any]) -> None:
+        """Check and take entries, and empty them. Raises ValueError as `take`."""
+        self.take(entries)
+        for entry in entries:
+            entry.clear()
+
+    def take(self, entries: list[Any]) -> None:
+        """Check and take entries. Raises ValueError that names the first that cannot be."""
+        for entry in entries:
+            if not self._is_right(entry):
+                _entry(entry, f"{self._place}[{len(self.columns)}]")
+        self.columns.extend(entries)
+
+    def _is_right(self, entry: Any) -> bool:
+        """Look at an entry without words: nearly all are right."""
+        if type(entry) is not dict or type(entry.get("action")) is not str:
+            return False
+        for value in (entry.get("size"), entry.get("addr", 0), entry.get("time_us", 0)):
+            if type(value) is not int or not 0 <= value < _MOST:
+                return False
+        frames = entry.get("frames") or ()
+        if id(frames) not in self._seen:
+            _frames(frames, f"{self._place}[{len(self.columns)}].frames", self._seen)
+        return True
+
+
+def _entry(entry: Any, place: str) -> None:
+    """Say what is wrong with an entry."""
+    _expect(entry, dict, place)
+    _expect(entry.get("action"), str, f"{place}.action")
     for name, default in (("size", None), ("addr", 0), ("time_us", 0)):
-        _whole(entry.get(name, default), f"{where}.{name}")
+        _whole(entry.get(name, default), f"{place}.{name}")
 
 
 def _frames(frames: Any, place: str, seen: set[int]) -> None:
     """Check a stack; lists and frames are shared, and looked at once."""
     seen.add(id(frames))
-    for frame in _expect(frames or [], list, place):
+    for frame in _expect(frames or [], (list, tuple), place):
         if id(frame) not in seen:
             seen.add(id(frame))
             _frame(frame, place)
@@ -86,8 +116,9 @@ def _items(values: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield f"{place}[{index}]", value
 
 
-def _expect(value: Any, kind: type, place: str) -> Any:
-    if not isinstance(value, kind):
+def _expect(value: Any, kinds: type | tuple[type, ...], place: str) -> Any:
+    kind = kinds if isinstance(kinds, type) else kinds[0]
+    if not isinstance(value, kinds):
         raise ValueError(f"{place} should be a {kind.__name__}, not {type(value).__name__}")
     return value
 

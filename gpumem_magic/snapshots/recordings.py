@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from gpumem_magic.snapshots.backward import backward_passes
-from gpumem_magic.snapshots.checking import check
+from gpumem_magic.snapshots.checking import Trace, check
 from gpumem_magic.snapshots.files import read_plain_values
 from gpumem_magic.snapshots.rewind import rewind
 from gpumem_magic.snapshots.sources import choose_files
 from gpumem_magic.sources.cuda.block_sizes import Segment
 from gpumem_magic.sources.cuda.history import (
     Columns,
-    Entry,
+    EntryColumns,
     build_columns,
     live_blocks,
     paint,
@@ -39,7 +39,7 @@ from gpumem_magic.values.recording import (
     Recording,
 )
 
-_MEMORY = 1 << 30, 6
+_MEMORY = 1 << 30, 3
 """Bytes of address space for reading any file, and for each byte of the file on top."""
 
 _SECONDS = 300
@@ -79,9 +79,12 @@ def recordings(snapshot: Any) -> tuple[Recording, ...]:
     Raises ValueError for what is none, or contradicts itself.
     """
     check(snapshot)
+    traces = [_columns(trace, number) for number, trace in enumerate(snapshot["device_traces"])]
     devices = {segment.get("device", 0) for segment in snapshot["segments"]}
-    devices |= {*range(len(snapshot["device_traces"]))}
-    found = [_recording(snapshot, device) for device in sorted(devices)]
+    found = [
+        _recording(snapshot, device, traces[device] if device < len(traces) else EntryColumns())
+        for device in sorted(devices | {*range(len(traces))})
+    ]
     found = [one for one in found if len(one.events) or one.after.reserved]
     if not found:
         raise ValueError(
@@ -91,14 +94,21 @@ def recordings(snapshot: Any) -> tuple[Recording, ...]:
     return tuple(sorted(found, key=lambda one: len(one.events), reverse=True))
 
 
-def _recording(snapshot: Mapping[str, Any], device: int) -> Recording:
-    traces = snapshot["device_traces"]
-    trace: Sequence[Entry] = traces[device] if device < len(traces) else ()
+def _columns(trace: list[Any] | Trace, device: int) -> EntryColumns:
+    if isinstance(trace, Trace):
+        return trace.columns
+    whole = Trace(f"device_traces[{device}]")
+    whole.take(trace)
+    return whole.columns
+
+
+def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) -> Recording:
     rules = parse_rules(snapshot.get("allocator_settings", {}))
     after = parse_segments(snapshot["segments"], device)
-    before = rewind(trace, after, rules)
-    started, ended = _times(trace)
-    columns = build_columns(trace, before, rules, started, ended - started)
+    before = rewind(entries, after, rules)
+    started = min(entries.micros, default=0) / 1e6
+    seconds = max(entries.micros, default=0) / 1e6 - started
+    columns = build_columns(entries, before, rules, started, seconds)
     columns = paint(_with_steps(columns), backward_passes(columns))
     events = columns.events
     cell, cells = choose_files(events, columns.stacks)
@@ -109,7 +119,7 @@ def _recording(snapshot: Mapping[str, Any], device: int) -> Recording:
         device=Device(f"device {device} of the snapshot", device, 0, (0, 0), virtual=False),
         cell=cell,
         started=started,
-        seconds=ended - started,
+        seconds=seconds,
         before=_reading(before),
         after=_reading(after),
         events=events,
@@ -120,13 +130,6 @@ def _recording(snapshot: Mapping[str, Any], device: int) -> Recording:
         failure=find_failure(_OUT_OF_MEMORY, columns, rules) if failed else None,
         notes=_notes(columns, initial),
     )
-
-
-def _times(trace: Sequence[Entry]) -> tuple[float, float]:
-    """Unix time of the first and the last entry; 0 where this version of torch told none."""
-    if not trace or "time_us" not in trace[0]:
-        return 0.0, 0.0
-    return trace[0]["time_us"] / 1e6, max(trace[0]["time_us"], trace[-1]["time_us"]) / 1e6
 
 
 def _with_steps(columns: Columns) -> Columns:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from gpumem_magic.sources.cuda.block_sizes import Block, Rules, Segment, round_size
-from gpumem_magic.sources.cuda.history import Entry
+from gpumem_magic.sources.cuda.history import EntryColumns
+from gpumem_magic.values.recording import Action
 
 
-def rewind(trace: Sequence[Entry], segments: Iterable[Segment], rules: Rules) -> list[Segment]:
-    """The segments before the first entry of `trace`, which ended with `segments`.
+def rewind(entries: EntryColumns, segments: Iterable[Segment], rules: Rules) -> list[Segment]:
+    """The segments before the first of the entries, which ended with `segments`.
 
     A block that was there before and is gone since has the size that its request is rounded to; up
     to 1 MiB that the allocator had left in it is then taken for free.
     """
     state = _State(segments, rules)
-    for entry in reversed(trace):
-        state.undo(entry)
+    columns = (entries.actions, entries.addresses, entries.requested)
+    for action, address, size in zip(*map(reversed, columns), strict=True):
+        state.undo(action, address, size)
     return state.segments()
 
 
@@ -34,22 +36,21 @@ class _State:
                 self._fixed[segment.address] = segment.size
             self._blocks |= {block.address: block for block in segment.blocks if block.used}
 
-    def undo(self, entry: Entry) -> None:
-        action, address, size = entry["action"], entry.get("addr", 0), entry["size"]
-        if action == "alloc":
+    def undo(self, action: int, address: int, size: int) -> None:
+        if action == Action.ALLOC:
             self._blocks.pop(address, None)
-        elif action in ("free_requested", "free", "free_completed"):
-            owned = action != "free_completed"
+        elif action in (Action.FREE, Action.FREE_COMPLETED):
+            owned = action == Action.FREE
             known = self._blocks.get(address)
             whole = known.size if known else round_size(size, self._rules)
             self._blocks[address] = Block(address, whole, size, used=True, allocated=owned)
-        elif action == "segment_alloc":
+        elif action == Action.SEGMENT_ALLOC:
             self._fixed.pop(address, None)
-        elif action == "segment_free":
+        elif action == Action.SEGMENT_FREE:
             self._fixed[address] = size
-        elif action == "segment_map":
+        elif action == Action.SEGMENT_MAP:
             self._mapped.remove(address, address + size)
-        elif action == "segment_unmap":
+        elif action == Action.SEGMENT_UNMAP:
             self._mapped.add(address, address + size)
 
     def segments(self) -> list[Segment]:

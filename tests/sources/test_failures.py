@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpumem_magic.sources.cuda.block_sizes import Rules
-from gpumem_magic.sources.cuda.history import build_columns
+from gpumem_magic.sources.cuda.history import EntryColumns, build_columns
 from gpumem_magic.sources.failures import (
     device_of,
     find_failure,
@@ -23,7 +23,7 @@ OLD = "CUDA out of memory. Tried to allocate 2.32 GiB (GPU 0; 15.78 GiB total ca
 
 
 def columns_of(*trace):
-    return build_columns(trace, (), Rules(), 0.0, 1.0)
+    return build_columns(EntryColumns(trace), (), Rules(), 0.0, 1.0)
 
 
 def test_the_error_itself_or_what_it_was_raised_from():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,43 +103,99 @@ def newest(trace: Sequence[Entry], changes: int, since: float) -> Sequence[Entry
     return trace[first:]
 
 
+class EntryColumns:
+    """The entries of one device's history as columns of equal length, to which more may be added.
+
+    actions, addresses, requested, micros (Unix time in millionths of a second), stack (an index
+    into `stacks`, -1 for none). device_free: what the last failed allocation found free on the
+    device. Lists and frames that entries share must live as long as entries are added.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.actions, self.stack = array("b"), array("i")
+        self.addresses, self.requested, self.micros = array("q"), array("q"), array("q")
+        self.device_free: int | None = None
+        self._table = _StackTable()
+        self._frames: dict[int, Frame | None] = {}
+        self._seen: dict[int | tuple[int, ...], int] = {}
+        self.extend(entries)
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """All different stacks."""
+        return tuple(self._table.known)
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Add entries at the end; actions that are no changes of memory are left out."""
+        for entry in entries:
+            action = _ACTIONS.get(entry["action"])
+            if action is None:
+                continue
+            self.actions.append(action)
+            self.addresses.append(entry.get("addr", 0))
+            self.requested.append(entry["size"])
+            if "time_us" in entry:  # not in torch 2.1
+                self.micros.append(entry["time_us"])
+            if action == Action.OOM:
+                self.device_free = entry.get("device_free")
+            self.stack.append(self._number_of(entry.get("frames") or ()))
+
+    def times(self, started: float, seconds: float) -> NDArray[np.float64]:
+        """Seconds since `started` (Unix time), from 0 to `seconds`; where only the order is known,
+        equal steps."""
+        if len(self.micros) < len(self.actions):
+            return np.linspace(0, seconds, len(self.actions))
+        micros = np.array(self.micros, np.int64)
+        return np.clip((micros - round(started * 1e6)) / 1e6, 0, seconds)
+
+    def _number_of(self, raw: Sequence[Entry]) -> int:
+        """The number of a stack in the table of different stacks; torch shares lists and frames."""
+        number = self._seen.get(id(raw))
+        if number is None:
+            content = tuple(map(id, raw))
+            number = self._seen.get(content)
+            if number is None:
+                number = self._table.number_of(_stack(raw, self._frames))
+                self._seen[content] = number
+            self._seen[id(raw)] = number
+        return number
+
+
 def build_columns(
-    trace: Sequence[Entry],
+    entries: EntryColumns,
     segments: Iterable[Segment],
     rules: Rules,
     started: float,
     seconds: float,
 ) -> Columns:
-    """Columns of a trace that begins where the blocks lay as `segments` say.
+    """Columns of a history that begins where the blocks lay as `segments` say.
 
     started: Unix time of the recording's begin, seconds: its length; times are clipped to it.
     """
-    kept = [entry for entry in trace if entry["action"] in _ACTIONS]
-    actions = [int(_ACTIONS[entry["action"]]) for entry in kept]
-    addresses = [entry.get("addr", 0) for entry in kept]
-    requested = [entry["size"] for entry in kept]
+    count = len(entries)
     replay = BlockReplay(segments, rules)
-    sizes = np.fromiter(replay.sizes(actions, addresses, requested), np.int64, len(kept))
-    stack, stacks = _intern_stacks(kept)
+    followed = replay.sizes(entries.actions, entries.addresses, entries.requested)
+    sizes = np.fromiter(followed, np.int64, count)
     events = Events(
-        np.array(actions, np.int8),
-        np.array(addresses, np.int64),
+        np.array(entries.actions, np.int8),
+        np.array(entries.addresses, np.int64),
         sizes,
-        np.array(requested, np.int64),
-        stack,
-        np.zeros(len(kept), np.int8),
-        _times(kept, started, seconds),
+        np.array(entries.requested, np.int64),
+        np.array(entries.stack, np.int32),
+        np.zeros(count, np.int8),
+        entries.times(started, seconds),
     )
-    failed = [entry for entry in kept if entry["action"] == "oom"]
-    device_free = failed[-1].get("device_free") if failed else None
     return Columns(
         events,
-        stacks,
+        entries.stacks,
         replay.allocated,
         replay.alive,
         replay.misses,
         replay.free_at_oom,
-        device_free,
+        entries.device_free,
     )
 
 
@@ -207,31 +264,6 @@ def _segment(entry: Entry) -> Segment:
         address += size
     expandable = bool(entry.get("is_expandable", False))
     return Segment(entry["address"], entry["total_size"], expandable, tuple(blocks))
-
-
-def _times(kept: Sequence[Entry], started: float, seconds: float) -> NDArray[np.float64]:
-    if kept and "time_us" not in kept[0]:  # torch 2.1: only the order is known
-        return np.linspace(0, seconds, len(kept))
-    micros = np.array([entry["time_us"] for entry in kept], np.int64)
-    return np.clip((micros - round(started * 1e6)) / 1e6, 0, seconds)
-
-
-def _intern_stacks(kept: Sequence[Entry]) -> tuple[NDArray[np.int32], tuple[Stack, ...]]:
-    """The number of each entry's stack in the table of different stacks."""
-    table = _StackTable()
-    frames: dict[int, Frame | None] = {}
-    seen: dict[int | tuple[int, ...], int] = {}
-    column = np.empty(len(kept), np.int32)
-    for row, entry in enumerate(kept):
-        raw = entry.get("frames") or ()
-        number = seen.get(id(raw))  # torch shares lists and frames, which `kept` keeps alive
-        if number is None:
-            content = tuple(map(id, raw))
-            if content not in seen:
-                seen[content] = table.number_of(_stack(raw, frames))
-            number = seen[id(raw)] = seen[content]
-        column[row] = number
-    return column, tuple(table.known)
 
 
 def _stack(raw: Iterable[Entry], frames: dict[int, Frame | None]) -> Stack:

@@ -19,6 +19,7 @@ from gpumem_magic.sources.cuda.device import (
 )
 from gpumem_magic.sources.cuda.history import (
     Columns,
+    EntryColumns,
     build_columns,
     live_blocks,
     paint,
@@ -220,7 +221,9 @@ class CudaSource:
         capture = ended.captures.get(device) or _missing(before, after)
         rules = parse_rules(capture.settings)
         trace = () if capture.dropped else capture.trace
-        columns = build_columns(trace, capture.segments, rules, ended.started, ended.seconds)
+        columns = build_columns(
+            *(EntryColumns(trace), capture.segments, rules, ended.started, ended.seconds)
+        )
         rows = self._rows(columns, device, before)
         columns = paint(columns, (_moved(span, rows) for span in ended.spans))
         initial = self._with_categories(live_blocks(capture.segments), device, before)

@@ -5,6 +5,7 @@ import pytest
 
 from gpumem_magic.sources.cuda.block_sizes import Rules
 from gpumem_magic.sources.cuda.history import (
+    EntryColumns,
     build_columns,
     count_changes,
     live_blocks,
@@ -43,7 +44,7 @@ def tensor(addr, size=512, time=0.0, frames=(CELL,)):
 
 
 def columns_of(trace, seconds=1.0):
-    return build_columns(trace, (), Rules(), 0.0, seconds)
+    return build_columns(EntryColumns(trace), (), Rules(), 0.0, seconds)
 
 
 def test_columns_hold_whole_blocks_and_what_was_requested():
@@ -56,9 +57,10 @@ def test_columns_hold_whole_blocks_and_what_was_requested():
 
 
 def test_times_stay_within_the_recording():
-    events = build_columns(tensor(0, time=99.0), (), Rules(), 100.0, 1.0).events
-    assert events.time.tolist() == [0, 0, 0]
-    assert build_columns(tensor(0, time=103.0), (), Rules(), 100.0, 1.0).events.time[0] == 1.0
+    for told, shown in ((99.0, 0), (103.0, 1)):
+        entries = EntryColumns(tensor(0, time=told))
+        events = build_columns(entries, (), Rules(), 100.0, 1.0).events
+        assert events.time.tolist() == [shown] * 3
 
 
 def test_without_times_only_the_order_is_known():
