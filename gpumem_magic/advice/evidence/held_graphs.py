@@ -76,9 +76,9 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
 
 
 def _loops_before(cell: Code, backward: ast.stmt) -> Iterator[ast.For]:
-    for statement in reversed(cell.before(backward)):
-        if isinstance(statement, ast.For) and not statement.orelse:
-            yield statement
+    for loop in cell.above(cell.nodes(ast.For), backward):
+        if cell.block(loop) is cell.block(backward) and not loop.orelse:
+            yield loop
             return
 
 
