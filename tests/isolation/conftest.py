@@ -90,7 +90,7 @@ class Troupe:
     def play(self, attack, folder):
         """The outcome: its failures, differences, error, what it said."""
         if self.process is None or self.process.poll() is not None:
-            self._start()
+            self.start()
         order = self._order(attack, folder)
         print(json.dumps(order), file=self.out, flush=True)
         if select.select([self.answers], [], [], order["seconds"] + PATIENCE)[0]:
@@ -100,7 +100,7 @@ class Troupe:
         self.process.kill()
         return {"failures": ["it stopped or ended what has nothing to do with it"], "died": True}
 
-    def _start(self):
+    def start(self):
         self.close()
         commands, out = os.pipe()
         answers, into = os.pipe()
@@ -166,6 +166,7 @@ def _servers(tmp_path_factory):
 @pytest.fixture(scope="session")
 def _troupe(_servers):
     troupe = Troupe(_servers)
+    troupe.start()
     yield troupe
     troupe.close()
 
