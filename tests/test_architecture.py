@@ -44,14 +44,6 @@ MOST_PARAMETERS = 6
 
 # A short file says why it is one, in its docstring, with one of these words.
 REASON = re.compile(r"\b(because|apart|so that)\b")
-SHORT = {
-    *("advice.rule", "advice.evidence.shortage", "dryrun.running.program"),
-    *("sources.objects.graph_nodes", "renderers.figure.palette"),
-}
-LONG_LISTS = {
-    *("complete_failure", "holders_of", "find_remedies", "_droppable"),
-    *("_converted", "_advice", "cuda_memory"),
-}
 MUTABLE = {
     *("dict", "list", "set", "defaultdict", "deque", "Counter"),
     *("WeakKeyDictionary", "WeakValueDictionary", "WeakSet"),
@@ -210,7 +202,7 @@ def test_short_files_say_why(trees):
         and path.read_text().count("\n") < FEWEST_LINES
         and not REASON.search(ast.get_docstring(tree) or "")
     ]
-    assert not set(short) - SHORT
+    assert not short
 
 
 def test_functions_have_few_parameters(trees):
@@ -220,7 +212,6 @@ def test_functions_have_few_parameters(trees):
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name not in LONG_LISTS
         and len(parameters(node)) > MOST_PARAMETERS
     ]
     assert not crowded

@@ -8,9 +8,9 @@ from gpumem_magic.panel import chart, controls
 from gpumem_magic.panel.controls import as_many, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.comparison import comparison_document
 from gpumem_magic.renderers.document import Line, Part, Style
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
+from gpumem_magic.renderers.history import comparison_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend, printed
 from gpumem_magic.renderers.terminal import left, right
 from gpumem_magic.units import format_bytes

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpumem_magic.renderers import html, terminal, wording
 from gpumem_magic.renderers.advice import assessment_document, change_document, pages_document
-from gpumem_magic.renderers.comparison import comparison_document
 from gpumem_magic.renderers.document import Document
 from gpumem_magic.renderers.explained import explained_document
 from gpumem_magic.renderers.forecast import (
@@ -27,7 +26,7 @@ from gpumem_magic.renderers.forecast import (
 from gpumem_magic.renderers.formats.csv import field
 from gpumem_magic.renderers.formats.files import Files, page, report_files, reports_files, write
 from gpumem_magic.renderers.formats.json import FORMAT, all_to_dict, encode, from_dict, to_dict
-from gpumem_magic.renderers.history import history_document
+from gpumem_magic.renderers.history import comparison_document, history_document
 from gpumem_magic.renderers.html import Markup
 from gpumem_magic.renderers.inventory import (
     breakdowns_document,

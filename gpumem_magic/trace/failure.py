@@ -54,11 +54,7 @@ def complete_failure(
     """The same with the variables that were alive at that moment, and what would have helped."""
     blocks = find_blocks(recording, known, failure.position - 1)[:_BLOCKS_KEPT]
     found = replace(oom, blocks=blocks)
-    lives, owners, kind = known.lives, known.owners, known.kind
-    return replace(
-        found,
-        remedies=find_remedies(found, recording, failure, levels, lives, owners, kind),
-    )
+    return replace(found, remedies=find_remedies(found, recording, failure, levels, known))
 
 
 def _fragmented(requested: int | None, free: int | None, largest: int | None) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.cell_flow import mentioned_later
 from gpumem_magic.trace.free_space import HeldSegments, find_held_segments
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.owners import CODE, Owners
-from gpumem_magic.trace.pairing import Pairing
+from gpumem_magic.trace.owners import CODE
+from gpumem_magic.trace.peak import KnownBlocks
 from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
 from gpumem_magic.values.recording import Action, Category, Failure, Phase, Recording
 
@@ -21,10 +22,28 @@ _STATE = re.compile(r"(?:list\()?(<?\w+>?).*?\.state\[(\w+)")
 _ROOT = re.compile(r"[^\W\d]\w*")
 
 
-def by_root(
-    recording: Recording, alive: NDArray[np.int64], owners: Owners
-) -> Mapping[str, NDArray[np.int64]]:
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A failure of a recording, and what is known of the blocks; alive: those that were alive."""
+
+    recording: Recording
+    failure: Failure
+    known: KnownBlocks
+    alive: NDArray[np.int64]
+
+    def alive_as(self, category: Category) -> NDArray[np.int64]:
+        """The living blocks of one kind."""
+        is_kind: NDArray[np.bool_] = self.known.kind[self.alive] == CODE[category]
+        return self.alive[is_kind]
+
+    def size_of(self, blocks: NDArray[np.int64]) -> int:
+        """Bytes of the blocks."""
+        return int(self.known.lives.size[blocks].sum())
+
+
+def _by_root(moment: _Moment) -> Mapping[str, NDArray[np.int64]]:
     """The living blocks that each of the notebook's names leads to."""
+    recording, alive, owners = moment.recording, moment.alive, moment.known.owners
     found: dict[str, list[int]] = {}
     for block in alive[owners.naming[alive] >= 0].tolist():
         root = _ROOT.match(recording.labels[owners.naming[block]].name or "")
@@ -33,32 +52,26 @@ def by_root(
     return {root: np.array(blocks, np.int64) for root, blocks in found.items()}
 
 
-def holders_of(
-    blocks: NDArray[np.int64],
-    root: str,
-    recording: Recording,
-    alive: NDArray[np.int64],
-    lives: Pairing,
-    owners: Owners,
-    kind: NDArray[np.int8],
-) -> frozenset[str]:
+def _holders_of(blocks: NDArray[np.int64], root: str, moment: _Moment) -> frozenset[str]:
     """Names of optimizers that hold, or may hold, parameters among the `blocks` of `root`.
 
     An optimizer's states tell whose parameters it has ("<Adam>" for one without a name); of one
     without states it counts whether it has as many bytes.
     """
-    size = int(lives.size[blocks[kind[blocks] == CODE[Category.PARAMETER]]].sum())
+    recording, owners, kind = moment.recording, moment.known.owners, moment.known.kind
+    size = moment.size_of(blocks[kind[blocks] == CODE[Category.PARAMETER]])
     if not size:
         return frozenset()
-    states = alive[(owners.naming[alive] >= 0) & (kind[alive] == CODE[Category.OPTIMIZER_STATE])]
-    ties = _ties(recording.labels[i].name or "" for i in owners.naming[states].tolist())
-    told = {name for name, _ in ties}
+    states = moment.alive_as(Category.OPTIMIZER_STATE)
+    named = owners.naming[states][owners.naming[states] >= 0]
+    pairs = _optimizers_and_models(recording.labels[i].name or "" for i in named.tolist())
+    told = {name for name, _ in pairs}
     optimizers = recording.names.optimizers.items()
     possible = {n for n, facts in optimizers if n not in told and facts.parameters >= size}
-    return frozenset({name for name, model in ties if model == root} | possible) - {root}
+    return frozenset({name for name, model in pairs if model == root} | possible) - {root}
 
 
-def _ties(names: Iterable[str]) -> set[tuple[str, str]]:
+def _optimizers_and_models(names: Iterable[str]) -> set[tuple[str, str]]:
     """Optimizer and model, as the names of states have them: "opt.state[model.weight]['step']"."""
     return {match.groups() for name in names if (match := _STATE.match(name))}  # type: ignore[misc]
 
@@ -73,24 +86,17 @@ _RANK = (True, None, False)
 
 
 def find_remedies(
-    oom: OutOfMemory,
-    recording: Recording,
-    failure: Failure,
-    levels: Levels,
-    lives: Pairing,
-    owners: Owners,
-    kind: NDArray[np.int8],
+    oom: OutOfMemory, recording: Recording, failure: Failure, levels: Levels, known: KnownBlocks
 ) -> tuple[Remedy, ...]:
     """Changes that concern this failure, those first that would have been enough."""
     if oom.requested is None:
         return ()
-    alive = lives.alive(failure.position - 1)
-    room = find_held_segments(recording, levels, failure.position)
+    moment = _Moment(recording, failure, known, known.lives.alive(failure.position - 1))
+    segments = find_held_segments(recording, levels, failure.position)
     found = [*_outside(oom), *_expandable(oom, recording)]
-    for way, name, blocks in _droppable(recording, failure, oom, alive, owners, kind, lives):
-        size = int(lives.size[blocks].sum())
-        enough = _makes_room(oom, lives, alive, blocks, room)
-        found.append(Remedy(way, size, enough, name))
+    for way, name, blocks in _droppable(oom, moment):
+        enough = _makes_room(oom, moment, blocks, segments)
+        found.append(Remedy(way, moment.size_of(blocks), enough, name))
     return tuple(sorted(found, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
 
 
@@ -111,29 +117,33 @@ def _expandable(oom: OutOfMemory, recording: Recording) -> Iterator[Remedy]:
 
 
 def _droppable(
-    recording: Recording,
-    failure: Failure,
-    oom: OutOfMemory,
-    alive: NDArray[np.int64],
-    owners: Owners,
-    kind: NDArray[np.int8],
-    lives: Pairing,
+    oom: OutOfMemory, moment: _Moment
 ) -> Iterator[tuple[Way, str | None, NDArray[np.int64]]]:
     """Sets of living blocks that the rest of the cell can do without."""
-    gradients = alive[kind[alive] == CODE[Category.GRADIENT]]
-    if failure.phase == Phase.FORWARD and len(gradients):
+    gradients = moment.alive_as(Category.GRADIENT)
+    if moment.failure.phase == Phase.FORWARD and len(gradients):
         yield Way.GRADIENTS, None, gradients
-    named = by_root(recording, alive, owners)
+    named = _by_root(moment)
     history = [blocks for root, blocks in named.items() if _HISTORY.match(root)]
     if history:
         yield Way.HISTORY, None, np.concatenate(history)
+    found = _unused(oom, moment, named)
+    sizes = {names: moment.size_of(blocks) for names, blocks in found.items()}
+    for names in sorted(found, key=lambda names: -sizes[names])[:_VARIABLES]:
+        yield Way.UNUSED, names, found[names]
+
+
+def _unused(
+    oom: OutOfMemory, moment: _Moment, named: Mapping[str, NDArray[np.int64]]
+) -> Mapping[str, NDArray[np.int64]]:
+    """Blocks of names that nothing uses any more, by these names and what is tied to them."""
+    recording = moment.recording
     # A graph of this cell may hold what the cell has used, also where no name is needed any more.
-    graphs = bool((kind[alive] == CODE[Category.ACTIVATION]).any())
-    used = mentioned_later(
-        recording.cell, oom.line and (1 if graphs else oom.line), recording.cells
-    )
+    graphs = len(moment.alive_as(Category.ACTIVATION)) > 0
+    first = oom.line and (1 if graphs else oom.line)
+    used = mentioned_later(recording.cell, first, recording.cells)
     if used is None:
-        return
+        return {}
     unused = {
         root: blocks
         for root, blocks in named.items()
@@ -142,13 +152,11 @@ def _droppable(
     optimizers = recording.names.optimizers.keys() - used
     found: dict[str, NDArray[np.int64]] = {}
     for root, blocks in unused.items():
-        tied = holders_of(blocks, root, recording, alive, lives, owners, kind)
-        if _is_free(blocks, kind) and tied <= unused.keys() | optimizers:
+        tied = _holders_of(blocks, root, moment)
+        if _is_free(blocks, moment.known.kind) and tied <= unused.keys() | optimizers:
             together = [blocks, *(unused[name] for name in tied if name in unused)]
             found[", ".join((root, *sorted(tied)))] = np.concatenate(together)
-    sizes = {names: int(lives.size[blocks].sum()) for names, blocks in found.items()}
-    for names in sorted(found, key=lambda names: -sizes[names])[:_VARIABLES]:
-        yield Way.UNUSED, names, found[names]
+    return found
 
 
 def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:
@@ -158,21 +166,18 @@ def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:
 
 
 def _makes_room(
-    oom: OutOfMemory,
-    lives: Pairing,
-    alive: NDArray[np.int64],
-    dropped: NDArray[np.int64],
-    room: HeldSegments | None,
+    oom: OutOfMemory, moment: _Moment, dropped: NDArray[np.int64], segments: HeldSegments | None
 ) -> bool | None:
     """Whether the request finds a gap, or the device enough free segments, without `dropped`."""
+    lives = moment.known.lives
     needed = -(-(oom.requested or 0) // BLOCK) * BLOCK
     segment, free = oom.segment or needed, oom.device_free or 0
-    if room is not None:
-        left = np.setdiff1d(alive, dropped, assume_unique=True)
-        if room.largest_gap(lives, left) >= needed:
+    if segments is not None:
+        left = np.setdiff1d(moment.alive, dropped, assume_unique=True)
+        if segments.largest_gap(lives, left) >= needed:
             return True
-        return oom.allowed is None and room.empty(lives, left) + free >= segment
+        return oom.allowed is None and segments.empty(lives, left) + free >= segment
     if int(lives.size[dropped].max(initial=0)) >= needed:
         return True
-    rest = int(lives.size[dropped].sum()) + (oom.reserved_free or 0) + free
+    rest = moment.size_of(dropped) + (oom.reserved_free or 0) + free
     return None if rest >= needed else False

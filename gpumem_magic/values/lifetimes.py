@@ -62,7 +62,7 @@ class Lifetimes:
     def recorded(self) -> NDArray[np.bool_]:
         """Which storages were made in a forward pass that recorded a graph, as far as known."""
         made = self.graph if self.sees_graphs else self.graph | self.of(Category.ACTIVATION)
-        made &= (self.born == Phase.FORWARD) & (self.birth >= 0)
+        made = made & (self.born == Phase.FORWARD) & (self.birth >= 0)
         return made & ~self.of(Category.WORKSPACE)
 
     def name(self, storage: int) -> str | None:

@@ -1,4 +1,4 @@
-"""When memory is short, and how little is not worth a word."""
+"""When memory is short, and how little is not worth a word: apart, because every rule asks it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known, Saves
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.names import ModuleFacts, Names, TensorFacts
+from gpumem_magic.values.names import Names, TensorFacts
 from gpumem_magic.values.recording import Category, Phase
 
 _MODEL = """\
@@ -103,7 +103,7 @@ result = torch.cat(labels)""",
                 price="Results differ in the third digit; train further with float32 weights only.",
             )
             kind = "bfloat16" if bfloat16 else "half"
-            edits = partial(_converted, cell, names, name, facts, calls, kind, moved)
+            edits = partial(_converted, cell, names, name, calls, kind, moved)
             yield self.propose(cell, advice, edits)
 
 
@@ -125,7 +125,6 @@ def _converted(
     cell: Code,
     names: Names,
     name: str,
-    facts: ModuleFacts,
     calls: list[ast.Call],
     kind: str,
     moved: bool,

@@ -1,4 +1,4 @@
-"""One colour for each kind of memory, the same in every figure and page."""
+"""One colour for each kind of memory, apart from all else so that figures and pages share it."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
@@ -26,20 +27,29 @@ from gpumem_magic.values.recording import Category, Device, Reading
 _CATEGORIES = tuple(Category)
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What earlier recordings tell of the blocks that are there, by address.
+
+    categories: as their place in Category, -1 where it was not found. sites: where each was
+    allocated. workspaces: those of libraries. stepped: whether an optimizer's step came last; None
+    where something else may have happened since.
+    """
+
+    categories: Mapping[int, int]
+    sites: Mapping[int, AllocationSite]
+    workspaces: Mapping[int, Workspace]
+    stepped: bool | None
+
+
 def cuda_memory(
-    device: Device,
-    reading: Reading,
-    processes: tuple[Process, ...],
-    told: Mapping[int, int],
-    sites: Mapping[int, AllocationSite],
-    workspaces: Mapping[int, Workspace],
-    stepped: bool | None,
+    device: Device, reading: Reading, processes: tuple[Process, ...], recorded: Recorded
 ) -> DeviceMemory:
-    """What the device's allocator holds. workspaces: those that an earlier recording found."""
+    """What the device's allocator holds."""
     try:
         segments = cuda_segments(device.index)
     except BlocksUnlistedError as error:
-        return _by_tensors(device, reading, processes, sites, stepped, str(error))
+        return _by_tensors(device, reading, processes, recorded, str(error))
     blocks, requested = used_blocks(segments)
     block_of = _containing(blocks)
     return DeviceMemory(
@@ -52,10 +62,14 @@ def cuda_memory(
         locate=lambda tensor: block_of(address_of(tensor)),
         locate_storage=lambda storage: block_of(_address(storage)),
         processes=processes,
-        told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
-        sites=sites,
-        libraries={a: w.name for a, w in workspaces.items() if requested.get(a) == w.requested},
-        stepped=stepped,
+        told={at: _CATEGORIES[code] for at, code in recorded.categories.items() if code >= 0},
+        sites=recorded.sites,
+        libraries={
+            address: workspace.name
+            for address, workspace in recorded.workspaces.items()
+            if requested.get(address) == workspace.requested
+        },
+        stepped=recorded.stepped,
     )
 
 
@@ -63,8 +77,7 @@ def _by_tensors(
     device: Device,
     reading: Reading,
     processes: tuple[Process, ...],
-    sites: Mapping[int, AllocationSite],
-    stepped: bool | None,
+    recorded: Recorded,
     why: str,
 ) -> DeviceMemory:
     """What tensors tell of a device whose blocks are not listed: each storage that Python comes to,
@@ -96,8 +109,8 @@ def _by_tensors(
         locate=locate,
         locate_storage=locate_storage,
         processes=processes,
-        sites=sites,
-        stepped=stepped,
+        sites=recorded.sites,
+        stepped=recorded.stepped,
         unlisted=why,
     )
 

@@ -26,7 +26,7 @@ from gpumem_magic.sources.cuda.history import (
     parse_rules,
     rows_by_changes,
 )
-from gpumem_magic.sources.cuda.memory import cuda_memory
+from gpumem_magic.sources.cuda.memory import Recorded, cuda_memory
 from gpumem_magic.sources.cuda.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.cuda.regions import Regions, Span
 from gpumem_magic.sources.device_memory import DeviceMemory
@@ -159,10 +159,12 @@ class CudaSource:
             self.device,
             self._reader.read(index, counters),
             self._reader.processes(index),
-            known.categories if known else {},
-            known.sites if known else {},
-            self._workspaces.get(index, {}),
-            self._regions.last is Phase.OPTIMIZER if known else None,
+            Recorded(
+                known.categories if known else {},
+                known.sites if known else {},
+                self._workspaces.get(index, {}),
+                self._regions.last is Phase.OPTIMIZER if known else None,
+            ),
         )
 
     def born_in(self, cell: Cell) -> frozenset[int]:

@@ -1,5 +1,5 @@
-"""What a node of an autograd graph keeps, read past the hooks of saved_tensors_hooks: to unpack
-could run user code and recompute."""
+"""What a node of an autograd graph keeps, read past the hooks of saved_tensors_hooks, because to
+unpack could run user code and recompute."""
 
 from __future__ import annotations
 
