@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
+from gpumem_magic.snapshots import SNAPSHOTS, load_snapshot
 from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.findings import Line
@@ -65,14 +66,20 @@ class History:
         self._answer.save(path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Append the reports of a saved .json.
+        """Append the reports of a saved .json, or those of a memory snapshot that PyTorch wrote.
 
         Raises ValueError that says what is wrong with the file, or OSError; the history is then as
         it was.
         """
         path = Path(path)
+        if path.name.lower().endswith(SNAPSHOTS):
+            self._reports += load_snapshot(path)
+            return
         if path.suffix.lower() != ".json":
-            raise ValueError(f"{path}: reports are loaded from .json files")
+            raise ValueError(
+                f"{path}: reports are loaded from .json files, and from PyTorch's memory snapshots "
+                f"({', '.join(SNAPSHOTS)})"
+            )
         try:
             self._reports += loads(path.read_text(encoding="utf-8"))
         except ValueError as error:

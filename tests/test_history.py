@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -220,3 +221,17 @@ def test_a_figure_of_nothing_is_refused(tmp_path):
     again = History()
     again.load(tmp_path / "h.json")
     assert again.reports == ()
+
+
+def test_a_memory_snapshot_of_pytorch_is_loaded(tmp_path):
+    path = tmp_path / "oom.pickle"
+    held = {"address": 512, "size": 512, "requested_size": 500, "state": "active_allocated"}
+    segment = {"device": 0, "address": 512, "total_size": 512, "blocks": [held]}
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]]}))
+    history = History()
+    history.load(path)
+    assert [report.after.allocated for report in history] == [512]
+    path.write_bytes(b"no snapshot")
+    with pytest.raises(ValueError, match=r"oom\.pickle"):
+        history.load(path)
+    assert len(history) == 1

@@ -226,7 +226,8 @@ OPTIONS = OptionTable(
         Option(
             "--load",
             "PATH",
-            "add the reports of a saved .json to the history",
+            "add the reports of a saved .json to the history,\n"
+            "or those of a memory snapshot (.pickle) that PyTorch wrote",
             saved,
             run=_load,
             files=True,

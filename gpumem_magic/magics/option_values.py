@@ -13,6 +13,7 @@ from typing import Any
 
 from gpumem_magic.advice import RULES
 from gpumem_magic.devices import check_device, device_names
+from gpumem_magic.snapshots import SNAPSHOTS
 from gpumem_magic.virtual.catalog import lookup
 
 SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
@@ -47,9 +48,9 @@ def target(text: str) -> Path:
 
 
 def saved(text: str) -> Path:
-    """A file of saved reports."""
-    if Path(text).suffix.lower() != ".json":
-        raise ValueError("only a saved .json can be loaded")
+    """A file of saved reports, or a memory snapshot of PyTorch."""
+    if not text.lower().endswith((".json", *SNAPSHOTS)):
+        raise ValueError("a saved .json can be loaded, or a memory snapshot (.pickle) of PyTorch")
     return _path(text)
 
 

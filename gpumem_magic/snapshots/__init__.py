@@ -10,12 +10,19 @@ from os import PathLike
 from pathlib import Path
 
 from gpumem_magic.pipeline import analyse
-from gpumem_magic.snapshots.files import SUFFIXES
+from gpumem_magic.snapshots.files import SNAPSHOTS
 from gpumem_magic.snapshots.sources import with_source
 from gpumem_magic.values.recording import Recording
 from gpumem_magic.values.report import Report
 
-__all__ = ["SUFFIXES", "load_snapshot"]
+__all__ = ["SNAPSHOTS", "load_snapshot"]
+
+_READER = """\
+import sys
+sys.path[:] = {places!r}
+from gpumem_magic.snapshots.recordings import main
+main({path!r})
+"""
 
 _PATIENCE = 600
 """Seconds that reading a file may take; a snapshot of 1 GB takes some 20."""
@@ -48,7 +55,11 @@ def _with_sources(recording: Recording) -> Recording:
 
 def _read_elsewhere(path: Path) -> tuple[Recording, ...]:
     """The recordings that `recordings.main` makes of the file in a process of its own."""
-    command = [sys.executable, "-m", "gpumem_magic.snapshots.recordings", str(path.resolve())]
+    # A notebook's folder is no place to import from: a file there may be called pickle.py.
+    places = [place for place in sys.path if place and Path(place) != Path.cwd()]
+    places += [str(Path(__file__).parents[2])]
+    reader = _READER.format(places=places, path=str(path.resolve()))
+    command = [sys.executable, "-I", "-c", reader]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False

@@ -12,7 +12,7 @@ from typing import IO, Any, NoReturn
 
 from gpumem_magic.snapshots.checking import Trace
 
-SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+SNAPSHOTS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 MOST_UNPACKED = 8 << 30
 """Bytes of a .gz once unpacked: more would be no snapshot but a bomb."""

@@ -159,7 +159,3 @@ def _notes(columns: Columns, initial: LiveBlocks) -> tuple[str, ...]:
             "may be off by what the allocator added."
         )
     return tuple(notes)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

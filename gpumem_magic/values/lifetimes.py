@@ -62,8 +62,8 @@ class Lifetimes:
     def recorded(self) -> NDArray[np.bool_]:
         """Which storages were made in a forward pass that recorded a graph, as far as known."""
         made = self.graph if self.sees_graphs else self.graph | self.of(Category.ACTIVATION)
-        made = made & (self.born == Phase.FORWARD) & (self.birth >= 0)
-        return made & ~self.of(Category.WORKSPACE)
+        forward: NDArray[np.bool_] = (self.born == Phase.FORWARD) & (self.birth >= 0)
+        return made & forward & ~self.of(Category.WORKSPACE)
 
     def name(self, storage: int) -> str | None:
         """What the user calls a storage, if anything."""

@@ -95,6 +95,14 @@ def test_a_snapshot_becomes_a_report(load):
     assert "a snapshot does not tell" in report.unknown["peak.device_used"]
 
 
+def test_modules_of_the_notebooks_folder_are_not_imported(load, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("pickle", "gzip", "random", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('mine')")
+    assert load(pickle.dumps(a_snapshot()))
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_every_protocol_and_gz(load, protocol):
     data = pickle.dumps(a_snapshot(), protocol)
