@@ -13,10 +13,8 @@ from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.activations import Activations
 from gpumem_magic.advice.rules.attention_matrix import AttentionMatrix
 from gpumem_magic.advice.rules.autocast_inference_cache import AutocastInferenceCache
-from gpumem_magic.advice.rules.backward_under_no_grad import BackwardUnderNoGrad
 from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
-from gpumem_magic.advice.rules.clipping_is_not_memory import ClippingIsNotMemory
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
 from gpumem_magic.advice.rules.float32_inference import Float32Inference
@@ -32,9 +30,13 @@ from gpumem_magic.advice.rules.kept_graph import KeptGraph
 from gpumem_magic.advice.rules.kv_cache import KvCache
 from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
 from gpumem_magic.advice.rules.missing_zero_grad import MissingZeroGrad
+from gpumem_magic.advice.rules.old_advice import (
+    BackwardUnderNoGrad,
+    ClippingIsNotMemory,
+    RemovedVolatile,
+)
 from gpumem_magic.advice.rules.optimizer_state import OptimizerState
 from gpumem_magic.advice.rules.other_process import OtherProcess
-from gpumem_magic.advice.rules.removed_volatile import RemovedVolatile
 from gpumem_magic.advice.rules.retained_graph import RetainedGraph
 from gpumem_magic.advice.rules.second_model import SecondModel
 from gpumem_magic.advice.rules.stale_exception import StaleException

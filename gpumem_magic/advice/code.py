@@ -145,6 +145,11 @@ class Code(Tree):
 
     def is_under(self, node: ast.AST, *contexts: str) -> bool:
         """Whether a `with` of one of these, or a function with such a decorator, is around it."""
+        return any(True for _ in self.contexts(node, *contexts))
+
+    def contexts(self, node: ast.AST, *names: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
+        """Each `with` of one of these, and function with such a decorator, that is around a node,
+        the innermost first, and the expression in it that says so."""
         for above in self.ancestors(node):
             if isinstance(above, (ast.With, ast.AsyncWith)):
                 held = [item.context_expr for item in above.items]
@@ -152,13 +157,10 @@ class Code(Tree):
                 held = above.decorator_list
             else:
                 continue
-            if any(self._is_context(expression, contexts) for expression in held):
-                return True
-        return False
-
-    def _is_context(self, expression: ast.expr, contexts: tuple[str, ...]) -> bool:
-        called = expression.func if isinstance(expression, ast.Call) else expression
-        return self.dotted(called) in contexts
+            for expression in held:
+                called = expression.func if isinstance(expression, ast.Call) else expression
+                if self.dotted(called) in names:
+                    yield above, expression
 
     def born_in(self, node: ast.expr | ast.stmt, lives: Lifetimes) -> NDArray[np.bool_]:
         """Which storages were born while an expression or a statement of the cell ran, in functions

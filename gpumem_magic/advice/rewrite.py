@@ -108,6 +108,22 @@ def wrap(code: Code, statements: Sequence[ast.stmt], header: str) -> tuple[Edit,
     return tuple(edits)
 
 
+def unwrap(code: Code, block: ast.With) -> tuple[Edit, ...]:
+    """The statements of a `with` block in its place; lines that begin inside a string stay."""
+    context, first = block.items[0].context_expr, block.body[0]
+    opened = context.end_lineno or block.lineno
+    if len(block.items) != 1 or first.lineno <= opened:
+        raise UnsafeError("the block opens something else as well, or stands on one line")
+    depth = len(code.indentation(first.lineno)) - len(code.indentation(block.lineno))
+    edits = [_without_lines(code, block.lineno, opened)]
+    inside = code.lines_inside_strings()
+    for number in range(opened + 1, (block.end_lineno or opened) + 1):
+        if number not in inside and code.lines[number - 1][:depth].isspace():
+            at = code.offset(number, 0)
+            edits.append(Edit(at, at + depth, ""))
+    return tuple(edits)
+
+
 def wrap_in_context(code: Code, statements: Sequence[ast.stmt], context: str) -> tuple[Edit, ...]:
     """Statements under a context of torch, such as `no_grad()`; torch is imported if need be."""
     torch = code.spelling("torch")
@@ -121,6 +137,14 @@ def decorate(
     """A decorator right above the function, below those that it has."""
     at = code.offset(function.lineno, 0)
     return (Edit(at, at, f"{code.indentation(function.lineno)}@{decorator}\n"),)
+
+
+def undecorate(code: Code, decorator: ast.expr) -> tuple[Edit, ...]:
+    """The function without the line of this decorator."""
+    line = decorator.lineno
+    if decorator.end_lineno != line or not code.lines[line - 1].lstrip().startswith("@"):
+        raise UnsafeError("the decorator takes more than its line")
+    return (_without_lines(code, line, line),)
 
 
 def import_line(code: Code, text: str) -> tuple[Edit, ...]:
@@ -166,6 +190,11 @@ def remove_keyword(code: Code, call: ast.Call, name: str) -> tuple[Edit, ...]:
     if rest.startswith(","):
         rest = rest[1:].lstrip()
     return (Edit(start, value + len(tail) - len(rest), ""),)
+
+
+def _without_lines(code: Code, first: int, last: int) -> Edit:
+    """Without these lines, which others follow."""
+    return Edit(code.offset(first, 0), code.offset(last + 1, 0), "")
 
 
 def _can_share(code: Code, statement: ast.stmt, text: str) -> bool:

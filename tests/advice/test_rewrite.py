@@ -26,6 +26,7 @@ from gpumem_magic.advice.rewrite import (
     remove_keyword,
     replace,
     set_keyword,
+    unwrap,
     wrap,
 )
 from gpumem_magic.sources.stacks.callsite import CellFiles
@@ -157,6 +158,11 @@ def test_wrapped_statements_mean_what_they_meant(code, data):
             return node.body if "no_grad" in ast.dump(node.items[0]) else node
 
     assert ast.dump(Unwrap().visit(tree_of(source))) == ast.dump(code.tree)
+
+    # AND the cell itself, as it was
+    wrapped = Code(cell_of(source))
+    (around,) = (n for n in wrapped.nodes(ast.With) if "no_grad" in ast.dump(n.items[0]))
+    assert applied(source, unwrap(wrapped, around)) == code.source
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,7 +15,7 @@ from gpumem_magic.advice.evidence.unused_graphs import (
     without_graph,
 )
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.rules.removed_volatile import volatile_statements
+from gpumem_magic.advice.rules.old_advice import volatile_readers
 from gpumem_magic.values.advice import Advice, Example
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
@@ -147,7 +147,7 @@ class EvalIsNotNoGrad(Rule):
 
 def _graphs(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     """Unused graphs, but for those that `volatile=True` was to keep from being recorded."""
-    known = volatile_statements(cell)
+    known = set().union(*volatile_readers(cell, names).values())
     for graph in find_unused_graphs(trace, cell, names):
         if not known.intersection(graph.statements):
             yield graph

@@ -1,4 +1,4 @@
-"""Clipping is only spoken of where memory was meant."""
+"""When old advice is spoken of: clipping only where memory was meant, a flag where it is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rules.clipping_is_not_memory import ClippingIsNotMemory
+from gpumem_magic.advice.rules.old_advice import ClippingIsNotMemory, volatile_readers
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Cell
 
@@ -47,3 +47,18 @@ def test_words_about_memory(source):
 )
 def test_silence_without_them(source):
     assert lines(source) == []
+
+
+def test_readers_of_a_volatile_variable_by_any_way():
+    # GIVEN a chain from a flagged Variable, and a statement that has nothing to do with it
+    source = "v = Variable(x, volatile=True)\ny = v + 1\nsize = v.shape\nz = f(y)\nother = f(x)"
+    cell = Code(Cell(source, "<cell>"))
+    # WHEN its readers are looked for
+    (found,) = volatile_readers(cell, Names()).values()
+    # THEN all are found but that one
+    assert sorted(statement.lineno for statement in found) == [1, 2, 3, 4]
+
+
+def test_a_variable_without_the_flag_is_none():
+    cell = Code(Cell("v = Variable(x, volatile=False)\ny = v + 1", "<cell>"))
+    assert volatile_readers(cell, Names()) == {}
