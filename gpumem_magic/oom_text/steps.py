@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gpumem_magic.oom_text.cures import RECOVERY, end_others, grow_segments
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.oom_text import Origin, Outlook, Reading
 
 _CONTEXT = 1331 * MIB  # the most that a CUDA context was seen to take: no more needs another owner
-_FREE = "%gpucheck --free gives back what the failed cell left, without a restart."
 _WHERE = "%%gpumem on top of the cell shows which line and which variables take the memory."
 _FIT = "%%gpucheck --fit batch_size finds, without running anything, the largest one that fits."
 _HOLDS = "%gpucheck shows what holds the memory now."
@@ -28,7 +28,7 @@ def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
         return _for_library(reading)
     if reading.backend == "MPS":
         return _for_metal()
-    return (*_first(reading, outlook), *_others(reading, outlook), _FREE, *_last(outlook))
+    return (*_first(reading, outlook), *_others(reading, outlook), RECOVERY, *_last(outlook))
 
 
 def _first(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
@@ -51,10 +51,7 @@ def _against_gaps(reading: Reading) -> str:
         )
     if reading.written_by.startswith("PyTorch 1."):
         return "This version has no setting against fragmentation; PyTorch 1.10 and newer have."
-    return (
-        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before PyTorch first uses the GPU "
-        "(restart the kernel; Linux only): its segments grow, and leave no such gaps."
-    )
+    return grow_segments()
 
 
 def _others(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
@@ -64,10 +61,7 @@ def _others(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
     missing = reading.asked - reading.free
     if others is not None and others.low > 0 and others.low >= missing.high:
         enough = "more than was missing" if missing.high > 0 else "of the card"
-        return (
-            f"End what else runs on the card, {format_bytes(others.about)} in all ({enough}): "
-            "nvidia-smi lists it. Other notebooks keep theirs until their kernels are shut down.",
-        )
+        return (end_others(others.about, f" ({enough})"),)
     if others is None and outside is not None and outside.low - _CONTEXT >= missing.high > 0:
         return (
             f"nvidia-smi tells whether the {format_bytes(outside.about)} outside PyTorch belong to "
@@ -86,7 +80,7 @@ def _for_library(reading: Reading) -> tuple[str, ...]:
     steps = [
         "torch.cuda.empty_cache() before the line gives PyTorch's free memory back to the card.",
         "Keep some of the card for libraries: torch.cuda.set_per_process_memory_fraction(0.95).",
-        _FREE,
+        RECOVERY,
         _HOLDS,
     ]
     if not reading.certain:

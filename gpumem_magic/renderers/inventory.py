@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gpumem_magic.oom_text.cures import FREE, FREE_ALL, FREE_OUTPUTS
 from gpumem_magic.renderers.document import (
     Bar,
     Document,
@@ -34,9 +35,6 @@ from gpumem_magic.values.inventory import (
 )
 from gpumem_magic.values.recording import Category, Device
 
-FREE = "%gpucheck --free"
-FREE_OUTPUTS = "%gpucheck --free --outputs"
-FREE_ALL = "%gpucheck --free --all"
 _COMMANDS = {
     HolderKind.EXCEPTION: FREE,
     HolderKind.CYCLE: FREE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
+from gpumem_magic.oom_text.cures import RECOVERY, worded
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import (
@@ -22,11 +22,10 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
+from gpumem_magic.values.findings import OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
-RECOVERY = "%gpucheck --free gives back what the failed cell left, without a restart."
 _BLOCKS = 5
 _TITLES: tuple[tuple[bool | None, str], ...] = (
     (True, "Each of these alone would have left room for it"),
@@ -34,19 +33,6 @@ _TITLES: tuple[tuple[bool | None, str], ...] = (
     (False, "Not enough alone"),
 )
 _NONE = "No single change that the numbers show would have left room for it"
-_WAYS = MappingProxyType(
-    {
-        Way.OTHERS: "other processes ended, which hold {size}: nvidia-smi lists them",
-        Way.EXPANDABLE: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before PyTorch "
-        "starts, against the gaps of {size} in all",
-        Way.GRADIENTS: "optimizer.zero_grad() before this line: {size} of gradients that the next "
-        "backward pass makes anew",
-        Way.HISTORY: "%gpucheck --free --outputs before this cell: {size} that only the notebook's "
-        "output history holds",
-        Way.UNUSED: "del {name} before this line: {size} that the cell does not mention from there "
-        "on",
-    }
-)
 
 
 def post_mortem_document(report: Report) -> Document:
@@ -98,7 +84,14 @@ def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
 def _remedies(oom: OutOfMemory) -> list[tuple[str, list[str]]]:
     """Changes under what they would have done; if none is enough, what is left to do."""
     found = [
-        (title, [_remedy(one) for one in oom.remedies if one.enough is enough])
+        (
+            title,
+            [
+                worded(one, wording.visible(one.name or ""))
+                for one in oom.remedies
+                if one.enough is enough
+            ],
+        )
         for enough, title in _TITLES
     ]
     if oom.missing and not any(one.enough is not False for one in oom.remedies):
@@ -108,11 +101,6 @@ def _remedies(oom: OutOfMemory) -> list[tuple[str, list[str]]]:
 
 def _left(oom: OutOfMemory) -> str:
     return f"at least {format_bytes(oom.missing)} less has to be held at this line"
-
-
-def _remedy(remedy: Remedy) -> str:
-    name = wording.visible(remedy.name or "")
-    return _WAYS[remedy.way].format(size=format_bytes(remedy.size), name=name)
 
 
 def _list(title: str, said: list[str]) -> tuple[Line, ...]:

@@ -78,7 +78,8 @@ def _optimizers_and_models(names: Iterable[str]) -> set[tuple[str, str]]:
 
 BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
 
-_HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
+OUTPUT_HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
+"""Names under which the notebook keeps what cells showed."""
 
 _VARIABLES = 3  # the largest ones
 
@@ -124,7 +125,7 @@ def _droppable(
     if moment.failure.phase == Phase.FORWARD and len(gradients):
         yield Way.GRADIENTS, None, gradients
     named = _by_root(moment)
-    history = [blocks for root, blocks in named.items() if _HISTORY.match(root)]
+    history = [blocks for root, blocks in named.items() if OUTPUT_HISTORY.match(root)]
     if history:
         yield Way.HISTORY, None, np.concatenate(history)
     found = _unused(oom, moment, named)
@@ -147,7 +148,7 @@ def _unused(
     unused = {
         root: blocks
         for root, blocks in named.items()
-        if root not in used and not _HISTORY.match(root)
+        if root not in used and not OUTPUT_HISTORY.match(root)
     }
     optimizers = recording.names.optimizers.keys() - used
     found: dict[str, NDArray[np.int64]] = {}

@@ -131,6 +131,16 @@ class OutOfMemory:
     library: str = ""
     unknown: Mapping[str, str] = field(default_factory=dict)
 
+    def remedy(self, way: Way) -> Remedy | None:
+        """The largest remedy of this kind, if there is one."""
+        found = [remedy for remedy in self.remedies if remedy.way is way]
+        return max(found, key=lambda remedy: remedy.size, default=None)
+
+    @property
+    def place(self) -> str:
+        """Where it happened, as a sentence begins: "line 3"."""
+        return f"line {self.line}" if self.line else "the cell"
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:

@@ -49,10 +49,10 @@ def test_a_report_without_the_error_has_none(story):
 
 def test_changes_stand_under_what_they_would_have_done(story):
     text = said(story, remedies=(Remedy(Way.OTHERS, 900 * MIB, True),))
-    assert "left room for it: other processes ended, which hold 900.00 MiB" in text
+    assert "left room for it: End what else runs on the card, 900.00 MiB in all" in text
     text = said(story, remedies=(Remedy(Way.GRADIENTS, 900 * MIB, False),))
     assert "No single change that the numbers show would have left room for it: at least" in text
-    assert "Not enough alone: optimizer.zero_grad() before this line: 900.00 MiB" in text
+    assert "Not enough alone: Call optimizer.zero_grad() before this line: 900.00 MiB" in text
     assert "No single change" not in said(story, remedies=(), missing=None)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.oom_text.cures import grow_segments
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
@@ -83,16 +84,15 @@ class Fragmentation(Rule):
             return
         if (oom.reserved_free or 0) < _PART_OF_HELD * sum(oom.held.values()):
             return  # the ordinary rest of full segments: the cell needs more than the card has
-        if not any(remedy.way is Way.EXPANDABLE for remedy in oom.remedies):
+        if oom.remedy(Way.EXPANDABLE) is None:
             return  # they are in use
         variable = _variable()
         yield Advice(
             self.name,
             problem=_problem(oom),
             change=(
-                f"Set {variable}=expandable_segments:True before CUDA is first used: as the first "
-                f"line of the notebook, %env {variable}=expandable_segments:True, and restart the "
-                "kernel."
+                f"{grow_segments(variable)} In a notebook: %env "
+                f"{variable}=expandable_segments:True as its first line."
             ),
             line=oom.line,
             size=oom.reserved_free,
@@ -101,10 +101,9 @@ class Fragmentation(Rule):
 
 
 def _problem(oom: OutOfMemory) -> str:
-    where = f"line {oom.line}" if oom.line else "the cell"
     largest = "" if oom.largest_free is None else f" of at most {format_bytes(oom.largest_free)}"
     return (
-        f"{where} asked for {format_bytes(oom.requested or 0)} and failed, while "
+        f"{oom.place} asked for {format_bytes(oom.requested or 0)} and failed, while "
         f"{format_bytes(oom.reserved_free or 0)} of what PyTorch held lay free, in pieces{largest}."
     )
 

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.oom_text.cures import end_others
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
-from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.findings import Trace, Way
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Machine, Neighbour
 
@@ -68,23 +69,21 @@ class OtherProcess(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         oom = trace.oom
-        if oom is None or not oom.others or not oom.missing or oom.others < oom.missing:
+        remedy = oom.remedy(Way.OTHERS) if oom is not None else None
+        if oom is None or remedy is None or not remedy.enough:
             return
-        if oom.allowed is not None:
-            return  # a limit of this process's own refused
-        where = f"line {oom.line}" if oom.line else "the cell"
         yield Advice(
             self.name,
             problem=(
-                f"{where} lacked {format_bytes(oom.missing)}; other processes hold "
-                f"{format_bytes(oom.others)} of this device{_list(trace.machine.neighbours)}."
+                f"{oom.place} lacked {format_bytes(oom.missing or 0)}; other processes hold "
+                f"{format_bytes(remedy.size)} of this device{_list(trace.machine.neighbours)}."
             ),
             change=(
-                "Shut down the other notebook's kernel or the other program, or wait until it "
-                "has ended; nothing that this notebook frees gives that memory back."
+                f"{end_others(remedy.size)} Nothing that this notebook frees gives that memory "
+                "back."
             ),
             line=oom.line,
-            size=oom.others,
+            size=remedy.size,
         )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.oom_text.cures import FREE
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
@@ -19,7 +20,6 @@ from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
-_FREE = "%gpucheck --free"
 _SETUP = """\
 import torch
 from torch import nn
@@ -62,7 +62,7 @@ class StaleException(Rule):
             earlier=("embed(model, x)",),
             before=_STEP,
             after=_STEP,
-            first=_FREE,
+            first=FREE,
             results=("total",),
             rewritten=False,
         ),
@@ -71,7 +71,7 @@ class StaleException(Rule):
             earlier=("loss = train_step(model, x, x)",),
             before="loss = model(x).square().mean()\nloss.backward()",
             after="loss = model(x).square().mean()\nloss.backward()",
-            first=_FREE,
+            first=FREE,
             results=("loss",),
             rewritten=False,
         ),
@@ -98,7 +98,7 @@ class StaleException(Rule):
                 f"variables of functions that had not ended ({variable} of {function}, "
                 f"{format_bytes(int(lives.size[largest]))}){with_graph}."
             ),
-            change=f"Run {_FREE} before this cell.",
+            change=f"Run {FREE} before this cell.",
             name=variable,
             size=size,
             saving=saving,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import ClassVar
@@ -15,6 +14,8 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import enclose
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.oom_text.cures import FREE_OUTPUTS
+from gpumem_magic.trace.remedies import OUTPUT_HISTORY
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
@@ -22,8 +23,6 @@ from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
-_HISTORY = re.compile(r"_{1,3}|_\d+|_oh|Out")
-_FREE = "%gpucheck --free --outputs"
 _MODEL = """\
 import torch
 from torch import nn
@@ -77,7 +76,7 @@ print(embed(
             earlier=("with torch.no_grad():\n    scores = model(x) * 2\nscores.softmax(1)",),
             before="loss = model(x).square().mean()\nloss.backward()",
             after="loss = model(x).square().mean()\nloss.backward()",
-            first=_FREE,
+            first=FREE_OUTPUTS,
             results=("loss",),
             rewritten=False,
         ),
@@ -136,7 +135,7 @@ print(embed(
                 f"{listed}, shown by earlier cells, held {format_bytes(lives.bytes(old))} at this "
                 "cell's peak; nothing else keeps them."
             ),
-            change=f"Run {_FREE} first.",
+            change=f"Run {FREE_OUTPUTS} before this cell.",
             name=names[0],
             size=lives.bytes(old),
             saving=saving,
@@ -155,8 +154,7 @@ def _shown(cell: Code) -> ast.expr | None:
 
 
 def _uses_history(cell: Code) -> bool:
-    names = cell.spoken()
-    return any(_HISTORY.fullmatch(name) for name in names)
+    return any(OUTPUT_HISTORY.match(name) for name in cell.spoken())
 
 
 def _in_history(lives: Lifetimes) -> NDArray[np.bool_]:

@@ -1,0 +1,51 @@
+"""What helps against a lack of memory, in words: said once, for steps, reports and advice alike."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import Remedy, Way
+
+FREE = "%gpucheck --free"
+FREE_OUTPUTS = f"{FREE} --outputs"
+FREE_ALL = f"{FREE} --all"
+RECOVERY = f"{FREE} gives back what the failed cell left, without a restart."
+
+
+def end_others(size: int, enough: str = "") -> str:
+    """Against other processes that hold `size` bytes. enough: how that compares, " (so)"."""
+    return (
+        f"End what else runs on the card, {format_bytes(size)} in all{enough}: nvidia-smi lists it."
+        " Other notebooks keep theirs until their kernels are shut down."
+    )
+
+
+def grow_segments(variable: str = "PYTORCH_CUDA_ALLOC_CONF", size: int | None = None) -> str:
+    """Against gaps between blocks, of `size` bytes in all. variable: that PyTorch reads it from."""
+    gaps = "" if size is None else f": these take {format_bytes(size)} in all"
+    return (
+        f"Set {variable}=expandable_segments:True before PyTorch first uses the GPU (restart the "
+        f"kernel; Linux only): its segments grow, and leave no such gaps{gaps}."
+    )
+
+
+_REST = MappingProxyType(
+    {
+        Way.GRADIENTS: "Call optimizer.zero_grad() before this line: {size} of gradients that the "
+        "next backward pass makes anew.",
+        Way.HISTORY: f"Run {FREE_OUTPUTS} before this cell: {{size}} that only the notebook's "
+        "output history holds.",
+        Way.UNUSED: "Write del {name} before this line: {size} that the cell does not mention from "
+        "there on.",
+    }
+)
+
+
+def worded(remedy: Remedy, name: str = "") -> str:
+    """A remedy in words, with its bytes. name: of its variable, as it is shown."""
+    if remedy.way is Way.OTHERS:
+        return end_others(remedy.size)
+    if remedy.way is Way.EXPANDABLE:
+        return grow_segments(size=remedy.size)
+    return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name)
