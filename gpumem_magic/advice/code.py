@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.tree import Function, Loop, Tree
+from gpumem_magic.advice.tree import Function, Loop, Tree, lines_of
 from gpumem_magic.advice.work import COLUMN, Work
 from gpumem_magic.trace.cell_flow import parse_cell
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -166,7 +166,7 @@ class Code(Tree):
         """Which storages were born while an expression or a statement of the cell ran, in functions
         that it called too."""
         by_line = self.once(_stacks_by_line, lives)
-        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        lines = lines_of(node)
         rows = [row for line in lines for row in by_line.get(line, ())]
         here = np.zeros(len(lives.stacks) + 1, bool)
         here[rows] = True

@@ -214,6 +214,12 @@ class Tree:
         return found
 
 
+def lines_of(node: ast.expr | ast.stmt) -> range:
+    """The lines that an expression or a statement stands on; those of decorators are not among
+    them."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
 def _in_order(tree: ast.Module) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
     """The nodes in the order of the text, and what each is right inside of."""
     found: list[ast.AST] = []

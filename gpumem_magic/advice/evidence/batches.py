@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, insert_before, remove, replace
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import Names
 
@@ -156,18 +157,14 @@ def gathered(cell: Code) -> Iterator[Gathered]:
         loop = cell.loop(call)
         one = len(call.args) == 1 and not isinstance(call.args[0], _SEVERAL)
         if loop is not None and isinstance(holder, ast.Name) and one:
-            lines = (*_lines(call.args[0]), *_making(cell, call.args[0], loop))
+            lines = (*lines_of(call.args[0]), *_making(cell, call.args[0], loop))
             yield Gathered(holder.id, call.args[0], lines, _joins(cell, holder.id))
     for node in cell.nodes(ast.ListComp):
         above = cell.parent(node)
         target = above.targets[0] if isinstance(above, ast.Assign) else None
         name = target.id if isinstance(target, ast.Name) else ""
         if name and not isinstance(node.elt, _SEVERAL):
-            yield Gathered(name, node.elt, tuple(_lines(node.elt)), _joins(cell, name))
-
-
-def _lines(node: ast.expr) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            yield Gathered(name, node.elt, tuple(lines_of(node.elt)), _joins(cell, name))
 
 
 def _making(cell: Code, value: ast.expr, loop: ast.AST) -> Iterator[int]:
@@ -177,7 +174,7 @@ def _making(cell: Code, value: ast.expr, loop: ast.AST) -> Iterator[int]:
     if isinstance(value, ast.Name):
         for statement in cell.assigned(value.id, loop):
             if statement is not loop and isinstance(statement, ast.Assign):
-                yield from range(statement.lineno, (statement.end_lineno or 0) + 1)
+                yield from lines_of(statement)
 
 
 def _joins(cell: Code, name: str) -> tuple[int, ...]:

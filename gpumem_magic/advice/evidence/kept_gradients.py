@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.training_code import Step, find_steps, reads_gradients
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
@@ -119,16 +119,12 @@ def _is_forward(lives: Lifetimes) -> bool:
 
 def _reader(line: int, cell: Code, names: Names) -> Step | None:
     """The first step of an optimizer below the `backward()` on a line, in the same function."""
-    calls = [call for call in cell.calls(*_BACKWARD) if _spans(call, line)]
+    calls = [call for call in cell.calls(*_BACKWARD) if line in lines_of(call)]
     if not calls:
         return None
     function = cell.function(calls[0])
     below = (s for s in find_steps(cell, names) if s.line >= line)
     return next((s for s in below if cell.function(s.call) is function), None)
-
-
-def _spans(call: ast.Call, line: int) -> bool:
-    return call.lineno <= line <= (call.end_lineno or call.lineno)
 
 
 def _is_before_step(peak: int, backward: int, step: Step, cell: Code) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, Loop
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Phase
 
@@ -87,7 +88,7 @@ def _after_last_read(
 
 def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]) -> Unread | None:
     """What the iteration before has left in names that this one gives new values."""
-    inside = set(_span(loop)) - {loop.lineno}
+    inside = set(lines_of(loop)) - {loop.lineno}
     if not peak & inside or _inner_loop(cell, loop, peak):
         return None
     begun = _iteration_start(cell, lives, loop)
@@ -127,14 +128,14 @@ def _alike(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def _inner_loop(cell: Code, loop: Loop, peak: frozenset[int]) -> bool:
     return any(
-        node is not loop and peak & set(_span(node))
+        node is not loop and peak & set(lines_of(node))
         for node in cell.nodes(ast.For, ast.While, within=loop)
     )
 
 
 def _iteration_start(cell: Code, lives: Lifetimes, loop: Loop) -> int | None:
     """The event from which on the iteration that holds the peak runs; None in the first one."""
-    place = {n: i for i, s in enumerate(_straight(loop.body)) for n in _span(s)}
+    place = {n: i for i, s in enumerate(_straight(loop.body)) for n in lines_of(s)}
     place[loop.lineno] = -1
     by_stack = [
         next(
@@ -198,7 +199,7 @@ def _rebinding(statement: ast.stmt, loop: Loop) -> Iterator[int]:
     if statement is loop:
         yield loop.lineno
     elif isinstance(statement, ast.Assign):
-        yield from _span(statement)
+        yield from lines_of(statement)
 
 
 def _aliased(cell: Code, name: str, scope: ast.AST | None) -> bool:
@@ -243,10 +244,6 @@ def _running(block: list[ast.stmt], lines: frozenset[int]) -> list[int]:
         if place < len(block) and block[place].lineno <= line:
             found.add(place)
     return sorted(found)
-
-
-def _span(statement: ast.stmt) -> range:
-    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
 def _is_own(cell: Code, lives: Lifetimes, name: str) -> NDArray[np.bool_]:

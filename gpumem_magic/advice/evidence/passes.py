@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 
@@ -29,8 +30,7 @@ def passes_of(trace: Trace, cell: Code, line: int, own: NDArray[np.bool_]) -> in
     told = counts.get(line, 0) if line in inner else min(counts.get(n, 0) for n in inner)
     around = cell.loop(statement) or cell.function(statement) or statement
     lines = cell.calling_lines(lives)
-    here = (lines >= around.lineno) & (lines <= (around.end_lineno or around.lineno))
-    stacks = lives.stack[here & lives.recorded]
+    stacks = lives.stack[np.isin(lines, lines_of(around)) & lives.recorded]
     times = np.unique(stacks[stacks >= 0], return_counts=True)[1]
     often = times[times > _ALWAYS_ALIVE]
     return max(told, int(often.min()) if len(often) else 0)

@@ -15,6 +15,7 @@ from gpumem_magic.advice.evidence.attention_formula import Formula, find_formula
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, remove, replace
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -159,7 +160,7 @@ class AttentionMatrix(Rule):
 def _matrices(cell: Code, lives: Lifetimes, formula: Formula) -> NDArray[np.bool_]:
     """Storages of the matrix's size, or half of it, that the formula's lines made, in the forward
     pass or as their gradients."""
-    lines = {n for s in formula.statements for n in range(s.lineno, (s.end_lineno or 0) + 1)}
+    lines = {n for s in formula.statements for n in lines_of(s)}
     here = np.array(
         [
             any(f.filename == cell.cell.filename and f.line in lines for f in stack)

@@ -12,6 +12,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code, Loop
 from gpumem_magic.advice.rewrite import UnsafeError, remove
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import OutOfMemory, Trace
@@ -172,7 +173,7 @@ def _without(cell: Code, call: ast.Call) -> tuple[Edit, ...]:
 
 def _repeats(loop: Loop, cell: Code, lives: Lifetimes) -> bool:
     """Whether the loop asks for the same sizes again and again: then its cache is of use to it."""
-    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    lines = lines_of(loop)
     own = cell.cell.filename
     called = [any(f.filename == own and f.line in lines for f in s) for s in lives.stacks]
     inside = np.array([*called, False], bool)[lives.stack] & (lives.birth >= 0)

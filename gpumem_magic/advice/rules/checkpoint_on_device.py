@@ -9,16 +9,15 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, replace, set_keyword
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
@@ -102,7 +101,7 @@ y = model(x).detach()""",
         if lives is None:
             return
         for load in _loads(cell):
-            loaded = _born_on(load.call, lives)
+            loaded = np.isin(lives.line, lines_of(load.call))
             used = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE)
             second = loaded & lives.at_peak & ~lives.of(*used)
             models = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak & ~loaded)
@@ -169,10 +168,6 @@ def _target(statement: ast.stmt, call: ast.Call) -> str | None:
     while isinstance(value, ast.Subscript):
         value = value.value
     return target.id if value is call and isinstance(target, ast.Name) else None
-
-
-def _born_on(call: ast.Call, lives: Lifetimes) -> NDArray[np.bool_]:
-    return (lives.line >= call.lineno) & (lives.line <= (call.end_lineno or call.lineno))
 
 
 def _on_host(cell: Code, load: _Load) -> tuple[Edit, ...]:

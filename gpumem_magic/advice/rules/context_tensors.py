@@ -16,6 +16,7 @@ from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove
 from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -222,8 +223,7 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 def _made(lives: Lifetimes, one: _Custom) -> NDArray[np.bool_]:
     """What its forward pass made in this cell; autograd does not record what happens inside."""
-    first, last = one.forward.lineno, one.forward.end_lineno or one.forward.lineno
-    return (lives.line >= first) & (lives.line <= last) & (lives.birth >= 0)
+    return np.isin(lives.line, lines_of(one.forward)) & (lives.birth >= 0)
 
 
 def _saved(cell: Code, one: _Custom) -> Iterator[Edit]:

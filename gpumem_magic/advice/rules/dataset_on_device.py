@@ -20,6 +20,7 @@ from gpumem_magic.advice.evidence.batches import (
 )
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -102,7 +103,7 @@ class DatasetOnDevice(Rule):
 
     def _of_data(self, trace: Trace, lives: Lifetimes, cell: Code, whole: Moved) -> Advice | None:
         line = whole.call.lineno
-        mask = _born_on(lives, range(line, (whole.call.end_lineno or line) + 1)) & lives.at_peak
+        mask = _born_on(lives, lines_of(whole.call)) & lives.at_peak
         saving = lives.saved_at_peak(mask)
         if saving < least_saving(trace):
             return None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, set_keyword
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -192,7 +193,7 @@ def _is_array(cell: Code, names: Names, given: ast.expr) -> bool:
 def _lines(cell: Code, call: ast.Call) -> list[int]:
     """The lines that the tensor gets to the device on: of the call, or of later moves by name."""
     statement = cell.statement(call)
-    found = list(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    found = list(lines_of(statement))
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     for target in targets:
         if isinstance(target, ast.Name):

@@ -13,6 +13,7 @@ from gpumem_magic.advice.evidence.gradient_flow import backward_calls
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -197,14 +198,10 @@ def _at_top(cell: Code, call: ast.Call) -> ast.stmt | None:
     """The statement of the cell's own level from which a call is reached."""
     function = cell.function(call)
     if function is None:
-        return next((s for s in cell.tree.body if _inside(call, s)), None)
+        return next((s for s in cell.tree.body if call.lineno in lines_of(s)), None)
     calls = [c for c in cell.walk() if isinstance(c, ast.Call) and _calls(c, function.name)]
     outside = [c for c in calls if cell.function(c) is not function]
     return _at_top(cell, min(outside, key=lambda c: c.lineno)) if outside else None
-
-
-def _inside(call: ast.Call, statement: ast.stmt) -> bool:
-    return statement.lineno <= call.lineno <= (statement.end_lineno or statement.lineno)
 
 
 def _calls(call: ast.Call, name: str) -> bool:

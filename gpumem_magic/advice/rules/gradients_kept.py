@@ -19,6 +19,7 @@ from gpumem_magic.advice.rewrite import (
     replace,
 )
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -228,7 +229,7 @@ def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> It
 
 def _outermost(cell: Code, line: int) -> ast.stmt | None:
     """The statement of the cell itself, in no other one, that a line belongs to."""
-    inside = (s for s in cell.tree.body if cell.first_line(s) <= line <= (s.end_lineno or 0))
+    inside = (s for s in cell.tree.body if cell.first_line(s) <= line < lines_of(s).stop)
     return next(inside, None)
 
 

@@ -22,7 +22,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import FUNCTIONS
+from gpumem_magic.advice.tree import FUNCTIONS, lines_of
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -180,9 +180,8 @@ def _piles(trace: Trace, cell: Code, lives: Lifetimes) -> dict[int, NDArray[np.b
 def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
     """Lines that the value may come from, its own among them."""
     statements = flow.origin([one.value]).statements
-    spans = [(s.lineno, s.end_lineno or s.lineno) for s in statements if not hasattr(s, "body")]
-    spans.append((one.value.lineno, one.value.end_lineno or one.value.lineno))
-    return {line for first, last in spans for line in range(first, last + 1)}
+    simple = (lines_of(s) for s in statements if not hasattr(s, "body"))
+    return {line for lines in (lines_of(one.value), *simple) for line in lines}
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:

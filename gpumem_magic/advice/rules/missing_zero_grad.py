@@ -23,6 +23,7 @@ from gpumem_magic.advice.evidence.training_code import (
 )
 from gpumem_magic.advice.rewrite import insert_after
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -182,8 +183,7 @@ def _strangers(cell: Code, names: Names, step: Step, loop: ast.AST) -> Iterator[
 def _added_up(lives: Lifetimes, backward: ast.Call) -> tuple[int, NDArray[np.bool_]]:
     """How many backward passes the gradients of a line lived through, its own included, and
     which these are."""
-    last = backward.end_lineno or backward.lineno
-    here = (lives.line >= backward.lineno) & (lives.line <= last)
+    here = np.isin(lives.line, lines_of(backward))
     made = np.flatnonzero(here & (lives.born == Phase.BACKWARD))
     passes, firsts = np.unique(lives.step[made], return_index=True)  # in the order of birth
     gradients = here & lives.of(Category.GRADIENT)

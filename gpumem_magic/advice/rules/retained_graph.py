@@ -16,6 +16,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
 from gpumem_magic.advice.rewrite import remove_keyword
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
@@ -100,7 +101,9 @@ class RetainedGraph(Rule):
         for call in retaining:
             if _is_needed(cell, call, graphs):
                 continue
-            own = np.isin(lines, [*_lines(graphs[call].made), call.lineno])
+            own = np.isin(
+                lines, [call.lineno, *(n for s in graphs[call].made for n in lines_of(s))]
+            )
             found = self._advice(cell, lives, call, np.where(own, sooner, lives.death), least)
             if found is not None:
                 yield found
@@ -152,10 +155,6 @@ def _twice(lives: Lifetimes) -> NDArray[np.bool_]:
     return np.concatenate([lives.recorded, lives.recorded])
 
 
-def _lines(statements: Iterable[ast.stmt]) -> set[int]:
-    return {n for s in statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
-
-
 def _retains(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and any(
         keyword.arg == "retain_graph"
@@ -182,7 +181,7 @@ def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bo
         if (
             around is not None
             and cell.function(statement) is function
-            and not _inside(statement, around)
+            and statement.lineno not in lines_of(around)
         ):
             return True  # the same graph in each pass of the loop
     if around is None and function is None and not _steps_after(cell, call):
@@ -201,10 +200,6 @@ def _is_after(cell: Code, other: ast.Call, call: ast.Call) -> bool:
     return (other.lineno, other.col_offset) > (call.lineno, call.col_offset) or (
         cell.loop(other) is not cell.loop(call)
     )
-
-
-def _inside(statement: ast.stmt, outer: ast.stmt) -> bool:
-    return outer.lineno <= statement.lineno <= (outer.end_lineno or outer.lineno)
 
 
 def _steps_after(cell: Code, call: ast.Call) -> bool:

@@ -16,6 +16,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import insert_before
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -201,8 +202,8 @@ def _built_by(
 
 def _is_read_before(cell: Code, name: str, statement: ast.stmt) -> bool:
     """Whether the cell may use the old value: before the end of the statement, or in a function."""
-    end = statement.end_lineno or statement.lineno
-    return any(read.lineno <= end or _in_scope(cell, read) for read in cell.reads(name))
+    end = lines_of(statement).stop
+    return any(read.lineno < end or _in_scope(cell, read) for read in cell.reads(name))
 
 
 def _in_scope(cell: Code, read: ast.Name) -> bool:
@@ -237,7 +238,7 @@ def _others(built: _Built, cell: Code, names: Names) -> Iterator[str]:
 def _lines_of(cell: Code, name: str) -> Iterator[int]:
     for statement in cell.assigned(name):
         if cell.function(statement) is None:
-            yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+            yield from lines_of(statement)
 
 
 def _holder(lives: Lifetimes, built: _Built) -> str | None:
