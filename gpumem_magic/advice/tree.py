@@ -18,6 +18,12 @@ LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 _SHARED: Final = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 """Nodes that have no place of their own: the parser uses one of each kind all over a tree."""
 
+_CHANGING = (
+    *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "push", "put"),
+    *("store", "remember", "save", "record", "log", "write", "put_nowait", "add_", "copy_"),
+)
+"""Methods that keep what they are given."""
+
 Node = TypeVar("Node", bound=ast.AST)
 Found = TypeVar("Found")
 
@@ -212,6 +218,70 @@ class Tree:
                 if isinstance(block, list):
                     found.update((each, (block, place)) for place, each in enumerate(block))
         return found
+
+
+def header(statement: ast.stmt) -> list[ast.expr]:
+    """The expressions that a statement itself evaluates: of a loop, what it loops over."""
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        return [statement.iter]
+    if isinstance(statement, (ast.While, ast.If)):
+        return [statement.test]
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return [item.context_expr for item in statement.items]
+    if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return [statement.value] if statement.value is not None else []
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Try, ast.Match)):
+        return []
+    return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
+
+
+def targets(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement assigns to, or changes by a method that keeps its arguments."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    if isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor)):
+        return [statement.target]
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return [i.optional_vars for i in statement.items if i.optional_vars is not None]
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        called = statement.value.func
+        if isinstance(called, ast.Attribute) and called.attr in _CHANGING:
+            return [called.value]
+    return []
+
+
+def plain_names(target: ast.expr) -> Iterator[str]:
+    """The names that an assignment to this target binds anew."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for item in target.elts:
+            yield from plain_names(item)
+    elif isinstance(target, ast.Starred):
+        yield from plain_names(target.value)
+
+
+def defined(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds, or whose objects it changes."""
+    found = {name for target in targets(statement) if (name := root(target))}
+    found.update(name for target in targets(statement) for name in plain_names(target))
+    for node in header(statement):
+        found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
+    return found
+
+
+def root(node: ast.expr) -> str:
+    """`a` of `a.b[0].c`; "" where it begins with something else."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def parameters(function: Function) -> list[str]:
+    """The names of a function's parameters."""
+    all_of = function.args
+    named = [*all_of.posonlyargs, *all_of.args, *all_of.kwonlyargs]
+    return [a.arg for a in (*named, all_of.vararg, all_of.kwarg) if a is not None]
 
 
 def lines_of(node: ast.expr | ast.stmt) -> range:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.definitions import root
+from gpumem_magic.advice.tree import root
 
 _COLLECTING = ("append", "appendleft", "extend", "insert", "add", "push", "put", "update")
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)

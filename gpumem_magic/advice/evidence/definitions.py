@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, Function
-
-_CHANGING = (
-    *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "push", "put"),
-    *("store", "remember", "save", "record", "log", "write", "put_nowait", "add_", "copy_"),
+from gpumem_magic.advice.tree import (
+    FUNCTIONS,
+    LOOPS,
+    Function,
+    defined,
+    parameters,
+    plain_names,
+    targets,
 )
-"""Methods that keep what they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,51 +136,9 @@ def _surely_defines(statement: ast.stmt, name: str) -> bool:
     )
 
 
-def plain_names(target: ast.expr) -> Iterator[str]:
-    """The names that an assignment to this target binds anew."""
-    if isinstance(target, ast.Name):
-        yield target.id
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for item in target.elts:
-            yield from plain_names(item)
-    elif isinstance(target, ast.Starred):
-        yield from plain_names(target.value)
-
-
 def names_in(node: ast.AST) -> set[str]:
     """All names inside a node."""
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-
-def parameters(function: Function) -> list[str]:
-    """The names of a function's parameters."""
-    all_of = function.args
-    named = [*all_of.posonlyargs, *all_of.args, *all_of.kwonlyargs]
-    return [a.arg for a in (*named, all_of.vararg, all_of.kwarg) if a is not None]
-
-
-def targets(statement: ast.stmt) -> list[ast.expr]:
-    """What a statement assigns to, or changes by a method that keeps its arguments."""
-    if isinstance(statement, ast.Assign):
-        return statement.targets
-    if isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor)):
-        return [statement.target]
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return [i.optional_vars for i in statement.items if i.optional_vars is not None]
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        called = statement.value.func
-        if isinstance(called, ast.Attribute) and called.attr in _CHANGING:
-            return [called.value]
-    return []
-
-
-def defined(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds, or whose objects it changes."""
-    found = {name for target in targets(statement) if (name := root(target))}
-    found.update(name for target in targets(statement) for name in plain_names(target))
-    for node in header(statement):
-        found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
-    return found
 
 
 def _attributes(statement: ast.stmt) -> set[str]:
@@ -191,25 +151,3 @@ def _attributes(statement: ast.stmt) -> set[str]:
             if isinstance(inner, ast.Attribute):
                 found.add(inner.attr)
     return found
-
-
-def root(node: ast.expr) -> str:
-    """`a` of `a.b[0].c`; "" where it begins with something else."""
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def header(statement: ast.stmt) -> list[ast.expr]:
-    """The expressions that a statement itself evaluates: of a loop, what it loops over."""
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        return [statement.iter]
-    if isinstance(statement, (ast.While, ast.If)):
-        return [statement.test]
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return [item.context_expr for item in statement.items]
-    if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return [statement.value] if statement.value is not None else []
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Try, ast.Match)):
-        return []
-    return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]

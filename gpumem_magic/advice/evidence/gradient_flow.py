@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpumem_magic.advice.code import Code, called
-from gpumem_magic.advice.evidence.definitions import Definitions, header, parameters
+from gpumem_magic.advice.evidence.definitions import Definitions
+from gpumem_magic.advice.tree import header, parameters
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase

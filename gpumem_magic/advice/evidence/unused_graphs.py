@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
-from gpumem_magic.advice.evidence.definitions import defined, header
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
-from gpumem_magic.advice.tree import FUNCTIONS, LOOPS
+from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Known
 from gpumem_magic.values.findings import Trace

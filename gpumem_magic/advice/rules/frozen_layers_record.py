@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.definitions import root
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace

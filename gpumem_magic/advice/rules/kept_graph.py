@@ -15,14 +15,13 @@ from gpumem_magic.advice.evidence.accumulations import (
     find_accumulations,
     is_only_a_number,
 )
-from gpumem_magic.advice.evidence.definitions import root
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
 from gpumem_magic.advice.evidence.passes import passes_of, piled_up
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import FUNCTIONS, lines_of
+from gpumem_magic.advice.tree import FUNCTIONS, lines_of, root
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from gpumem_magic.advice import rewrite
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.definitions import defined, header
 from gpumem_magic.advice.evidence.gradient_flow import (
     NO_GRAPH,
     GradientFlow,
@@ -25,6 +24,7 @@ from gpumem_magic.advice.evidence.unused_graphs import (
 )
 from gpumem_magic.advice.rewrite import UnsafeError
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import defined, header
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
