@@ -51,7 +51,7 @@ FAULTS = {
     "the report": ("gpumem_magic.pipeline.build_report", CELL),
     "the ignored rules": (f"{MAGICS}settings.rules", CELL),
     "noting the report": (f"{MAGICS}monitor.Monitor.take_note", CELL),
-    "what is alive": (f"{MAGICS}monitor.find_living", CELL),
+    "what is alive": (f"{MAGICS}monitor.find_large_storages", CELL),
     "the history": ("gpumem_magic.history.History.append", CELL),
     "showing": (f"{MAGICS}monitor.Monitor.show", CELL),
     "showing a report": (f"{MAGICS}display.show_report", CELL),
