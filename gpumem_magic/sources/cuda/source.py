@@ -144,6 +144,8 @@ class CudaSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
+        # Only now is it known which state this holds for: while the trace was made, Python's
+        # collector may have freed blocks, and the counter of changes went on.
         device = recording.device.index
         earlier = self._sites.pop(device, {})
         self._told[device] = Told.of(
