@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,7 +54,7 @@ def plan_dry_run(
     from gpumem_magic.dryrun.in_use import card_in_use
     from gpumem_magic.dryrun.inside import Plan
 
-    _do_for_all_children(scenario.cell.python)
+    _do_for_all_children()
     total = card.total
     if not scenario.limited:
         card = replace(card, total=UNLIMITED)
@@ -79,16 +78,15 @@ def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) ->
     return carry_out(flow())
 
 
-def _do_for_all_children(code: str) -> None:
-    """What each of them would do again: import what torch's optimizers need at their first step,
-    list the user's modules, find out how torch counts references."""
+def _do_for_all_children() -> None:
+    """What each of them would do again: import what torch's optimizers and meta kernels need, two
+    seconds the first time, list the user's modules, find out how torch counts references."""
     import torch
 
     from gpumem_magic.isolation.effects.telling import users_modules
     from gpumem_magic.virtual.accumulation import Accumulation
 
-    if re.search("step|optim|train|fit", code):
-        importlib.import_module("torch._dynamo")
+    importlib.import_module("torch._dynamo")
     users_modules(len(sys.modules))
     if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
         Accumulation()
