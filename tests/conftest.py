@@ -41,7 +41,6 @@ SLOW = (
     "panel/test_board.py::test_the_package_gives_the_same_callable",
     "stacks/test_kernel.py",
     "stacks/test_panel.py",
-    "test_magics_gpucheck_line.py::test_after_out_of_memory",
     "test_magics_recovery.py",
     "test_measure.py::test_a_script_runs",
     "test_notebooks.py::test_runs",
@@ -51,7 +50,12 @@ SLOW = (
 )
 
 # Of each file of these it runs the first test only.
-SAMPLED = ("advice/test_", "isolation/test_", "stacks/", "test_magics_places.py")
+SAMPLED = (
+    *("advice/test_", "isolation/", "stacks/", "panel/test_board.py"),
+    *("virtual/test_gpu_models.py", "virtual/torch_cuda/test_facade_training.py"),
+    *("test_magics_places.py", "test_magics_advice.py", "test_magics_gpucheck"),
+    *("test_magics_out_of_memory.py", "test_magics_faults.py", "test_fitting.py"),
+)
 
 # What torch itself changes as it goes; its compiler, which the first optimizer loads, the last one.
 TORCH_STATE = {
