@@ -7,6 +7,7 @@ import atexit
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 from contextlib import contextmanager
@@ -73,6 +74,12 @@ def pytest_collection_modifyitems(items):
         if begins(SLOW) or (begins(SAMPLED) and name in seen):
             item.add_marker(pytest.mark.slow)
         seen.add(name)
+
+
+def pytest_sessionstart():
+    """Hear Ctrl-C, which tests send: a shell lets what it starts in the background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():
