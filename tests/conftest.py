@@ -166,6 +166,13 @@ def _nothing_outlives_the_test():
     assert [t.name for t in threading.enumerate() if t.name.startswith("gpumem")] == []
 
 
+@pytest.fixture(scope="module")
+def nothing_old():
+    """For tests that look at every object there is: those of earlier tests are no part of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def torch_attributes():
     """Tells what user code finds in torch, by place and name."""

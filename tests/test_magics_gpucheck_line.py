@@ -16,6 +16,8 @@ from gpumem_magic.values.inventory import Breakdown, Breakdowns, HolderKind, Inv
 from gpumem_magic.values.recording import Category
 
 torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.usefixtures("nothing_old")
 MIB = 1 << 20
 
 
@@ -246,7 +248,7 @@ def test_cycles_go_for_nothing(run, shell):
     held = asked(run, shell, "")
     assert held.size_of(HolderKind.CYCLE) == 4 * MIB
     recovery = asked(run, shell, "--free")
-    run("gc.unfreeze(); gc.enable()")
+    run("gc.enable()")
     steps = {step.what: step for step in recovery.steps}
     assert (steps["reference cycles"].allocated, steps["reference cycles"].cost) == (4 * MIB, "")
 

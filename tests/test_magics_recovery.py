@@ -211,4 +211,3 @@ def test_memory_comes_back_and_a_smaller_batch_runs(shell, case, times):
     finally:
         session.asked("--free --all")
         shell.user_ns.clear()
-        gc.unfreeze()

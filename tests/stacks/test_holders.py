@@ -15,6 +15,8 @@ pytest.importorskip("torch._dynamo")  # the first optimizer would import it, whi
 
 from gpumem_magic.values.inventory import HolderKind as Kind  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("nothing_old")
+
 MIB = 1 << 20
 SIZE = 3 * MIB
 BIG = "keep(torch.ones(3 << 18, device='cuda'))"  # 3 MiB, as no other tensor of these tests
@@ -172,7 +174,6 @@ def notebook(shell):
         shell.user_ns.clear()
         sys.modules.pop("other", None)
         gc.enable()
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize("case", HOLDERS)

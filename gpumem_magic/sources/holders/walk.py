@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -111,6 +112,8 @@ class Walk:
                 continue
             self.looked.objects += 1
             if self._ends_at(end, to_the_end):
+                for left in chain.from_iterable(self._queues.values()):
+                    self._meets_again(left)  # also of what is not looked into
                 self._queues.clear()
                 return
             first = _OBJECTS_LAST if self.looked.objects > _MANY else _IN_ORDER
@@ -157,13 +160,17 @@ class Walk:
             self._own(node)
         elif visit is Walk._optimizer and node.holder.kind is HolderKind.VARIABLE:
             return [node._replace(holder=node.holder.inner(HolderKind.OPTIMIZER, node.path))]
-        known = self.seen.get(id(node.thing))
-        if known is not None or id(node.thing) in self._left_out:
-            if known is not None and node.path == node.holder.root and _tells(node):
-                self.again.append((known[1], node.path))
+        if self._meets_again(node) or id(node.thing) in self._left_out:
             return ()
         self.seen[id(node.thing)] = node.thing, node
         return visit(self, node)
+
+    def _meets_again(self, node: Node) -> bool:
+        """Whether the thing was seen before; of a root it is noted that it leads there."""
+        known = self.seen.get(id(node.thing))
+        if known is not None and node.path == node.holder.root and _tells(node):
+            self.again.append((known[1], node.path))
+        return known is not None
 
     def _object(self, node: Node) -> Iterable[Node]:
         _, _, holder, kind, via = node

@@ -25,6 +25,11 @@ from gpumem_magic.virtual.catalog import lookup  # noqa: E402
 from gpumem_magic.virtual.source import VirtualSource  # noqa: E402
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_old(nothing_old):
+    """Every look passes over all objects."""
+
+
 class Notebook:
     """Runs cells on a card and answers for their memory. died[n]: a weak reference to a storage."""
 

@@ -127,3 +127,14 @@ def test_without_anyone_to_tell_an_interrupt_goes_on(notebook):
         take_inventory(source, names, [Interrupts()])
     with pytest.raises(KeyboardInterrupt):
         break_down(source, {**names, "y": 1}, [Interrupts()], "y")
+
+
+def test_a_look_that_ends_early_still_tells_who_else_holds(notebook, monkeypatch):
+    notebook.run(f"x = {BIG}", "x")
+    monkeypatch.setattr(walk, "_MANY", 0)
+    monkeypatch.setattr(walk, "_CHECK", 1)
+
+    (found,) = [h for h in look(notebook).holdings if h.size == MIB]
+
+    assert found.name == "x"
+    assert "Out[3]" in found.also
