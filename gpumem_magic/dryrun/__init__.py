@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -81,12 +80,11 @@ def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) ->
 def _do_for_all_children() -> None:
     """What each of them would do again: import what torch's optimizers and meta kernels need, two
     seconds the first time, list the user's modules, find out how torch counts references."""
-    import torch
+    import torch._dynamo
 
     from gpumem_magic.isolation.effects.telling import users_modules
     from gpumem_magic.virtual.accumulation import Accumulation
 
-    importlib.import_module("torch._dynamo")
     users_modules(len(sys.modules))
     if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
         Accumulation()
