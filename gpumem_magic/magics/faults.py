@@ -13,6 +13,7 @@ from IPython.core.error import UsageError
 from traitlets import TraitError
 
 from gpumem_magic.magics.display import warn
+from gpumem_magic.sources.failures import one_line
 
 MOST = 3
 """Cells in a row in which something of ours failed, after which nothing is measured any more."""
@@ -66,7 +67,7 @@ class Faults:
         if self._told:
             return
         self._told = True
-        failed = f"{what} failed, your code is not affected: {describe(error)}"
+        failed = f"{what} failed, your code is not affected: {one_line(error)}"
         if isinstance(error, _NO_DEFECTS):
             warn(failed)
             return
@@ -85,7 +86,7 @@ def harmless(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        warn(f"{what} failed, your code is not affected: {describe(error)}")
+        warn(f"{what} failed, your code is not affected: {one_line(error)}")
 
 
 @contextmanager
@@ -103,12 +104,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if held:
             handler(*held[0])  # type: ignore[arg-type]
-
-
-def describe(error: BaseException) -> str:
-    """The error in one line."""
-    text = str(error).partition("\n")[0]
-    return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def place_of(error: BaseException) -> str:

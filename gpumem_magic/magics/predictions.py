@@ -10,9 +10,10 @@ from IPython.core.error import UsageError
 
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
-from gpumem_magic.magics.faults import describe, place_of
+from gpumem_magic.magics.faults import place_of
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.predict import fitting, predicting
+from gpumem_magic.sources.failures import one_line
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.forecast import Fit, Fits, Forecast
 from gpumem_magic.values.report import Report
@@ -109,5 +110,5 @@ def _defect(error: Exception) -> str:
     place = getattr(error, "place", place_of(error))
     return (
         "%%gpucheck: the prediction failed. That is a defect of gpumem_magic, not of your code: "
-        f"{describe(error)}{f' ({place})' if place else ''}"
+        f"{one_line(error)}{f' ({place})' if place else ''}"
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from gpumem_magic.sources.stacks.callsite import cell_number
 from gpumem_magic.values.recording import Cell, Events, Stack
 
 _INSTALLED = re.compile(
     r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>$|^<stdin>$"
 )
-_NUMBERED = re.compile(r"<ipython-input-(\d+)-")
 
 _LONGEST = 1 << 20
 """Bytes of source that are shown beside its lines; what is longer was not written by hand."""
@@ -39,8 +39,7 @@ def choose_files(events: Events, stacks: tuple[Stack, ...]) -> tuple[Cell, dict[
 
 
 def _cell(filename: str) -> Cell:
-    numbered = _NUMBERED.match(filename)
-    return Cell("", filename, int(numbered[1]) if numbered else None)
+    return Cell("", filename, cell_number(filename))
 
 
 def with_source(cell: Cell) -> Cell:

@@ -18,6 +18,12 @@ _MAGIC_BODIES: Final = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit
 """What `%%time` and `%%timeit` call their code (IPython/core/magics/execution.py)."""
 
 
+def cell_number(filename: str) -> int | None:
+    """The `In[number]` that the name of a cell's file tells; None where it tells none."""
+    match = _NUMBERED.match(filename)
+    return int(match[1]) if match else None
+
+
 def line_of(stack: Stack, filename: str) -> int | None:
     """The line of the cell that was running: its innermost frame's; None when it has no frame."""
     return next((frame.line for frame in stack if frame.filename == filename), None)
@@ -159,8 +165,8 @@ class CellFiles:
     def _read(self, name: str, number: int | None) -> Cell:
         transformed = "".join(linecache.getlines(name)).rstrip("\n")
         parsed, raw = self._history("input_hist_parsed"), self._history("input_hist_raw")
-        if match := _NUMBERED.match(name):
-            number = int(match[1])
+        if (numbered := cell_number(name)) is not None:
+            number = numbered
         elif number is None:
             number = _last_index(parsed, transformed)
         if number is None or number >= len(parsed) or not _same(parsed[number], transformed):
