@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from gpumem_magic.values.report import Report, Reports
 KEPT = 30
 """Reports of which it is known what was alive when; of older ones this is forgotten."""
 
+KEPT_EVENTS = 8_000_000
+"""Events that the latest reports, at most KEPT, hold together; each takes some 100 bytes. Two
+reports keep theirs however many they are, to be compared."""
+
 
 class History:
     """Every report that was appended or loaded; numbers count from 1."""
@@ -25,6 +30,7 @@ class History:
     def __init__(self) -> None:
         self._reports: list[Report] = []
         self._living: list[tuple[Report, LargeStorages]] = []
+        self._whole: list[tuple[int, int]] = []  # place and events of those that still hold them
 
     @property
     def reports(self) -> tuple[Report, ...]:
@@ -33,14 +39,15 @@ class History:
 
     def append(self, report: Report, living: LargeStorages | None = None) -> None:
         """Add a report as the latest. living: what was alive when in its cell."""
-        self._reports.append(report)
         if living is not None:
             self._living = [*self._living[1 - KEPT :], (report, living)]
+        self._add([report])
 
     def clear(self) -> None:
         """Forget all reports."""
         self._reports.clear()
         self._living.clear()
+        self._whole.clear()
 
     def living(self, report: Report) -> LargeStorages | None:
         """What was alive when in the cell of a report; None where it is not known any more."""
@@ -73,7 +80,7 @@ class History:
         """
         path = Path(path)
         if path.name.lower().endswith(SNAPSHOTS):
-            self._reports += load_snapshot(path)
+            self._add(load_snapshot(path))
             return
         if path.suffix.lower() != ".json":
             raise ValueError(
@@ -81,9 +88,27 @@ class History:
                 f"({', '.join(SNAPSHOTS)})"
             )
         try:
-            self._reports += loads(path.read_text(encoding="utf-8"))
+            self._add(loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+    def _add(self, reports: Iterable[Report]) -> None:
+        """Append reports, and let go of the events of those that are too old, or have too many."""
+        for report in reports:
+            if report.basis is not None:
+                self._whole.append((len(self._reports), len(report.basis.recording.events)))
+            self._reports.append(report)
+        while len(self._whole) > KEPT or self._too_many:
+            self._forget_events(self._whole.pop(0)[0])
+
+    @property
+    def _too_many(self) -> bool:
+        return len(self._whole) > 2 and sum(events for _, events in self._whole) > KEPT_EVENTS
+
+    def _forget_events(self, place: int) -> None:
+        report = self._reports[place]
+        self._reports[place] = left = replace(report, basis=None)
+        self._living = [(left if one is report else one, alive) for one, alive in self._living]
 
     def text(self) -> str:
         """One line for each report, for a terminal of 80 columns."""

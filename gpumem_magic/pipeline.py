@@ -11,7 +11,7 @@ from gpumem_magic.trace import build_trace
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.recording import Reading, Recording
-from gpumem_magic.values.report import Report
+from gpumem_magic.values.report import Basis, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ def build_report(
         error_line=recording.error_line,
         flow_guessed=recording.flow_guessed,
         advice=advice,
+        basis=Basis(recording, trace.lifetimes) if trace.lifetimes is not None else None,
     )
 
 

@@ -197,7 +197,8 @@ OPTIONS = OptionTable(
             "--save",
             "PATH",
             "save the report of this code, or on %gpumem alone the whole history;\n"
-            "PATH ends in .json .csv .html .png .svg or .txt",
+            "PATH ends in .json .csv .html .png .svg .txt, or .pickle: a memory snapshot\n"
+            "as PyTorch writes it",
             target,
             code=True,
             run=_save,

@@ -16,7 +16,7 @@ from gpumem_magic.devices import check_device, device_names
 from gpumem_magic.snapshots import SNAPSHOTS
 from gpumem_magic.virtual.catalog import lookup
 
-SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt")
+SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt", ".pickle")
 
 
 def variable(text: str) -> str:

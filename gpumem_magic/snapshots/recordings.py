@@ -129,6 +129,7 @@ def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) 
         cells=cells,
         failure=find_failure(_OUT_OF_MEMORY, columns, rules) if failed else None,
         notes=_notes(columns, initial),
+        rules=rules,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpumem_magic.sources.cuda.block_sizes import Block, Rules, Segment, round_size
+from gpumem_magic.sources.cuda.block_sizes import Block, Segment, round_size
 from gpumem_magic.sources.cuda.history import EntryColumns
-from gpumem_magic.values.recording import Action
+from gpumem_magic.values.recording import Action, Rules
 
 
 def rewind(entries: EntryColumns, segments: Iterable[Segment], rules: Rules) -> list[Segment]:

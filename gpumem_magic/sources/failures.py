@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpumem_magic.oom_text import Origin, Reading, Size, parse
-from gpumem_magic.sources.cuda.block_sizes import Rules, round_size, segment_size
+from gpumem_magic.sources.cuda.block_sizes import round_size, segment_size
 from gpumem_magic.sources.cuda.history import Columns
-from gpumem_magic.values.recording import Action, Failure, Phase
+from gpumem_magic.values.recording import Action, Failure, Phase, Rules
 
 _HERE = ("CUDA", "HIP")  # what is measured; MPS, XPU and others run out of memory elsewhere
 

@@ -47,14 +47,14 @@ def find_held_segments(recording: Recording, levels: Levels, position: int) -> H
     pages = bool((events.action == Action.SEGMENT_MAP).any())
     older = recording.initial.segments
     if older is None and levels.reserved_known and levels.reserved[0] == 0:
-        older = np.zeros((0, 2), np.int64)
-    if older is None or pages or not recording.complete:
+        older = np.zeros((0, 3), np.int64)
+    if older is None or older[:, 2].any() or pages or not recording.complete:
         return None
     return _segments(older, events, position)
 
 
 def _segments(older: NDArray[np.int64], events: Events, position: int) -> HeldSegments:
-    held = {address: address + size for address, size in older.tolist()}
+    held = {address: address + size for address, size, _ in older.tolist()}
     changes = np.isin(events.action[:position], (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE))
     for i in np.flatnonzero(changes).tolist():
         address = int(events.address[i])

@@ -26,7 +26,7 @@ class Answer:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the answer in the form that the suffix says: .json, .html, .txt, and for most .csv,
-        .png and .svg.
+        .png and .svg; a report also as .pickle, PyTorch's memory snapshot.
 
         Raises ValueError for another suffix; a file that was there stays whole if anything fails.
         """

@@ -138,8 +138,8 @@ class LiveBlocks:
     """Blocks that were alive when the recording began: int64 columns of equal length.
 
     category: int8, what an earlier recording found each to be, as its place in Category, or -1.
-    segments: int64 rows (address, size) of the memory that they lie in; None where that is not
-    known, or not in segments of fixed size.
+    segments: int64 rows (address, size, 1 where it is a mapped part of an expandable segment and 0
+    for a whole one) of all that the allocator held; None where that is not known.
     """
 
     address: NDArray[np.int64]
@@ -147,6 +147,18 @@ class LiveBlocks:
     requested: NDArray[np.int64]
     category: NDArray[np.int8] | None = None
     segments: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that decide a block's size. `max_split_size`: bytes, None for no limit.
+
+    divisions: `roundup_power2_divisions` for 1 MiB, 2 MiB, 4 MiB, ... 32 GiB; 0 or 1 rounds to 512
+    bytes.
+    """
+
+    max_split_size: int | None = None
+    divisions: tuple[int, ...] = (0,) * 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +240,8 @@ class Recording:
     ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
     user. predicted: by a dry run, and `output` is what it printed. error_line: the line of the cell
     that `error` left it from. flow_guessed: values that a dry run does not know decided which way
-    the cell went. names: what the notebook's names were at the end.
+    the cell went. names: what the notebook's names were at the end. rules: the
+    allocator's.
     """
 
     device: Device
@@ -254,3 +267,4 @@ class Recording:
     flow_guessed: bool = False
     names: Names = field(default_factory=Names)
     machine: Machine = field(default_factory=Machine)
+    rules: Rules = field(default_factory=Rules)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.answer import Answer, form_of
 from gpumem_magic.values.findings import Block, Level, Line, OutOfMemory, Timeline
-from gpumem_magic.values.recording import Category, Cell, Device
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Category, Cell, Device, Recording
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gpumem_magic.renderers.forms import ReportForm
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a report was made of: all that was recorded, and every storage that lived."""
+
+    recording: Recording
+    lifetimes: Lifetimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,9 @@ class Report(Answer):
     context: bytes the CUDA context takes; others: bytes of other processes; both after the cell.
     output: what a predicted cell printed in its dry run. error_line: the line of the cell that
     raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
-    advice: what to change, what saves most first.
+    advice: what to change, what saves most first. basis: the events themselves, which only a memory
+    snapshot (`save("x.pickle")`) and comparisons need; None where events are missing, and in
+    reports that were loaded from a .json or are older than those that the history keeps whole.
     """
 
     name: str
@@ -53,6 +64,7 @@ class Report(Answer):
     error_line: int | None = None
     flow_guessed: bool = False
     advice: tuple[Advice, ...] = ()
+    basis: Basis | None = field(default=None, repr=False, compare=False)
 
     def plot(self) -> Figure:
         """The timeline as a matplotlib Figure; pyplot is not touched."""

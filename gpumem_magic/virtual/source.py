@@ -14,6 +14,7 @@ import numpy as np
 
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.driver import SimulatedDriver
+from gpumem_magic.allocator.settings import UNLIMITED
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
@@ -33,6 +34,7 @@ from gpumem_magic.values.recording import (
     Phase,
     Reading,
     Recording,
+    Rules,
 )
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.event_log import EventLog
@@ -141,6 +143,7 @@ class VirtualSource:
             notes=() if begun.watch.failure is None else (begun.watch.failure,),
             names=begun.watch.names,
             machine=self._machine,
+            rules=self._rules(),
         )
         return (recording,)
 
@@ -264,6 +267,11 @@ class VirtualSource:
         mine = sum(process.used for process in allocator.driver.processes() if process.pid is None)
         return Reading(allocator.allocated, allocator.reserved, used, mine)
 
+    def _rules(self) -> Rules:
+        settings = self.gpu.allocator.settings
+        limit = settings.max_split_size
+        return Rules(None if limit == UNLIMITED else limit, settings.roundup_power2_divisions)
+
     def _live_blocks(self) -> LiveBlocks:
         held = self.gpu.allocator.snapshot()
         blocks = [
@@ -277,11 +285,10 @@ class VirtualSource:
         nothing = None, _UNTOLD
         told = [(placements.get(a), *self._told.get(a, nothing)) for a in address.tolist()]
         category = [code if now is then else _UNTOLD for now, then, code in told]
-        fixed = not any(segment.expandable for segment in held)
-        segments = np.array([(segment.address, segment.size) for segment in held], np.int64)
+        segments = [(segment.address, segment.size, segment.expandable) for segment in held]
         return LiveBlocks(
             *(address, size, requested, np.array(category, np.int8)),
-            segments=segments.reshape(-1, 2) if fixed else None,
+            segments=np.array(segments, np.int64).reshape(-1, 3),
         )
 
     def _label_workspaces(self, events: Events) -> tuple[Label, ...]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.sources.cuda.block_sizes import Rules
 from gpumem_magic.sources.cuda.history import EntryColumns, build_columns
 from gpumem_magic.sources.failures import (
     device_of,
@@ -12,7 +11,7 @@ from gpumem_magic.sources.failures import (
     outside_allocator,
     read_failure,
 )
-from gpumem_magic.values.recording import Phase
+from gpumem_magic.values.recording import Phase, Rules
 
 MIB = 1 << 20
 TEXT = (

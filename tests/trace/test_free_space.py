@@ -42,7 +42,7 @@ def test_older_segments_count_where_the_source_told_them(script):
     s.start = (4 * MIB, 20 * MIB)
     recording = s.recording()
     assert room_of(recording) is None
-    rows = np.array([(address - 8 * MIB, 20 * MIB)], np.int64)
+    rows = np.array([(address - 8 * MIB, 20 * MIB, 0)], np.int64)
     recording = replace(recording, initial=replace(recording.initial, segments=rows))
     assert measured(recording) == (8 * MIB, 0)
 

@@ -12,6 +12,7 @@ from typing import Any
 from gpumem_magic.renderers import html
 from gpumem_magic.renderers.formats.csv import to_csv
 from gpumem_magic.renderers.formats.json import dumps, dumps_all
+from gpumem_magic.renderers.formats.snapshot import to_pickle
 from gpumem_magic.renderers.html import EMPTY, Markup, element, join
 from gpumem_magic.renderers.report import report_document
 from gpumem_magic.values.report import Report
@@ -65,14 +66,12 @@ def _source(report: Report) -> Markup:
     return element("details", summary, element("pre", Markup("".join(rows)), dir="ltr"))
 
 
-SUFFIXES = (".json", ".csv", ".html", ".txt", ".png", ".svg")
-
 Files = dict[str, Callable[[], str | bytes]]
 """What makes the content of a file, by its suffix."""
 
 
 def report_files(report: Report) -> Files:
-    """One report; its figure for .png and .svg."""
+    """One report; its figure for .png and .svg, its events for .pickle."""
     return {
         ".json": lambda: dumps(report),
         ".csv": lambda: to_csv([report]),
@@ -80,6 +79,7 @@ def report_files(report: Report) -> Files:
         ".txt": lambda: report.text() + "\n",
         ".png": lambda: _timeline(report, ".png"),
         ".svg": lambda: _timeline(report, ".svg"),
+        ".pickle": lambda: to_pickle(report),
     }
 
 

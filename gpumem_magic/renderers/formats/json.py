@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -93,7 +93,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Timeline):
         return _encode_timeline(value)
     if is_dataclass(value):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: encode(getattr(value, field.name)) for field in _told(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -101,6 +101,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, tuple):
         return [encode(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _told(value: Any) -> list[Field[Any]]:
+    """The fields that an answer is equal by: what it was made of beside them is not written."""
+    return [field for field in fields(value) if field.compare]
 
 
 def _encode_timeline(line: Timeline) -> dict[str, Any]:
@@ -140,7 +145,7 @@ class _Reader:
         if kind not in self._hints:
             self._hints[kind] = get_type_hints(kind)
         values = {}
-        for field in fields(kind):
+        for field in _told(kind):
             inner = f"{place}.{field.name}"
             if field.name in data:
                 values[field.name] = self.read(

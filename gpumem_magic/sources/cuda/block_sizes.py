@@ -14,22 +14,10 @@ from gpumem_magic.allocator.pools import (
     SMALL_SEGMENT,
     SMALL_SIZE,
 )
-from gpumem_magic.allocator.settings import INTERVALS
 from gpumem_magic.units import MIB
-from gpumem_magic.values.recording import Action
+from gpumem_magic.values.recording import Action, Rules
 
 LARGE_SEGMENT = 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp, kLargeBuffer
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The settings that decide a block's size. `max_split_size`: bytes, None for no limit.
-
-    divisions: `roundup_power2_divisions` for 1 MiB, 2 MiB, 4 MiB, ...; 0 or 1 rounds to 512 bytes.
-    """
-
-    max_split_size: int | None = None
-    divisions: tuple[int, ...] = (0,) * INTERVALS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.allocator.settings import INTERVALS
-from gpumem_magic.sources.cuda.block_sizes import Block, BlockReplay, Rules, Segment
+from gpumem_magic.sources.cuda.block_sizes import Block, BlockReplay, Segment
 from gpumem_magic.sources.cuda.regions import PACKAGE, Span, completed, encloses
-from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Phase, Stack
+from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Phase, Rules, Stack
 
 Entry = Mapping[str, Any]
 """One entry of `torch.cuda.memory._snapshot()["device_traces"][device]`."""
@@ -69,12 +69,12 @@ def live_blocks(segments: Iterable[Segment]) -> LiveBlocks:
     """The blocks that someone owns."""
     segments = tuple(segments)
     owned = [block for segment in segments for block in segment.blocks if block.allocated]
-    held = np.array([(segment.address, segment.size) for segment in segments], np.int64)
+    held = [(segment.address, segment.size, segment.expandable) for segment in segments]
     return LiveBlocks(
         np.array([block.address for block in owned], np.int64),
         np.array([block.size for block in owned], np.int64),
         np.array([block.requested for block in owned], np.int64),
-        segments=None if any(segment.expandable for segment in segments) else held.reshape(-1, 2),
+        segments=np.array(held, np.int64).reshape(-1, 3),
     )
 
 

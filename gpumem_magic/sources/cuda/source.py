@@ -260,6 +260,7 @@ class CudaSource:
             notes=self._notes(ended, capture, columns, before, after),
             names=self._watch.names,
             machine=self._reader.machine(device, failed),
+            rules=rules,
         )
 
     def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:

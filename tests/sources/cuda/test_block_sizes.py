@@ -5,12 +5,11 @@ import pytest
 from gpumem_magic.sources.cuda.block_sizes import (
     Block,
     BlockReplay,
-    Rules,
     Segment,
     round_size,
     segment_size,
 )
-from gpumem_magic.values.recording import Action
+from gpumem_magic.values.recording import Action, Rules
 
 MIB = 1 << 20
 A, F, C = Action.ALLOC, Action.FREE, Action.FREE_COMPLETED

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpumem_magic.sources.cuda.block_sizes import Rules
 from gpumem_magic.sources.cuda.history import (
     EntryColumns,
     build_columns,
@@ -16,7 +15,7 @@ from gpumem_magic.sources.cuda.history import (
     rows_by_changes,
 )
 from gpumem_magic.sources.cuda.regions import PACKAGE, Span
-from gpumem_magic.values.recording import Action, Frame, Phase
+from gpumem_magic.values.recording import Action, Frame, Phase, Rules
 
 MIB = 1 << 20
 CELL = {"filename": "<cell>", "line": 3, "name": "<module>"}
