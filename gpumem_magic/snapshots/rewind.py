@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from gpumem_magic.allocator.pools import SMALL_SIZE
 from gpumem_magic.sources.cuda.block_sizes import Block, Segment, round_size
 from gpumem_magic.sources.cuda.history import EntryColumns
 from gpumem_magic.values.recording import Action, Rules
@@ -13,8 +15,8 @@ from gpumem_magic.values.recording import Action, Rules
 def rewind(entries: EntryColumns, segments: Iterable[Segment], rules: Rules) -> list[Segment]:
     """The segments before the first of the entries, which ended with `segments`.
 
-    A block that was there before and is gone since has the size that its request is rounded to; up
-    to 1 MiB that the allocator had left in it is then taken for free.
+    A block that was there before and is gone since has the size that its request is rounded to, and
+    what lies free behind it where the allocator would not have split that off.
     """
     state = _State(segments, rules)
     columns = (entries.actions, entries.addresses, entries.requested)
@@ -64,8 +66,24 @@ class _State:
                 if blocks[index].address >= start:
                     inside.append(blocks[index])
                 index += 1
+            if not expandable:
+                inside = [*self._whole(inside, end)]
             found.append(Segment(start, end - start, expandable, _with_gaps(inside, start, end)))
         return found
+
+    def _whole(self, blocks: list[Block], end: int) -> Iterator[Block]:
+        """The blocks of a segment of fixed size with the slack that was never split off them.
+
+        A free block of the large pool has more than 1 MiB: neither splitting nor a request makes a
+        smaller one (c10/cuda/CUDACachingAllocator.cpp, should_split).
+        """
+        limit = self._rules.max_split_size
+        ends = [*(block.address for block in blocks[1:]), end]
+        for block, after in zip(blocks, ends, strict=True):
+            slack = after - block.address - block.size
+            whole = slack <= SMALL_SIZE or (limit is not None and block.size >= limit)
+            large = block.size > SMALL_SIZE
+            yield replace(block, size=block.size + slack) if large and whole else block
 
 
 def _with_gaps(blocks: list[Block], start: int, end: int) -> tuple[Block, ...]:

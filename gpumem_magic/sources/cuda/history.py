@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,10 @@ _ACTIONS = {
     "oom": Action.OOM,
 }
 _COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
-_CPP = (".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".S")
+_COMPILED = re.compile(
+    r"\.(?:cpp|cc|c|cu|cuh|h|hpp|S|so(?:\.\d+)*)$|^(?:\?\?)?$|/bin/python[\d.]*$"
+)
+"""Files of C++ frames: sources, and what torch 2.15 names where it finds none, the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +283,6 @@ def _stack(raw: Iterable[Entry], frames: dict[int, Frame | None]) -> Stack:
 def _frame(entry: Entry) -> Frame | None:
     """A Python frame that the user may see; None for C++ frames and our own."""
     filename = entry["filename"]
-    if filename in ("", "??") or filename.endswith(_CPP) or filename.startswith(PACKAGE):
+    if _COMPILED.search(filename) or filename.startswith(PACKAGE):
         return None
     return Frame(filename, entry["line"], entry["name"])

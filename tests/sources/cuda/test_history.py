@@ -81,9 +81,10 @@ def test_equal_stacks_get_one_number():
     assert columns.events.stack.tolist() == [0] * 6 + [-1] * 3
 
 
-@pytest.mark.parametrize(
-    "filename", ["", "??", "/pytorch/aten/src/ATen/native/Linear.cpp", f"{PACKAGE}/x.py"]
-)
+COMPILED = ["", "??", "/pytorch/aten/src/ATen/native/Linear.cpp", "/lib/libpython3.11.so.1.0"]
+
+
+@pytest.mark.parametrize("filename", [*COMPILED, "/usr/bin/python3.11", f"{PACKAGE}/x.py"])
 def test_frames_that_are_not_the_users_are_dropped(filename):
     hidden = {"filename": filename, "line": 1, "name": "f"}
     assert columns_of(tensor(0, frames=(hidden, CELL))).stacks == (
