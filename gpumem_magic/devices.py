@@ -8,25 +8,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpumem_magic.sources import ACTIVE, Source
+from gpumem_magic.sources.accelerator.backend import find_backend
+from gpumem_magic.sources.accelerator.source import AcceleratorSource
 from gpumem_magic.sources.cuda.device import cuda_devices, is_initialized
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.units import MIB
 from gpumem_magic.virtual.catalog import MODELS, GPUModel, lookup
+from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.source import VirtualSource
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
 
 
 def choose_source(name: str = "auto") -> Source | None:
-    """The source for a device's name: auto, cuda, cuda:1, a card ("T4"), a size ("24GiB") or off.
+    """The source for a device's name: auto, cuda, cuda:1, mps, xpu, a card ("T4"), a size ("24GiB")
+    or off.
 
-    auto: the CUDA or ROCm devices of this machine; without any, a virtual Tesla T4; None where
-    another accelerator (MPS, XPU) is, as code there would silently move from it. off: None.
-    Raises ValueError for a wrong name, ModuleNotFoundError without torch.
+    auto: this machine's MPS or XPU device, else its CUDA or ROCm devices; without any, a virtual
+    Tesla T4. off: None. Raises ValueError for a wrong name, ModuleNotFoundError without torch.
     """
     name = resolve_device(name)
     if name == "off":
         return None
+    backend = find_backend()
+    if backend is not None and name == backend.kind:
+        return AcceleratorSource(backend, Interrupts)
     if _is_cuda(name):
         return CudaSource(int(name[5:]) if ":" in name else None)
     return VirtualSource(lookup(name))
@@ -36,10 +42,9 @@ def resolve_device(name: str) -> str:
     """What `name` comes to here: auto as another name, a card by its own key. Raises as above."""
     check_device(name)
     if name == "auto":
-        if other_accelerator():
-            return "off"
-        return "cuda" if cuda_devices() else DEFAULT_MODEL
-    if name == "off" or _is_cuda(name):
+        here = _devices_here()
+        return here[0].partition(":")[0] if here else DEFAULT_MODEL
+    if name == "off" or _is_cuda(name) or name in _devices_here():
         return name
     return lookup(name).key
 
@@ -47,7 +52,7 @@ def resolve_device(name: str) -> str:
 def check_device(name: str) -> None:
     """Raise ValueError, listing the right names, if `name` is no device of this machine."""
     _require_torch()
-    if name in ("auto", "off"):
+    if name in ("auto", "off", *_devices_here()):
         return
     if not _is_cuda(name):
         try:
@@ -61,21 +66,14 @@ def check_device(name: str) -> None:
 
 
 def device_names() -> tuple[str, ...]:
-    """Every name to offer: auto and off, this machine's CUDA devices, the cards of the catalog."""
+    """Every name to offer: auto and off, this machine's devices, the cards of the catalog."""
     return ("auto", "off", *_devices_here(), *(model.key for model in MODELS))
 
 
 def _devices_here() -> tuple[str, ...]:
-    return tuple(f"cuda:{index}" for index in range(cuda_devices()))
-
-
-def other_accelerator() -> str | None:
-    """ "MPS" or "XPU" where PyTorch has such an accelerator."""
-    import torch
-
-    if torch.backends.mps.is_available():
-        return "MPS"
-    return "XPU" if hasattr(torch, "xpu") and torch.xpu.is_available() else None
+    other = find_backend()
+    cuda = (f"cuda:{index}" for index in range(cuda_devices()))
+    return ((other.kind,) if other else ()) + tuple(cuda)
 
 
 def _is_cuda(name: str) -> bool:
@@ -96,10 +94,10 @@ _TYPICAL_CONTEXT = 400 * MIB
 @contextmanager
 def source_in_use() -> Iterator[Source | None]:
     """The source that acts on the code running now; outside notebooks this machine's CUDA device;
-    None where there is neither."""
+    None where there is neither, and where it is an accelerator that no prediction is made for."""
     active = ACTIVE.get()
     if active is not None:
-        yield active.source
+        yield None if isinstance(active.source, AcceleratorSource) else active.source
     elif not cuda_devices():
         yield None
     else:

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.advice import Advice
-from gpumem_magic.devices import choose_source, other_accelerator, resolve_device
+from gpumem_magic.devices import choose_source, resolve_device
 from gpumem_magic.history import History
 from gpumem_magic.magics.display import Progress, level_line, show, tell, warn
 from gpumem_magic.magics.faults import OFF, Faults, harmless, uninterrupted
@@ -178,7 +178,7 @@ class Monitor:
 
     def _start_on(self, name: str) -> None:
         self.source = choose_source(name)
-        self.why_off = "" if self.source else _reason(name)
+        self.why_off = "" if self.source else "the device is off; %gpumem --device auto turns it on"
         self._name = name
 
     def _tell_of_tensors(self) -> None:
@@ -368,10 +368,3 @@ class Monitor:
         if not self.settings.progress or not hasattr(self.shell, "kernel"):
             return None
         return Progress(say, self.shell.display_pub, self.settings.interval)
-
-
-def _reason(device: str) -> str:
-    other = other_accelerator() if device == "auto" else None
-    if other:
-        return f"the {other} device here is left alone; %gpumem --device T4 uses a virtual GPU"
-    return "the device is off; %gpumem --device auto turns it on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -11,18 +11,18 @@ from gpumem_magic.sources.cuda.block_sizes import round_size, segment_size
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.values.recording import Action, Failure, Phase, Rules
 
-_HERE = ("CUDA", "HIP")  # what is measured; MPS, XPU and others run out of memory elsewhere
+_CUDA = ("CUDA", "HIP")
 
 
-def out_of_memory(error: BaseException | None) -> str | None:
+def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA) -> str | None:
     """The text that memory of the GPU ran out, if `error` is one or was raised because of one.
 
     Any version's text counts, and PyTorch's own class whatever its text; of the libraries those
-    whose words have no other cause.
+    whose words have no other cause. backends: what is measured; others run out of memory elsewhere.
     """
     for found in _chain(error):
         text = _text(found)
-        if _is_ours(found) or _is_failure(parse(text)):
+        if _is_ours(found) or _is_failure(parse(text), backends):
             return text
     return None
 
@@ -97,10 +97,10 @@ def _is_ours(error: BaseException) -> bool:
     return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"
 
 
-def _is_failure(reading: Reading) -> bool:
+def _is_failure(reading: Reading, backends: Collection[str]) -> bool:
     if reading.origin is Origin.LIBRARY:
         return reading.certain
-    return reading.origin is Origin.ALLOCATOR and reading.backend in _HERE
+    return reading.origin is Origin.ALLOCATOR and reading.backend in backends
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

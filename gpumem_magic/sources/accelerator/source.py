@@ -1,0 +1,261 @@
+"""Measures cells on an accelerator whose allocator keeps no history: counters before, at the peak
+and after, and lines from the storages that operators make."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpumem_magic.sources.accelerator.backend import Backend
+from gpumem_magic.sources.accelerator.storages import StorageLog
+from gpumem_magic.sources.cuda.history import paint
+from gpumem_magic.sources.cuda.memory import python_tensors
+from gpumem_magic.sources.cuda.regions import Regions
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
+from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
+from gpumem_magic.sources.stacks.callsite import error_line
+from gpumem_magic.values.findings import Level, Trace
+from gpumem_magic.values.inventory import FreeMemory
+from gpumem_magic.values.recording import (
+    Category,
+    Cell,
+    Device,
+    Failure,
+    LiveBlocks,
+    Phase,
+    Reading,
+    Recording,
+)
+
+_CATEGORIES = tuple(Category)
+
+
+class Guard(Protocol):
+    """Keeps interrupts from code that must run to its end, between `install` and `remove`."""
+
+    def install(self) -> None:
+        """Begin."""
+
+    def remove(self) -> None:
+        """End."""
+
+
+class Unguarded:
+    """Lets interrupts come whenever they do."""
+
+    def __init__(self, indivisible: Iterable[Callable[..., Any]]) -> None: ...
+
+    def install(self) -> None:
+        """Nothing."""
+
+    def remove(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    watch: OwnerWatch
+    started: float
+    before: Reading
+    initial: LiveBlocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """What earlier cells tell of a storage. storage: stands for it as long as it lives."""
+
+    storage: object
+    category: int
+    site: AllocationSite
+    cell: str | None  # the file of the last cell, if that allocated it
+
+
+class AcceleratorSource:
+    """Measures cells on the device of an accelerator that is current when the first one begins.
+
+    guarded(functions): what keeps interrupts away from them.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        guarded: Callable[[Iterable[Callable[..., Any]]], Guard] = Unguarded,
+    ) -> None:
+        self._backend = backend
+        self._index = backend.current()
+        self._log = StorageLog(backend.kind, self._index, lambda: backend.counters(self._index))
+        self._regions = Regions(self._log.__len__, self._look)
+        self._guard = guarded((StorageLog._settle, StorageLog._died))
+        self._begun: _Begun | None = None
+        self._facts: dict[int, _Fact] = {}
+
+    @property
+    def device(self) -> Device:
+        """The accelerator."""
+        return self._backend.describe(self._index)
+
+    def enter(self) -> None:
+        """Nothing: the user's code runs on the device as it is."""
+
+    def leave(self) -> None:
+        """Nothing, as for `enter`."""
+
+    def level(self) -> Level:
+        """What is allocated, reserved and used now, as far as PyTorch tells."""
+        reading = self._backend.read(self._index)
+        return Level(reading.allocated, reading.reserved, reading.device_used)
+
+    def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
+        """Begin recording; `namespaces()` gives the names that may own tensors."""
+        watch = OwnerWatch(namespaces, self._log.__len__, self._log.locate)
+        watch.look(START, lambda: 0)
+        self._guard.install()
+        before = self._backend.read(self._index)
+        initial = self._with_categories(self._log.begin())
+        self._begun = _Begun(watch, time.time(), before, initial)
+        self._regions.install()
+
+    def stop(
+        self, cell: Cell, cells: Mapping[str, Cell], error: BaseException | None
+    ) -> tuple[Recording, ...]:
+        """End recording; one Recording, of the device."""
+        begun = self._begun
+        if begun is None:
+            raise RuntimeError("nothing is being recorded: start comes first")
+        try:
+            self._regions.remove()
+            self._look("end", None)
+            begun.watch.read_names()
+        finally:
+            seconds = self._end()
+        columns = paint(self._log.columns(), self._regions.spans)
+        recording = Recording(
+            device=self.device,
+            cell=cell,
+            started=begun.started,
+            seconds=seconds,
+            before=begun.before,
+            after=self._backend.read(self._index),
+            events=columns.events,
+            stacks=columns.stacks,
+            initial=begun.initial,
+            labels=label_owners(begun.watch.seen, columns.events, begun.initial),
+            cells=cells,
+            failure=self._failure(error, len(columns.events)),
+            error=None if error is None else one_line(error),
+            error_line=error_line(error, cell, cells),
+            notes=self._notes(begun.watch),
+            names=begun.watch.names,
+        )
+        return (recording,)
+
+    def remember(self, recording: Recording, trace: Trace) -> None:
+        """Keep what `trace` tells of the storages that stay, as long as they live."""
+        standing, alive = self._log.identities(), trace.survivors
+        told: dict[int, int] = {}
+        if alive is not None:
+            told.update(zip(alive.address.tolist(), alive.category.tolist(), strict=True))
+        earlier = {address: fact.site for address, fact in self._known().items()}
+        new = frozenset(allocated_within(recording))
+        self._facts = {
+            address: _Fact(
+                standing[address],
+                told.get(address, -1),
+                site,
+                recording.cell.filename if address in new else None,
+            )
+            for address, site in sites_of(recording, earlier).items()
+            if address in standing
+        }
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of the storages that `cell` left, if it was the last one recorded."""
+        return frozenset(at for at, fact in self._known().items() if fact.cell == cell.filename)
+
+    def memory(self) -> DeviceMemory:
+        """What tensors tell of the device: each storage that Python comes to is one block."""
+        for tensor in python_tensors():
+            self._log.locate(tensor)
+        reading, known, blocks = self._backend.read(self._index), self._known(), self._log.sizes
+
+        def locate_storage(storage: Any) -> int | None:
+            address = self._log.adopt(storage)
+            if address is not None:
+                blocks.setdefault(address, storage.nbytes())
+            return address
+
+        def locate(tensor: Any) -> int | None:
+            address = self._log.locate(tensor)
+            return None if address is None else locate_storage(tensor.untyped_storage())
+
+        unused = None
+        if reading.reserved is not None and reading.allocated is not None:
+            unused = max(0, reading.reserved - reading.allocated)
+        told = {at: fact.category for at, fact in known.items() if fact.category >= 0}
+        return DeviceMemory(
+            device=self.device,
+            reading=reading,
+            segments=(),
+            blocks=blocks,
+            requested=blocks,
+            free=FreeMemory(unused, None, None, None),
+            locate=locate,
+            locate_storage=locate_storage,
+            told={at: _CATEGORIES[code] for at, code in told.items()},
+            sites={at: fact.site for at, fact in known.items()},
+            stepped=self._regions.last is Phase.OPTIMIZER if known else None,
+            unlisted=f"PyTorch's allocator for {self._backend.kind.upper()} keeps no list of its "
+            "blocks",
+        )
+
+    def close(self) -> None:
+        """Give up a recording that was not stopped."""
+        self._regions.remove()
+        self._end()
+
+    def _end(self) -> float:
+        self._begun = None
+        try:
+            return self._log.end()
+        finally:
+            self._guard.remove()
+
+    def _look(self, kind: str, optimizer: object | None) -> None:
+        if self._begun is not None:
+            self._begun.watch.look(kind, self._log.__len__, optimizer)
+
+    def _known(self) -> dict[int, _Fact]:
+        """What was told of storages that still live."""
+        standing = self._log.identities()
+        return {at: f for at, f in self._facts.items() if standing.get(at) is f.storage}
+
+    def _with_categories(self, blocks: LiveBlocks) -> LiveBlocks:
+        known = self._known()
+        codes = [known[at].category if at in known else -1 for at in blocks.address.tolist()]
+        return replace(blocks, category=np.array(codes, np.int8))
+
+    def _failure(self, error: BaseException | None, events: int) -> Failure | None:
+        message = out_of_memory(error, (self._backend.kind.upper(),))
+        if message is None:
+            return None
+        position, stack, operator = self._log.failed or (events, -1, None)
+        found = read_failure(message, position)
+        return replace(found, stack=stack, op=operator)
+
+    def _notes(self, watch: OwnerWatch) -> tuple[str, ...]:
+        kind = self._backend.kind.upper()
+        notes = [] if watch.failure is None else [watch.failure]
+        if self._backend.counters(self._index).peak is None:
+            notes.append(
+                f"This PyTorch counts no peak for {kind}: the one shown is the highest level "
+                "between operators, without what an operator takes and gives back."
+            )
+        if self._log.elsewhere:
+            notes.append(f"Only {kind} device {self._index} was measured, of several in use.")
+        return tuple(notes)
