@@ -70,6 +70,12 @@ class Lifetimes:
         label = self.label[storage]
         return self.labels[label].name if label >= 0 else None
 
+    def named(self, prefix: str = "") -> NDArray[np.bool_]:
+        """Which storages have a name, one that begins so."""
+        names = [label.name for label in self.labels]
+        found = [name is not None and name.startswith(prefix) for name in names]
+        return np.array([*found, False], bool)[self.label]
+
     def shape(self, storage: int) -> tuple[int, ...] | None:
         """The shape of its owner, where that is known."""
         label = self.label[storage]

@@ -108,9 +108,7 @@ class StaleException(Rule):
 
 
 def _kept_by_error(lives: Lifetimes) -> NDArray[np.bool_]:
-    named = (lives.name(i) for i in range(len(lives)))
-    found = np.array([name is not None and name.startswith(ERROR) for name in named], bool)
-    kept: NDArray[np.bool_] = found & (lives.line == BEFORE)
+    kept: NDArray[np.bool_] = lives.named(ERROR) & (lives.line == BEFORE)
     return kept
 
 
@@ -118,7 +116,7 @@ def _its_graph(lives: Lifetimes, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """What nothing names, where of all that was there only the error's variables have a graph."""
     nothing = np.zeros(len(lives), bool)
     old = lives.line == BEFORE
-    nameless = np.array([lives.name(i) is None for i in range(len(lives))], bool)
+    nameless = ~lives.named()
     with_graph = old & ~nameless & (lives.graph | lives.of(Category.ACTIVATION))
     if not (kept & with_graph).any() or (with_graph & ~kept).any():
         return nothing

@@ -8,7 +8,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
@@ -94,11 +93,11 @@ print(embed(
             return
         here = cell.born_in(shown, lives) & lives.at_end
         here &= lives.of(Category.ACTIVATION, Category.INPUT, Category.OTHER)
-        output = here & _in_history(lives)
+        output = here & lives.named("Out[")
         size = lives.bytes(output)
         if size < least_saving(trace):
             return
-        graph = here & lives.graph & _nameless(lives)
+        graph = here & lives.graph & ~lives.named()
         kept = lives.bytes(output | graph)
         besides = f", and its graph {format_bytes(kept - size)} more" if kept > size else ""
         advice = Advice(
@@ -121,7 +120,7 @@ print(embed(
         yield self.propose(cell, advice, partial(enclose, cell, shown, "print(", ")"))
 
     def _shown_before(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
-        old = (lives.line == BEFORE) & lives.at_peak & _in_history(lives)
+        old = (lives.line == BEFORE) & lives.at_peak & lives.named("Out[")
         saving = lives.saved_at_peak(old)
         if saving < least_saving(trace) or _uses_history(cell):
             return
@@ -155,12 +154,3 @@ def _shown(cell: Code) -> ast.expr | None:
 
 def _uses_history(cell: Code) -> bool:
     return any(OUTPUT_HISTORY.match(name) for name in cell.spoken())
-
-
-def _in_history(lives: Lifetimes) -> NDArray[np.bool_]:
-    named = (lives.name(i) for i in range(len(lives)))
-    return np.array([name is not None and name.startswith("Out[") for name in named], bool)
-
-
-def _nameless(lives: Lifetimes) -> NDArray[np.bool_]:
-    return np.array([lives.name(i) is None for i in range(len(lives))], bool)

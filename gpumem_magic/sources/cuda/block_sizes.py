@@ -143,12 +143,13 @@ class BlockReplay:
         self, actions: Sequence[int], addresses: Sequence[int], requested: Sequence[int]
     ) -> Iterator[int]:
         """The bytes by which each event changes its counter, one for each event, in order."""
+        alloc, free, completed = map(int, (Action.ALLOC, Action.FREE, Action.FREE_COMPLETED))
         for action, address, size in zip(actions, addresses, requested, strict=True):
-            if action == Action.ALLOC:
+            if action == alloc:  # plain numbers: there may be millions
                 yield self._alloc(address, size)
-            elif action == Action.FREE:
+            elif action == free:
                 yield self._release(address, size)
-            elif action == Action.FREE_COMPLETED:
+            elif action == completed:
                 yield self._complete(address, size)
             else:
                 self._resize(action, address, size)

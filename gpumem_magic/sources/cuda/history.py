@@ -30,6 +30,8 @@ _ACTIONS = {
     "segment_unmap": Action.SEGMENT_UNMAP,
     "oom": Action.OOM,
 }
+_CODES = {name: int(action) for name, action in _ACTIONS.items()}
+_OOM = int(Action.OOM)
 _COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
 _COMPILED = re.compile(
     r"\.(?:cpp|cc|c|cu|cuh|h|hpp|S|so(?:\.\d+)*)$|^(?:\?\?)?$|/bin/python[\d.]*$"
@@ -134,18 +136,22 @@ class EntryColumns:
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Add entries at the end; actions that are no changes of memory are left out."""
-        for entry in entries:
-            action = _ACTIONS.get(entry["action"])
+        actions, addresses, requested = self.actions.append, self.addresses.append, self.requested
+        micros, stack, seen = self.micros.append, self.stack.append, self._seen.get
+        for entry in entries:  # hundreds of thousands of them
+            action = _CODES.get(entry["action"])
             if action is None:
                 continue
-            self.actions.append(action)
-            self.addresses.append(entry.get("addr", 0))
-            self.requested.append(entry["size"])
-            if "time_us" in entry:  # not in torch 2.1
-                self.micros.append(entry["time_us"])
-            if action == Action.OOM:
+            actions(action)
+            addresses(entry.get("addr", 0))
+            requested.append(entry["size"])
+            if (moment := entry.get("time_us")) is not None:  # not in torch 2.1
+                micros(moment)
+            if action == _OOM:
                 self.device_free = entry.get("device_free")
-            self.stack.append(self._number_of(entry.get("frames") or ()))
+            frames = entry.get("frames") or ()
+            number = seen(id(frames))
+            stack(self._number_of(frames) if number is None else number)
 
     def times(self, started: float, seconds: float) -> NDArray[np.float64]:
         """Seconds since `started` (Unix time), from 0 to `seconds`; where only the order is known,
@@ -157,14 +163,12 @@ class EntryColumns:
 
     def _number_of(self, raw: Sequence[Entry]) -> int:
         """The number of a stack in the table of different stacks; torch shares lists and frames."""
-        number = self._seen.get(id(raw))
+        content = tuple(map(id, raw))
+        number = self._seen.get(content)
         if number is None:
-            content = tuple(map(id, raw))
-            number = self._seen.get(content)
-            if number is None:
-                number = self._table.number_of(_stack(raw, self._frames))
-                self._seen[content] = number
-            self._seen[id(raw)] = number
+            number = self._table.number_of(_stack(raw, self._frames))
+            self._seen[content] = number
+        self._seen[id(raw)] = number
         return number
 
 
