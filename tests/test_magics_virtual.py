@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import re
+import signal
 
 import pytest
 from IPython.utils.capture import capture_output
@@ -211,3 +212,18 @@ def test_what_the_user_replaced_stays_when_the_extension_goes(shell):
         assert getattr(torch._C, name) is theirs
     finally:
         setattr(torch._C, name, before)
+
+
+@pytest.mark.parametrize("mark", ["", "%%gpumem -q\n"])
+def test_an_interrupt_where_memory_dies_ends_the_cell(run, shell, monkeypatch, mark):
+    storages = shell.magics_manager.registry["GpuMemMagics"].monitor.source.gpu.storages
+    free = storages.allocator.free
+
+    def free_and_interrupt(address):
+        signal.raise_signal(signal.SIGINT)
+        free(address)
+
+    monkeypatch.setattr(storages.allocator, "free", free_and_interrupt)
+    cell = "x = torch.ones(8, device='cuda')\ndel x\nfor _ in range(1_000_000_000): pass"
+    result, _ = run(mark + cell)
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)

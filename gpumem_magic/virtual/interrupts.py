@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import signal
 import threading
 import time
@@ -15,6 +16,8 @@ from typing import Any
 
 from torch import overrides
 from torch.utils import _python_dispatch
+
+from gpumem_magic.virtual.patches import Patches
 
 _PACKAGE = Path(__file__).parents[1]
 _INDIVISIBLE = tuple(
@@ -46,22 +49,55 @@ class Interrupts:
     def __init__(self, indivisible: Iterable[Callable[..., Any]] = ()) -> None:
         self._codes: frozenset[CodeType] = frozenset(f.__code__ for f in indivisible)
         self._before: Any = None
+        self._patches = Patches()
+        self._is_installed = False
 
     def install(self) -> None:
-        """Stand before the handler that there is, if there is one; only in the main thread."""
-        if threading.current_thread() is not threading.main_thread():
+        """Stand before the handler that there is, if there is one; only in the main thread.
+
+        `signal.getsignal` and `signal.signal` go on speaking of that one: asyncio.run, for one,
+        sets a handler of its own only over Python's.
+        """
+        if threading.current_thread() is not threading.main_thread() or self._is_installed:
             return
         handler = signal.getsignal(signal.SIGINT)
-        if callable(handler) and handler != self._handle:
-            self._before = handler
-            signal.signal(signal.SIGINT, self._handle)
+        if callable(handler):
+            self._before, self._is_installed = handler, True
+            getsignal, set_handler = signal.getsignal, signal.signal
+            set_handler(signal.SIGINT, self._handle)
+            self._patches.set(signal, "getsignal", self._seen(getsignal))
+            self._patches.set(signal, "signal", self._handed_on(set_handler, getsignal))
 
     def remove(self) -> None:
         """Leave it to that one again, unless user code has put another in our place."""
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or not self._is_installed:
             return
+        self._is_installed = False
+        self._patches.restore()
         if signal.getsignal(signal.SIGINT) == self._handle:
             signal.signal(signal.SIGINT, self._before)
+
+    def _seen(self, getsignal: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(getsignal)
+        def seen(signalnum: int) -> Any:
+            handler = getsignal(signalnum)
+            return self._before if handler == self._handle else handler
+
+        return seen
+
+    def _handed_on(
+        self, set_handler: Callable[..., Any], getsignal: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        @functools.wraps(set_handler)
+        def handed_on(signalnum: int, handler: Any) -> Any:
+            ours = signalnum == signal.SIGINT and getsignal(signalnum) == self._handle
+            if not (ours and callable(handler)):
+                before = set_handler(signalnum, handler)
+                return self._before if ours else before
+            before, self._before = self._before, handler
+            return before
+
+        return handed_on
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_wrong_moment(frame):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import _signal
+import asyncio
 import gc
 import random
 import signal
+import sys
 import threading
 import time
 
@@ -102,15 +105,55 @@ def test_an_interrupt_in_a_death_callback_ends_the_loop_around_it(monkeypatch):
 
 @pytest.mark.usefixtures("default_handler")
 def test_the_handler_of_before_is_back_and_the_users_own_stays():
-    interrupts = Interrupts()
+    interrupts, native = Interrupts(), (signal.getsignal, signal.signal)
     interrupts.install()
     interrupts.install()
-    assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
+    assert _signal.getsignal(signal.SIGINT) != signal.default_int_handler
     interrupts.remove()
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert _signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert (signal.getsignal, signal.signal) == native
     interrupts.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupts.remove()
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     interrupts.install()
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_what_is_asked_and_set_is_the_handler_that_users_see():
+    heard = []
+
+    def hear(number, frame):
+        heard.append(number)
+
+    inner, outer = Interrupts(), Interrupts()
+    outer.install()
+    inner.install()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.signal(signal.SIGINT, hear) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is hear
+    signal.raise_signal(signal.SIGINT)
+    inner.remove()
+    outer.remove()
+    assert heard == [signal.SIGINT]
+    assert _signal.getsignal(signal.SIGINT) is hear
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_asyncio_run_cancels_its_task_at_an_interrupt():
+    cancelled = []
+
+    async def wait():
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    with VirtualGPU(lookup("T4")):
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(wait())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert cancelled == ([True] if sys.version_info >= (3, 11) else [])
