@@ -148,7 +148,7 @@ def test_what_cannot_be_asked_is_a_usage_error(run, shell, line, said):
 def test_a_statement_is_still_predicted(run, shell):
     shell.user_ns["n"] = 1 << 20
     _, text = run("%gpucheck x = torch.ones(n, device='cuda')")
-    assert text.startswith("x = torch.ones(n, device='cuda') · predicted for")
+    assert text.startswith("x = torch.ones(n, device='cuda') · Fits: ")
     assert "x" not in shell.user_ns
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets
 
 from gpumem_magic.renderers.document import Line, Piece, Row, Section, Style
-from gpumem_magic.renderers.html import Markup, Printer, join, printed
+from gpumem_magic.renderers.html import Markup, Printer, join, printed, widths
 
 SNAPSHOT = "gpumem-still"
 """The class of what stays in a saved notebook; the living panel hides it by that."""
@@ -132,9 +132,10 @@ def told(*pieces: Piece, alarm: bool = False) -> Markup:
 def table(caption: str, head: tuple[str, ...], rows: Sequence[Row], rest: str) -> Markup:
     """As many rows of a table as fit into a message; `rest` says where the others are."""
     printer = Printer(plain=False)
-    shown, more = as_many([join(*printer.rows(row)) for row in rows])
+    columns = widths(head, rows)
+    shown, more = as_many([join(*printer.rows(row, columns)) for row in rows])
     below = (Line(f"... and {more} more{rest}", Style.FAINT),) if more else ()
-    return join(printer.tabulated(caption, head, shown), printer.pieces(below))
+    return join(printer.tabulated(caption, head, columns, shown), printer.pieces(below))
 
 
 STYLE = f"""<style>

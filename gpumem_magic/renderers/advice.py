@@ -28,6 +28,7 @@ from gpumem_magic.values.advice import Advice, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
 from gpumem_magic.values.report import Report
 
+_SHORT = 200  # characters of an advice that is told in short
 MOST = 5
 """Pieces of advice that are shown of one cell."""
 
@@ -185,6 +186,17 @@ def advice_pieces(report: Report) -> tuple[Piece, ...]:
     rows = tuple(_offer(report, number, advice) for number, advice in shown)
     remarks = _remarks(hidden(report.advice), way_on(report.advice))
     return (Table("Advice", ("",), rows), *remarks)
+
+
+def first_advice(report: Report) -> tuple[Line, ...]:
+    """The first advice in two lines: what it saves, what to do."""
+    if not report.advice:
+        return ()
+    first = report.advice[0]
+    facts = ", ".join(filter(None, (saving(first, report), how_known(first))))
+    name = Span(f"Advice: {first.rule}", Style.STRONG)
+    told = first.change or first.problem
+    return (Line((name, f": {facts}" if facts else "")), Line(wording.visible(told)[:_SHORT]))
 
 
 def _offer(report: Report, number: int, advice: Advice) -> Row:

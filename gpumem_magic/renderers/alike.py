@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Row, Span, Style
 from gpumem_magic.renderers.figure.palette import COLOURS
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block
 from gpumem_magic.values.report import Report
 
@@ -30,7 +30,7 @@ class Alike:
     @property
     def size_text(self) -> str:
         """Their size, with a plus where there are more."""
-        return format_bytes(self.size) + ("+" if self.more else "")
+        return format_size(self.size) + ("+" if self.more else "")
 
     @property
     def name(self) -> str:

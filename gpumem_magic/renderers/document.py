@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
@@ -116,10 +116,14 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as PNG, made where it is shown, and the words for those who do not see it."""
+    """A picture as PNG, made where it is shown, and the words for those who do not see it.
+
+    width: pixels at which its own text is as large as that around it.
+    """
 
     png: Callable[[], bytes]
     words: str
+    width: int = 920
 
 
 Piece: TypeAlias = Line | Bar | Legend | Table | Code | Change | Fold | Picture
@@ -127,13 +131,31 @@ Piece: TypeAlias = Line | Bar | Legend | Table | Code | Change | Fold | Picture
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Pieces that belong together. alarm: they must not be overlooked."""
+    """Pieces that belong together. alarm: they must not be overlooked. brief: they say in short
+    what is folded below them; a terminal, which cannot fold, leaves them out."""
 
     pieces: tuple[Piece, ...]
     alarm: bool = False
+    brief: bool = False
 
 
-Document: TypeAlias = tuple[Section, ...]
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Sections that are shown on demand, and in full in a terminal."""
+
+    summary: str
+    sections: tuple[Section, ...]
+
+
+Document: TypeAlias = tuple[Section | Folded, ...]
+
+
+def flat(rows: Iterable[Row], depth: int = 0) -> Iterator[tuple[Row, int]]:
+    """The rows and those inside them, as they stand below each other, each with its depth."""
+    for row in rows:
+        yield row, depth
+        yield from flat(row.inner, depth + 1)
+
 
 FOLDED = 100
 """Rows that can be opened; more would weigh on the notebook's file."""

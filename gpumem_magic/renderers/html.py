@@ -7,12 +7,14 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpumem_magic.renderers import terminal
 from gpumem_magic.renderers.document import (
     Bar,
     Change,
     Code,
     Document,
     Fold,
+    Folded,
     Legend,
     Line,
     Part,
@@ -24,6 +26,7 @@ from gpumem_magic.renderers.document import (
     Style,
     Table,
     Words,
+    flat,
 )
 from gpumem_magic.renderers.figure.palette import ALARM
 from gpumem_magic.renderers.wording import visible
@@ -38,6 +41,7 @@ ROOT = (
 )
 
 _LONGEST = 120  # characters of code that are shown without pointing at it
+_LEAST = 200  # pixels of a name beside its numbers; with less room they go below it
 _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
 _GREY = "rgba(128,128,128,0.25)"
@@ -59,15 +63,18 @@ _CODE = (
     f"overflow-wrap:anywhere;{_MONO}"
 )
 _FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
-_EDGE = (
-    f"padding:3px 8px;border:none;border-top:1px solid {_GREY};max-width:none;"
-    "vertical-align:baseline"
+_WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;background:transparent"
+_ROW = f"{_WRAPS};border-top:1px solid {_GREY}"
+_SUMMARY = "cursor:pointer;padding:2px 0"
+_FAINT = "opacity:0.7"
+_PLAIN = "border:none;max-width:none;font-weight:normal;box-sizing:border-box"
+_NAME = (
+    f"{_PLAIN};padding:3px 8px 3px 0;text-align:left;overflow-wrap:anywhere;min-width:0;"
+    "flex-grow:1;flex-shrink:1"
 )
-_NAME = f"{_EDGE};min-width:110px;text-align:left;font-weight:normal;overflow-wrap:anywhere"
-_CELL = f"{_EDGE};white-space:nowrap;text-align:right"
-_HEAD = "padding:3px 8px;border:none;font-weight:normal;opacity:0.7;white-space:nowrap;text-align:"
+_CELL = f"{_PLAIN};padding:3px 0 3px 12px;text-align:right;white-space:nowrap;flex-shrink:0"
 _CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 0;color:inherit;margin:0"
-_TABLE = "border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:auto"
+_TABLE = "border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:fixed"
 _TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
 _PRINTED = (
     "margin:4px 8px;padding:6px 10px;background:rgba(128,128,128,0.12);color:inherit;"
@@ -107,11 +114,11 @@ def join(*children: str) -> Markup:
 
 
 def printed(document: Document, plain: bool = True) -> Markup:
-    """The document as one <div>. plain: as a sanitizer leaves it; otherwise tables that scroll can
-    be reached by keyboard."""
+    """The document as one <div>. plain: as a sanitizer leaves it; otherwise tables can be reached
+    by keyboard."""
     printer = Printer(plain)
-    sections = [printer.section(s, not i) for i, s in enumerate(s for s in document if s.pieces)]
-    return element("div", *sections, style=ROOT)
+    shown = [one for one in document if isinstance(one, Folded) or one.pieces]
+    return element("div", *(printer.part(one, not i) for i, one in enumerate(shown)), style=ROOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +127,15 @@ class Printer:
 
     plain: bool = True
 
-    def section(self, section: Section, first: bool = True) -> Markup:
-        """A section, with room above it unless it is the first."""
-        styles = [_FRAME] if section.alarm else []
-        styles += [] if first else ["margin:14px 0 0 0"]
-        style = {"style": ";".join(styles)} if styles else {}
-        return element("div", self.pieces(section.pieces), **style)
+    def part(self, part: Section | Folded, first: bool = True) -> Markup:
+        """A section, with room above it unless it is the first; or sections that open."""
+        room = "" if first else "margin:8px 0 0 0"
+        if isinstance(part, Folded):
+            inner = (self.part(one) for one in part.sections if one.pieces)
+            summary = element("summary", part.summary, style=_SUMMARY)
+            return element("details", summary, *inner, style=room)
+        style = ";".join(filter(None, (_FRAME if part.alarm else "", room)))
+        return element("div", self.pieces(part.pieces), **({"style": style} if style else {}))
 
     def pieces(self, pieces: Iterable[Piece]) -> Markup:
         """Pieces one below the other."""
@@ -146,47 +156,73 @@ class Printer:
             case Change():
                 return _change(piece)
             case Fold():
-                summary = element("summary", piece.summary, style="cursor:pointer;padding:2px 0")
+                summary = element("summary", piece.summary, style=_SUMMARY)
                 return element("details", summary, self.pieces(piece.pieces))
             case Picture():
-                return picture(piece.png(), piece.words)
+                return picture(piece.png(), piece.words, piece.width)
 
     def _table(self, table: Table) -> Markup:
-        rows = [printed for row in table.rows for printed in self.rows(row)]
-        return self.tabulated(table.caption, table.head, rows)
+        columns = widths(table.head, table.rows)
+        rows = [printed for row in table.rows for printed in self.rows(row, columns)]
+        return self.tabulated(table.caption, table.head, columns, rows)
 
-    def tabulated(self, caption: str, head: Sequence[str], rows: Iterable[Markup]) -> Markup:
-        """A table of rows that are printed; it scrolls by itself where it is too narrow."""
-        sides = ("left;padding-left:0", *["right"] * (len(head) - 1))
+    def tabulated(
+        self, caption: str, head: Sequence[str], columns: Sequence[int], rows: Iterable[Markup]
+    ) -> Markup:
+        """A table of rows that are printed. Where it is too narrow for its `columns`, the numbers
+        of a row go below its name: a row is a flex box that wraps, which needs no style sheet."""
         cells = [
-            element("th", text, scope="col", style=_HEAD + side)
-            for text, side in zip(head, sides, strict=True)
+            element("th", text, scope="col", style=f"{_CELL};{_FAINT};flex-basis:{column}px")
+            for text, column in zip(head[1:], columns[1:], strict=True)
+            if column
         ]
+        name = element(
+            "th", head[0], scope="col", style=f"{_NAME};{_FAINT};flex-basis:{columns[0]}px"
+        )
         inner = element(
             "table",
             element("caption", caption, style=_CAPTION),
-            element("thead", element("tr", *cells, style="background:transparent"))
-            if any(head)
-            else EMPTY,
+            element("thead", element("tr", name, *cells, style=_WRAPS)) if any(head) else EMPTY,
             element("tbody", *rows),
             style=_TABLE,
         )
         reached = {"tabindex": "0", "role": "region", "aria-label": caption}
-        return element("div", inner, style="overflow-x:auto", **({} if self.plain else reached))
+        return element("div", inner, **({} if self.plain else reached))
 
-    def rows(self, row: Row, depth: int = 0) -> list[Markup]:
-        """A row of a table, and those inside it."""
-        style = "background:transparent" + (";opacity:0.8" if depth else "")
+    def rows(self, row: Row, columns: Sequence[int], depth: int = 0) -> list[Markup]:
+        """A row of a table of such `columns`, and those inside it."""
         name = join(_words(row.cells[0]), self.pieces(row.below))
-        edge = f"{_NAME};padding-left:{24 * depth}px"
+        edge = f"{_NAME};flex-basis:{columns[0]}px;padding-left:{24 * depth}px"
+        cells = [
+            element("td", _words(cell), style=f"{_CELL};flex-basis:{column}px")
+            for cell, column in zip(row.cells[1:], columns[1:], strict=False)
+            if column
+        ]
         head = element("th", name, scope="row", style=edge)
-        cells = [element("td", _words(cell), style=_cell(cell)) for cell in row.cells[1:]]
-        inner = [printed for one in row.inner for printed in self.rows(one, depth + 1)]
+        style = _ROW + (";opacity:0.8" if depth else "")
+        inner = [printed for one in row.inner for printed in self.rows(one, columns, depth + 1)]
         return [element("tr", head, *cells, style=style), *inner]
 
 
-def _cell(cell: Words | Bar) -> str:
-    return f"{_CELL};width:30%" if isinstance(cell, Bar) else _CELL
+def widths(head: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
+    """Pixels for each column, for that of the names the least; 0 for a column of numbers in which
+    no row says anything."""
+    every = [row for row, _ in flat(rows)]
+    found = [
+        max((_wide(row.cells[i]) for row in every if i < len(row.cells)), default=0)
+        for i in range(len(head))
+    ]
+    name = _LEAST if any(row.below for row in every) else min(found[0], _LEAST)
+    pairs = zip(found[1:], head[1:], strict=True)
+    return (name, *(wide and max(wide, _wide(text)) for wide, text in pairs))
+
+
+def _wide(cell: Words | Bar) -> int:
+    """Pixels that a cell needs at 13 px a line; digits are 7 to 8 px wide."""
+    if isinstance(cell, Bar):
+        return 160
+    length = len(terminal.plain(cell))
+    return 8 * length + 12 if length else 0
 
 
 def _words(words: Words | Bar) -> Markup:
@@ -252,10 +288,10 @@ def legend(parts: Sequence[Part]) -> Markup:
     return element("div", *names, style=style)
 
 
-def picture(png: bytes, words: str) -> Markup:
-    """An image that the page holds itself."""
+def picture(png: bytes, words: str, width: int = 920) -> Markup:
+    """An image that the page holds itself; of at most `width` pixels."""
     data = base64.b64encode(png).decode("ascii")
-    style = "display:block;width:100%;max-width:920px;height:auto"
+    style = f"display:block;width:100%;max-width:{width}px;height:auto"
     return element("img", src=f"data:image/png;base64,{data}", alt=words, style=style)
 
 

@@ -19,6 +19,7 @@ from gpumem_magic.renderers.document import (
     Span,
     Style,
     Table,
+    Words,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_bytes
@@ -27,10 +28,14 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
-_TITLES: tuple[tuple[bool | None, str], ...] = (
-    (True, "Each of these alone would have left room for it"),
-    (None, "This may have left room for it, depending on where the free pieces lie"),
-    (False, "Not enough alone"),
+_TITLES: tuple[tuple[bool | None, str, str], ...] = (
+    (True, "Each of these alone would have left room for it", "Would have left room"),
+    (
+        None,
+        "This may have left room for it, depending on where the free pieces lie",
+        "May have left room",
+    ),
+    (False, "Not enough alone", "Not enough alone"),
 )
 _NONE = "No single change that the numbers show would have left room for it"
 
@@ -51,20 +56,36 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
     """The section of a report."""
     moment, held = wording.held_at_failure(report, oom)
     source = wording.source_of(report, oom.line)
-    headline = wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")
     parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
     told = (*wording.oom_facts(oom), f"{moment}: {', '.join(parts) or 'unknown'}")
     return Section(
         (
-            Line(Span(headline, Style.STRONG)),
+            Line(Span(_headline(oom), Style.STRONG)),
             *((Line(source, Style.CODE),) if source else ()),
             *(Line(fact[:400]) for fact in told),
             composition(held),
             *_table(report, oom),
-            *(piece for title, said in _remedies(oom) for piece in _list(title, said)),
+            *(piece for title, _, said in _remedies(oom) for piece in _list(title, said)),
         ),
         alarm=True,
     )
+
+
+def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
+    """Where, what was missing, and the first thing that would have left room; of a prediction,
+    whose verdict says the rest, only the place and that."""
+    source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
+    said = [f"{short}: {found[0]}" for _, short, found in _remedies(oom)[:1]]
+    if report.predicted:
+        title: Words = (f"{oom.place}  ", source)
+    else:
+        title = (Span(_headline(oom), Style.STRONG), "  ", source)
+        said = [wording.oom_facts(oom)[-1], *said]
+    return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
+
+
+def _headline(oom: OutOfMemory) -> str:
+    return wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")
 
 
 def composition(held: Mapping[Category, int], thin: bool = False) -> Bar:
@@ -81,22 +102,23 @@ def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
     return (Table("The largest of it", BLOCKS, rows),) if rows else ()
 
 
-def _remedies(oom: OutOfMemory) -> list[tuple[str, list[str]]]:
-    """Changes under what they would have done; if none is enough, what is left to do."""
+def _remedies(oom: OutOfMemory) -> list[tuple[str, str, list[str]]]:
+    """Changes under what they would have done, also in short; if none is enough, what is left."""
     found = [
         (
             title,
+            short,
             [
                 worded(one, wording.visible(one.name or ""))
                 for one in oom.remedies
                 if one.enough is enough
             ],
         )
-        for enough, title in _TITLES
+        for enough, title, short in _TITLES
     ]
     if oom.missing and not any(one.enough is not False for one in oom.remedies):
-        found.insert(0, (_NONE, [_left(oom)]))
-    return [(title, said) for title, said in found if said]
+        found.insert(0, (_NONE, "No single change helps", [_left(oom)]))
+    return [one for one in found if one[-1]]
 
 
 def _left(oom: OutOfMemory) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.advice import advice_pieces
+from gpumem_magic.renderers.advice import advice_pieces, first_advice
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import (
     Bar,
     Code,
     Document,
     Fold,
+    Folded,
     Legend,
     Line,
     Part,
@@ -25,9 +27,9 @@ from gpumem_magic.renderers.document import (
     listed,
     notes,
 )
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, OUTSIDE
-from gpumem_magic.renderers.out_of_memory import ending, failure
-from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
+from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_short
+from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
 from gpumem_magic.values.recording import Category
@@ -37,6 +39,9 @@ _LINES = 15  # a screenful; the others are folded
 _BLOCKS = 12
 _PRINTED = 200  # lines of output that can be opened; the report has all
 _COLUMNS = 500
+_MATTER = 3
+_SEEN = 200  # a part of a bar that is smaller than one of so many is not named
+_SHORT = 60
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak meanwhile", "allocated", "freed", "net", "runs", "net each")
 
@@ -55,46 +60,126 @@ def summary_line(report: Report) -> str:
 
 
 def report_document(report: Report, plot: bool = True) -> Document:
-    """All of a report; with its figure if `plot`."""
-    return (
-        Section(_head(report)),
-        failure(report, report.oom) if report.oom else Section(()),
+    """A report, with its figure if `plot`: what one wants to know first, and the rest on demand."""
+    if _nothing_done(report):
+        return _in_one_line(report)
+    oom = report.oom
+    rest = (
+        failure(report, oom) if oom else Section(()),
         Section(_levels(report)),
-        Section(_figure(report) if plot else ()),
         Section(_by_line(report)),
         Section(_by_kind(report)),
         Section(largest(report)),
         Section(advice_pieces(report)),
-        Section(notes(report.notes)),
-        Section((*output(report), *ending(report))),
+        Section((*notes(report.notes), *output(report))),
+    )
+    return (
+        Section(_head(report)),
+        failure_in_short(report, oom) if oom else Section(()),
+        Section(_in_use(report), brief=True),
+        Section(_figure(report) if plot else ()),
+        Section(() if oom else _that_matter(report), brief=True),
+        Section(first_advice(report), brief=True),
+        Section(notes(report.notes[:1]), brief=True),
+        Folded(_contents(report), rest),
+        Section(ending(report)),
     )
 
 
+def _nothing_done(report: Report) -> bool:
+    """Whether the cell did nothing on the device that is known."""
+    known = "lines" not in report.unknown and report.after.allocated is not None
+    return known and not (report.lines or report.oom or report.retries)
+
+
+def _in_one_line(report: Report) -> Document:
+    """All of a report that has nothing to say; and what is known beside it."""
+    said = wording.verdict(report) if report.predicted else "nothing allocated or freed"
+    facts = [said, f"{format_bytes(report.after.allocated)} allocated", *_source(report)]
+    raised = () if report.predicted else (wording.visible(report.error or "")[:300],)
+    title = Span(wording.title(report), Style.STRONG)
+    line = Line((title, "".join(f" \u00b7 {fact}" for fact in (*facts, *raised) if fact)))
+    return (
+        Section((line, *_reservations(report))),
+        Section(advice_pieces(report)),
+        Section((*notes(report.notes), *output(report))),
+    )
+
+
+def _source(report: Report) -> tuple[str, str]:
+    return wording.device_phrase(report), wording.duration(report)
+
+
+def _contents(report: Report) -> str:
+    """What can be opened."""
+    kinds = sum(1 for kind in Category if report.at_peak.get(kind) or report.at_end.get(kind))
+    counts = (
+        (len(report.lines), "line"),
+        (kinds, "kind"),
+        (len(report.blocks), "block"),
+        (len(report.advice), "advice"),
+    )
+    said = [wording.counted(count, name) for count, name in counts if count]
+    return " \u00b7 ".join(("Details", *said, "what nvidia-smi shows"))
+
+
 def _head(report: Report) -> tuple[Piece, ...]:
-    device = f"{wording.device_phrase(report)} ({format_bytes(report.device.total)})"
-    facts = f" · {device} · {wording.duration(report)}"
-    size, unit = Span(format_bytes(report.peak.allocated), Style.LARGE), wording.kept_phrase(report)
-    kept, _, how = unit.rpartition(" ")
-    numbers: list[str | Span] = ["peak ", size, " · ", Span(kept, Style.LARGE), f" {how}"]
-    if report.retries:
-        numbers.append(f" · {wording.retries_phrase(report)}")
-    raised = bool(report.error) and not report.oom and not report.predicted
-    error = (Line(f"the cell raised {(report.error or '')[:300]}", indent=1),) if raised else ()
-    title = Line((Span(wording.title(report), Style.STRONG), facts))
-    told = verdict(report) if report.predicted else ()
-    return (title, *told, Line(tuple(numbers)), *error)
+    """The verdict: the peak, of how much, what stays; of a prediction first whether it fits."""
+    title = Span(wording.title(report), Style.STRONG)
+    kept, _, how = wording.kept_phrase(report).rpartition(" ")
+    large = Style.PLAIN if report.predicted else Style.LARGE
+    numbers: list[str | Span] = ["peak ", Span(format_bytes(report.peak.allocated), large)]
+    numbers += [f" of {format_bytes(report.device.total)} \u00b7 ", Span(kept, large), f" {how}"]
+    numbers += [f" \u00b7 {fact}" for fact in _source(report)]
+    if report.predicted:
+        said = Line((title, " \u00b7 ", Span(wording.verdict(report), Style.STRONG)))
+        return (said, *_reservations(report), Line(tuple(numbers)))
+    raised = f"the cell raised {(report.error or '')[:300]}"
+    error = (Line(raised, indent=1),) if report.error and not report.oom else ()
+    return (Line((title, " \u00b7 ", *numbers)), *error)
 
 
-def verdict(report: Report) -> tuple[Line, ...]:
-    """Whether a predicted cell fits, and what one must know to believe it."""
-    lines = [Line(wording.verdict(report), Style.LARGE)]
-    if wording.fits(report) is None:
+def _reservations(report: Report) -> tuple[Line, ...]:
+    """What one must know to believe whether a predicted cell fits."""
+    lines = []
+    if report.predicted and wording.fits(report) is None:
         if source := wording.source_of(report, report.error_line):
             lines.append(Line(source, Style.CODE, 1))
         lines.append(Line(f"Not out of memory: {wording.by_how_much(report)}", indent=1))
     if report.flow_guessed:
         lines.append(Line(Span(wording.GUESSED, Style.STRONG), indent=1))
     return tuple(lines)
+
+
+def _in_use(report: Report) -> tuple[Piece, ...]:
+    """The card at the peak as one bar, by kind, and the size of each part."""
+    used, total = wording.full(report, report.peak), report.device.total
+    if used is None:
+        return ()
+    held = report.oom.held if report.oom and report.oom.held else report.at_peak
+    kinds = [Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held)]
+    _, *others = _parts(report.peak, used)
+    parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
+    free = Part("free", max(total - used, 0), FREE)
+    seen = [one for one in parts if one.size * _SEEN > used]
+    named = (replace(one, label=f"{one.label} {format_size(one.size)}") for one in (*seen, free))
+    return (Bar(parts, total), Legend(tuple(named)))
+
+
+def _that_matter(report: Report) -> tuple[Piece, ...]:
+    """The lines that moved most, that of the peak among them, in the order of the cell."""
+    ranked = sorted(
+        report.lines, key=lambda line: (-(line.peak or 0), -max(line.allocated, line.freed))
+    )
+    most = sorted(ranked[1:], key=lambda line: -max(line.allocated, line.freed))
+    chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
+    rows = (_in_short(report, line) for line in report.lines if id(line) in chosen)
+    return (Table("The lines that matter most", ("", "", ""), tuple(rows)),) if chosen else ()
+
+
+def _in_short(report: Report, line: findings.Line) -> Row:
+    peak = "" if line.peak is None else f"peak {format_size(line.peak)}"
+    return Row((_name(line, _SHORT), peak, f"{format_change(line.net, format_size)} kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:
@@ -114,7 +199,8 @@ def _levels(report: Report) -> tuple[Piece, ...]:
     parts = wording.device_parts(report)
     sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
     told = f"after the cell: {sums}; {wording.device_total(report)}"
-    below = (told, *wording.reasons(report.unknown))
+    retries = wording.retries_phrase(report)
+    below = (told, *((retries,) if retries else ()), *wording.reasons(report.unknown))
     legend = Legend(_parts(Level(0, 0, 0), 0))
     table = Table("On the card", _ON_THE_CARD, rows)
     return (table, legend, *(Line(text, Style.FAINT, 1) for text in below))
@@ -123,7 +209,7 @@ def _levels(report: Report) -> tuple[Piece, ...]:
 def _level(report: Report, name: str) -> Row:
     level: Level = getattr(report, name)
     used, total = wording.full(report, level), report.device.total
-    sizes = (format_bytes(size) for size in (level.allocated, level.reserved, level.device_used))
+    sizes = (format_size(size) for size in (level.allocated, level.reserved, level.device_used))
     bar = "" if used is None else Bar(_parts(level, used), total)
     return Row((name, *sizes, wording.format_share(used, total), bar))
 
@@ -142,13 +228,13 @@ def _figure(report: Report) -> tuple[Picture, ...]:
     if len(report.timeline.allocated) < 2:
         return ()
     words = f"Memory over the course of the cell: {wording.picture(report)}"
-    return (Picture(lambda: _png(report), words),)
+    return (Picture(lambda: _png(report), words, width=760),)
 
 
 def _png(report: Report) -> bytes:
     from gpumem_magic.renderers.figure.timeline import timeline_png
 
-    return timeline_png(report)
+    return timeline_png(report, low=True)
 
 
 def _by_line(report: Report) -> tuple[Piece, ...]:
@@ -167,10 +253,15 @@ def _lines(report: Report, lines: Sequence[findings.Line]) -> tuple[Row, ...]:
 
 
 def _line(report: Report, line: findings.Line) -> Row:
-    number = Span(f"{line.number or '-'}  ", Style.FAINT)
-    name = (number, Span(wording.line_text(line), Style.CODE))
     calls = tuple(_call(report, call) for call in line.calls)
-    return Row((name, *_numbers(report, line)), _peak_bar(report, line), calls)
+    return Row((_name(line), *_numbers(report, line)), _peak_bar(report, line), calls)
+
+
+def _name(line: findings.Line, most: int = 10_000) -> tuple[Span, Span]:
+    """The number of a line and its source, of at most so many characters."""
+    text = wording.line_text(line)
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    return Span(f"{line.number or '-'}  ", Style.FAINT), Span(cut, Style.CODE)
 
 
 def _call(report: Report, call: Call) -> Row:
@@ -179,12 +270,14 @@ def _call(report: Report, call: Call) -> Row:
 
 
 def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
-    each = format_change(int(line.net / line.count)) if line.count > 1 and line.net else ""
-    sizes = (format_bytes(line.allocated), format_bytes(line.freed), format_change(line.net))
-    runs = f"x{line.count}" if line.count else ""
+    """Runs are told where a line ran more than once."""
+    again = line.count > 1
+    each = format_change(int(line.net / line.count), format_size) if again and line.net else ""
+    net = format_change(line.net, format_size)
     share = wording.format_share(line.peak, report.peak.allocated)
-    peak = "-" if line.peak is None else f"{share}  {format_bytes(line.peak)}"
-    return (peak, *sizes, runs, each)
+    peak = "-" if line.peak is None else f"{share}  {format_size(line.peak)}"
+    moved = format_size(line.allocated), format_size(line.freed)
+    return (peak, *moved, net, f"x{line.count}" if again else "", each)
 
 
 def _peak_bar(report: Report, line: findings.Line | Call) -> tuple[Bar, ...]:
@@ -206,9 +299,7 @@ def _kind(report: Report, kind: Category) -> Row:
     peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
     bar = Bar((Part(kind.value, peak, COLOURS[kind]),), total)
     name = Span(kind.value, colour=COLOURS[kind])
-    return Row(
-        (name, format_bytes(end), format_bytes(peak), wording.format_share(peak, total), bar)
-    )
+    return Row((name, format_size(end), format_size(peak), wording.format_share(peak, total), bar))
 
 
 def largest(report: Report, most: int = _BLOCKS) -> tuple[Piece, ...]:

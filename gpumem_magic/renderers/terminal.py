@@ -13,22 +13,24 @@ from gpumem_magic.renderers.document import (
     Code,
     Document,
     Fold,
+    Folded,
     Legend,
     Line,
     Piece,
-    Row,
     Section,
     Span,
     Style,
     Table,
     Words,
+    flat,
 )
 from gpumem_magic.renderers.wording import visible
 
 WIDTH = 80
 """Columns of a terminal."""
 
-_SIZE = re.compile(r"(\d) ([KMG]iB|bytes|%)")
+_SECOND = "\ue000"  # the second column of a wide character, while lines are broken
+_SIZE = re.compile(r"(\d) ([KMG]iB|bytes|%|m?s\b)")
 _BAR = 20
 _TEXTURES = "█▒░"
 _LINES = 12  # of a change that is not shown as a whole
@@ -38,9 +40,14 @@ _NAME = 12  # columns that names keep to themselves, if their caption needs as m
 
 def printed(document: Document) -> str:
     """The sections with an empty line between them, ending without a newline."""
-    sections = [_section(section) for section in document]
+    sections = [_section(section) for section in _unfolded(document) if not section.brief]
     text = "\n\n".join("\n".join(rows) for rows in sections if rows)
     return "\n".join(row.rstrip() for row in text.split("\n"))
+
+
+def _unfolded(document: Document) -> Iterator[Section]:
+    for one in document:
+        yield from one.sections if isinstance(one, Folded) else (one,)
 
 
 def _section(section: Section) -> list[str]:
@@ -117,19 +124,19 @@ def _bar(shown: Bar) -> str:
 
 def _table(table: Table, margin: str) -> Iterator[str]:
     """Names at the left, numbers right of them; a column without room goes below the name."""
-    flat = [*_flat(table.rows, 1)]
-    cells = [[plain(cell) for cell in row.cells] for row, _ in flat]
+    rows = [*flat(table.rows, 1)]
+    cells = [[plain(cell) for cell in row.cells] for row, _ in rows]
     widths = _widths(table.head, cells)
     columns, gap = _columns(widths, WIDTH - len(margin) - min(width(table.caption), _NAME))
     room = WIDTH - len(margin) - sum(widths[i] + gap for i in columns)
-    names = [width(f"{'  ' * depth}{row[0]}") for (_, depth), row in zip(flat, cells, strict=True)]
+    names = [width(f"{'  ' * depth}{row[0]}") for (_, depth), row in zip(rows, cells, strict=True)]
     name = max([min(room, 8), *(wide for wide in (*names, width(table.caption)) if wide <= room)])
 
     def numbers(texts: Sequence[str]) -> str:
         return "".join(right(texts[i], widths[i] + gap) for i in columns)
 
     yield from _headed(table, margin, name, numbers(table.head))
-    for (row, depth), texts in zip(flat, cells, strict=True):
+    for (row, depth), texts in zip(rows, cells, strict=True):
         edge = margin + "  " * depth
         if not columns:
             yield from wrap(texts[0], f"{edge}   ", edge)
@@ -151,12 +158,6 @@ def _headed(table: Table, margin: str, name: int, head: str) -> Iterator[str]:
         yield margin + " " * name + head
     else:
         yield f"{margin}{left(table.caption, max(name, width(table.caption)))}{head}"
-
-
-def _flat(rows: Iterable[Row], depth: int) -> Iterator[tuple[Row, int]]:
-    for row in rows:
-        yield row, depth
-        yield from _flat(row.inner, depth + 1)
 
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, int]:
@@ -226,10 +227,12 @@ def right(text: str, columns: int) -> str:
 def wrap(text: str, hanging: str = "", start: str = "") -> list[str]:
     """`text` in lines of at most WIDTH columns, sizes whole; all but the first stand `hanging`."""
     whole = _SIZE.sub("\\1\u00a0\\2", text)  # textwrap does not break at a no-break space
+    if not text.isascii():  # and takes every character for one column
+        whole = "".join(c + _SECOND * (_wide(c) - 1) for c in whole)
     rows = textwrap.wrap(
         whole, WIDTH, initial_indent=start, subsequent_indent=hanging, break_on_hyphens=False
     )
-    return [row.replace("\u00a0", " ") for row in rows]
+    return [row.replace("\u00a0", " ").replace(_SECOND, "") for row in rows]
 
 
 def bar(share: float, columns: int) -> str:

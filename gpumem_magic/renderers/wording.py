@@ -315,10 +315,14 @@ def failing_line(report: Report) -> int | None:
     return report.oom.line if report.oom else report.error_line
 
 
+def counted(count: int, name: str) -> str:
+    """ "1 line", "2 lines"; some words have no plural."""
+    return f"{count} {name}{'' if count == 1 or name == 'advice' else 's'}"
+
+
 def output_phrase(report: Report) -> str:
     """ "12 lines of output", for what the dry run printed."""
-    count = len(report.output.splitlines())
-    return f"{count} line{'' if count == 1 else 's'} of output of the dry run"
+    return f"{counted(len(report.output.splitlines()), 'line')} of output of the dry run"
 
 
 def notes_of(reports: Sequence[Report]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ def test_the_verdict_is_the_headline(reports):
     text = report_html(reports["unfit"](), plot=False)
     assert text.index("Probably does not fit") < text.index("at the peak")
     assert "The way through the cell was guessed" in text
-    assert "predicted for Tesla T4 (14.57 GiB) · dry run of" in text
+    assert "predicted for Tesla T4 · dry run of" in text
     assert "Fits" not in report_html(reports["calling"](), plot=False)
 
 

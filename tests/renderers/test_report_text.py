@@ -79,6 +79,23 @@ def test_a_long_cell_shows_its_largest_lines_in_order(story):
     assert "... and 25 lines that moved less" in text
 
 
+def test_a_cell_that_did_nothing_is_one_line(reports):
+    empty = reports["empty"]()
+    broken = replace(empty, error="SyntaxError: invalid syntax", predicted=False)
+    for report in (empty, broken):
+        line = report.text()
+        assert line.startswith("In[3] \u00b7 nothing allocated or freed")
+        assert line.count("\n") == (report is broken)  # it is longer than 80 columns
+    assert replace(empty, predicted=True).text().startswith("In[3] \u00b7 Fits: ")
+    assert broken.text().endswith("SyntaxError: invalid syntax")
+    assert "nothing allocated" not in replace(empty, unknown={"lines": "lost"}).text()
+
+
+def test_runs_are_a_column_only_where_there_are_loops(reports):
+    assert "x12" in reports["calling"]().text()
+    assert "runs" not in reports["small"]().text()
+
+
 def test_summary_line(story, reports):
     calling = reports["calling"]()
     assert summary_line(calling) == "peak 365.00 MiB · +260.00 MiB kept · 1.3 s"

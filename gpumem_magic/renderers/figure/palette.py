@@ -24,6 +24,7 @@ COLOURS = MappingProxyType(
 ALLOCATED = "#4477AA"
 CACHED = "#99BBDD"
 OUTSIDE = "#999999"
+FREE = "rgba(128,128,128,0.18)"
 ALARM = "#EE6677"
 GROWN = "#CC6633"  # as text, 4:1 on white and 5:1 on black
 SHRUNK = "#2E9E44"

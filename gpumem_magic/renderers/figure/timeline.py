@@ -38,12 +38,22 @@ class Picture(Figure):
         return png(self)
 
 
-def timeline_figure(report: Report) -> Picture:
-    """Allocated memory by category, what is reserved, the card's limit, the peak, the lines."""
+def timeline_figure(report: Report, low: bool = False) -> Picture:
+    """Allocated memory by category, what is reserved, the card's limit, the peak, the lines.
+
+    low: as it stands in a report, whose words say the peak and what the colours mean.
+    """
     with _our_style():
-        figure = Picture(figsize=(9.2, 3.8))
-        axes = _clear_axes(figure, (0.095, 0.205, 0.875, 0.64))
-        _draw(figure, axes, report)
+        figure = Picture(figsize=(7.6, 1.5) if low else (9.2, 3.8))
+        place = (0.105, 0.25, 0.865, 0.62) if low else (0.095, 0.205, 0.875, 0.64)
+        axes = _clear_axes(figure, place)
+        _draw(axes, report)
+        if low:
+            axes.set_xlabel("grey line: reserved by PyTorch", color=INK, size=8, labelpad=1)
+        else:
+            title = _printable(wording.peak_phrase(report), 90)
+            figure.text(0.015, 0.965, title, color=INK, size=10.5, weight="bold", va="top")
+            _legend(figure, axes)
     return figure
 
 
@@ -56,9 +66,9 @@ def _clear_axes(figure: Figure, place: tuple[float, float, float, float]) -> Axe
     return axes
 
 
-def timeline_png(report: Report) -> bytes:
+def timeline_png(report: Report, low: bool = False) -> bytes:
     """The timeline as PNG; the same report gives the same bytes."""
-    return png(timeline_figure(report))
+    return png(timeline_figure(report, low))
 
 
 def png(figure: Figure) -> bytes:
@@ -85,7 +95,7 @@ def _our_style() -> Iterator[None]:
         yield
 
 
-def _draw(figure: Figure, axes: Axes, report: Report) -> None:
+def _draw(axes: Axes, report: Report) -> None:
     line = report.timeline
     limit = scale.limit_of(report)
     level = max(scale.highest(line), 1)
@@ -101,10 +111,9 @@ def _draw(figure: Figure, axes: Axes, report: Report) -> None:
         mark = scale.failure_point(line, report.oom) if report.oom else line.peak
         _limit(axes, limit, top, in_sight, line.peak if mark is None else mark)
     _lines(axes, line)
-    _peak(figure, axes, report)
+    _peak(axes, line)
     if report.oom:
         _failure(axes, line, report.oom, limit if in_sight else None)
-    _legend(figure, axes)
 
 
 def _held_until(column: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -130,7 +139,7 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
 
 def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
-    axes.set_ylim(0, top * 1.1)
+    axes.set_ylim(0, top * (1 + 0.24 / _high(axes)))
     axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
     places, labels = scale.moments(line)
@@ -141,6 +150,11 @@ def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
         size=8,
     )
     _plain(axes, "y")
+
+
+def _high(axes: Axes) -> float:
+    """The height of the axes in inches."""
+    return float(axes.bbox.height / axes.figure.dpi)
 
 
 def _plain(axes: Axes, across: Literal["x", "y"]) -> None:
@@ -157,9 +171,9 @@ def _limit(axes: Axes, limit: int, top: int, in_sight: bool, mark: int) -> None:
     text = f"limit {format_bytes(limit)}"
     if in_sight:
         axes.axhline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
-        height = limit + top * 0.012
+        height = limit + top * 0.03 / _high(axes)
     else:
-        text, height = f"{text}, far above", top * 1.03
+        text, height = f"{text}, far above", top * (1 + 0.07 / _high(axes))
     at_right = mark < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
     x = axes.get_xlim()[1] * (0.996 if at_right else 0.004)
     side = "right" if at_right else "left"
@@ -174,9 +188,14 @@ def _lines(axes: Axes, line: Timeline) -> None:
         _tick(axes, run, index, room)
     if strip:
         axes.text(
-            -0.008, 1.035, "line", color=INK, size=8, ha="right", va="center",
+            -0.008, _strip(axes, 0.085), "line", color=INK, size=8, ha="right", va="center",
             transform=axes.transAxes,
         )  # fmt: skip
+
+
+def _strip(axes: Axes, inches: float) -> float:
+    """A place above the axes."""
+    return 1 + inches / _high(axes)
 
 
 def _fits(run: Run, room: int) -> bool:
@@ -189,23 +208,19 @@ def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
     shade = 0.22 if index % 2 else 0.1
     axes.add_patch(
         matplotlib.patches.Rectangle(
-            (start, 1.01), width, 0.055, transform=axes.transAxes, clip_on=False,
-            facecolor=INK, alpha=shade, linewidth=0, gid=f"line {run.label}",
+            (start, _strip(axes, 0.024)), width, 0.134 / _high(axes),
+            transform=axes.transAxes, clip_on=False, facecolor=INK,
+            alpha=shade, linewidth=0, gid=f"line {run.label}",
         )
     )  # fmt: skip
     if _fits(run, room):
         axes.text(
-            start + width / 2, 1.035, run.label, color=INK, size=8, weight="bold",
+            start + width / 2, _strip(axes, 0.085), run.label, color=INK, size=8, weight="bold",
             ha="center", va="center", transform=axes.transAxes, gid="line label",
         )  # fmt: skip
 
 
-def _peak(figure: Figure, axes: Axes, report: Report) -> None:
-    line = report.timeline
-    figure.text(
-        0.015, 0.965, _printable(wording.peak_phrase(report), 90), color=INK, size=10.5,
-        weight="bold", va="top",
-    )  # fmt: skip
+def _peak(axes: Axes, line: Timeline) -> None:
     if line.peak < 0:
         return
     level = int(line.allocated[line.peak])
@@ -226,7 +241,7 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) ->
     axes.plot([x], [end], marker="X", markersize=9, color=ALARM, markeredgecolor="white",
               linestyle="none", clip_on=False, zorder=7)  # fmt: skip
     side, away = ("right", -9) if x > axes.get_xlim()[1] / 2 else ("left", 9)
-    near = limit is not None and end <= limit < end + 0.07 * axes.get_ylim()[1]
+    near = limit is not None and end <= limit < end + 0.17 / _high(axes) * axes.get_ylim()[1]
     axes.annotate(
         f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
         xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM, size=8,
