@@ -11,6 +11,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
 from gpumem_magic.snapshots import SNAPSHOTS, load_snapshot
 from gpumem_magic.trace.lifetimes import LargeStorages
+from gpumem_magic.trace.peak import find_places
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.findings import Line
 from gpumem_magic.values.recording import Category
@@ -141,8 +142,16 @@ class History:
 
 def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) -> Comparison:
     """What changed from `first` to `second`."""
+    frames, modules = _places(first, second)
     return Comparison(
-        first, second, numbers, _levels(first, second), _lines(first, second), _kinds(first, second)
+        first=first,
+        second=second,
+        numbers=numbers,
+        levels=_levels(first, second),
+        lines=_lines(first, second),
+        categories=_kinds(first, second),
+        frames=frames,
+        modules=modules,
     )
 
 
@@ -160,6 +169,19 @@ def _levels(first: Report, second: Report) -> tuple[Difference, ...]:
 def _kinds(first: Report, second: Report) -> tuple[Difference, ...]:
     pairs = [(kind, _held(first, kind), _held(second, kind)) for kind in Category]
     return tuple(Difference(kind.value, a, b) for kind, a, b in pairs if a or b)
+
+
+def _places(first: Report, second: Report) -> tuple[tuple[Difference, ...], ...]:
+    """What changed at the peak by line of code, and by module."""
+    if first.basis is None or second.basis is None:
+        return (), ()
+    a, b = find_places(first.basis), find_places(second.basis)
+    return _changes(a.frames, b.frames), _changes(a.modules, b.modules)
+
+
+def _changes(first: dict[str, int], second: dict[str, int]) -> tuple[Difference, ...]:
+    every = [Difference(name, first.get(name, 0), second.get(name, 0)) for name in first | second]
+    return tuple(sorted((d for d in every if d.change), key=lambda d: -abs(d.change or 0)))
 
 
 def _held(report: Report, kind: Category) -> int | None:

@@ -11,6 +11,7 @@ import pytest
 
 from gpumem_magic.history import History
 from gpumem_magic.units import MIB
+from gpumem_magic.values.comparison import Difference
 from gpumem_magic.values.findings import Level, Line, Timeline
 from gpumem_magic.values.recording import Category as K
 from gpumem_magic.values.recording import Cell, Device
@@ -235,3 +236,66 @@ def test_a_memory_snapshot_of_pytorch_is_loaded(tmp_path):
     with pytest.raises(ValueError, match=r"oom\.pickle"):
         history.load(path)
     assert len(history) == 1
+
+
+def code(*sizes, older=0):
+    """What was allocated by line: each of `sizes` MiB in the forward of another library's layer."""
+    block = {"size": 0, "state": "active_allocated"}
+    script = {"filename": "/home/user/train.py", "line": 7, "name": "<module>"}
+    trace, blocks, base = [], [], 1 << 40
+    for line, size in enumerate([*sizes, 2], 1):
+        path = f"/usr/lib/python3.11/site-packages/{'layers/attention' if line < 3 else 'torch/x'}"
+        frames = [{"filename": f"{path}.py", "line": line, "name": "forward"}, script]
+        at = base + sum(one["size"] for one in blocks)
+        event = {"addr": at, "size": size * MIB, "time_us": line, "frames": frames}
+        trace += [{"action": action, **event} for action in ("segment_alloc", "alloc")]
+        blocks.append(block | {"size": size * MIB})
+    return {"segments": segments_of(base, blocks), "device_traces": [trace]}
+
+
+def segments_of(at, blocks):
+    segments = []
+    for block in blocks:
+        segments.append({"address": at, "total_size": block["size"], "blocks": [block]})
+        at += block["size"]
+    return segments
+
+
+@pytest.fixture
+def two_snapshots(tmp_path):
+    history = History()
+    for name, snapshot in (("a", code(10, 20)), ("b", code(14, 50))):
+        (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(snapshot))
+        history.load(tmp_path / f"{name}.pickle")
+    return history
+
+
+def test_snapshots_are_compared_by_place_and_module(two_snapshots):
+    comparison = two_snapshots.compare(1, 2)
+    assert [(d.name, d.first, d.second) for d in comparison.frames] == [
+        ("attention.py:2 forward", 20 * MIB, 50 * MIB),
+        ("attention.py:1 forward", 10 * MIB, 14 * MIB),
+    ]
+    assert [(d.name, d.change) for d in comparison.modules] == [("layers.attention", 34 * MIB)]
+    text = comparison.text()
+    assert "at the peak +30.00 MiB in attention.py:2 forward" in text
+    first, second = (line for line in text.splitlines() if "█" in line or "▄" in line)
+    assert (first.split()[0][-1], second.split()[0][-1]) == ("▄", "█")
+    assert 'src="data:image/png' in comparison._repr_mimebundle_()["text/html"]
+
+
+def test_without_events_places_are_left_out(two_snapshots):
+    history = History()
+    for report in two_snapshots:
+        history.append(replace(report, basis=None))
+    comparison = history.compare(1, 2)
+    assert comparison.frames == comparison.modules == ()
+    assert "By place" not in comparison.text()
+
+
+def test_many_changes_are_folded(two_snapshots):
+    found = two_snapshots.compare(1, 2)
+    many = replace(found, frames=tuple(Difference(f"f.py:{i}", i, 0) for i in range(40, 0, -1)))
+    assert "... and 28 smaller changes" in many.text()
+    assert "f.py:1 " not in many.text()
+    assert "f.py:1<" in many._repr_mimebundle_()["text/html"]

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.document import Document, Line, Row, Section, Span, Style, Table, Words
+from gpumem_magic.renderers.document import (
+    Document,
+    Fold,
+    Line,
+    Picture,
+    Piece,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    Words,
+)
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
 from gpumem_magic.units import format_bytes, format_change
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.report import Report
+
+_MOST = 12
+"""Places and modules that are shown; the others are folded."""
+
+_COLUMNS = 48
 
 _HEAD = ("report", "peak", "kept or freed", "time")
 
@@ -38,17 +58,63 @@ def _listed(number: int, report: Report) -> Row:
 
 def comparison_document(comparison: Comparison) -> Document:
     """What became of the peak, of every level, line and kind."""
-    first, second = _names(comparison)
-    title = Line(Span(f"{first}  ->  {second}", Style.STRONG))
+    names = _names(comparison)
+    title = Line(Span("  ->  ".join(names), Style.STRONG))
     levels = [_row(each.name, each) for each in comparison.levels]
     lines = [_row(_line(pair), pair.allocated) for pair in comparison.lines]
     kinds = [_row(each.name, each) for each in comparison.categories]
     return (
-        Section((title, Line(_verdict(comparison), Style.LARGE))),
+        Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
+        Section(_timelines(comparison, names)),
         _table(comparison, "On the card", "", levels),
         _table(comparison, "Allocated by line", "line", lines),
         _table(comparison, "By kind, at the peak", "kind", kinds),
+        _changed(comparison, "By place in the code, at the peak", comparison.frames),
+        _changed(comparison, "By module, at the peak", comparison.modules),
     )
+
+
+def _changed(comparison: Comparison, caption: str, found: Sequence[Difference]) -> Section:
+    """The largest changes, and on demand the others."""
+    rows = [_row(each.name, each) for each in found]
+    told = f"{len(rows) - _MOST} smaller changes"
+    more = _table(comparison, "Smaller changes", "", rows[_MOST:]).pieces
+    fold = (Fold(told, more, f"  ... and {told}"),) if more else ()
+    return Section((*_table(comparison, caption, "", rows[:_MOST]).pieces, *fold))
+
+
+def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
+    """Where in the code most of the change comes from."""
+    if not comparison.frames:
+        return ()
+    most = comparison.frames[0]
+    return (Line(f"at the peak {format_change(most.change)} in {most.name}"),)
+
+
+def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:
+    """Both timelines, from begin to end, at one scale."""
+    reports = comparison.first, comparison.second
+    top = max((int(report.timeline.allocated.max(initial=0)) for report in reports), default=0)
+    if not top or any(len(report.timeline.allocated) < 2 for report in reports):
+        return ()
+
+    def png() -> bytes:
+        from gpumem_magic.renderers.figure.timeline import overlay_figure, png
+
+        return png(overlay_figure(reports, names))
+
+    text = [
+        f"{_sparkline(r.timeline.allocated, top)}  {n}" for r, n in zip(reports, names, strict=True)
+    ]
+    words = f"Memory over the course of both, the highest level {format_bytes(top)}"
+    return (Line("Allocated, from begin to end", Style.HEADING), Picture(png, words, tuple(text)))
+
+
+def _sparkline(levels: NDArray[np.int64], top: int) -> str:
+    """The highest levels in equal stretches, each as one of eight heights of `top`."""
+    stretches = np.array_split(levels, min(_COLUMNS, len(levels)))
+    heights = [-(-8 * int(stretch.max()) // top) for stretch in stretches]
+    return "".join(" ▁▂▃▄▅▆▇█"[height] for height in heights).ljust(_COLUMNS)
 
 
 def _table(comparison: Comparison, caption: str, name: str, rows: Sequence[Row]) -> Section:

@@ -16,6 +16,7 @@ from gpumem_magic.renderers.document import (
     Folded,
     Legend,
     Line,
+    Picture,
     Piece,
     Section,
     Span,
@@ -70,14 +71,14 @@ def _piece(piece: Piece, margin: str) -> Iterable[str]:
             return [f"{margin}  {'  '.join([*signs, '· free'])}"]
         case Table():
             return _table(piece, margin)
-        case Code():
-            return [f"{margin}  {visible(text)}" for text in piece.lines]
+        case Code(lines=lines) | Picture(text=lines):
+            return [f"{margin}  {visible(text)}" for text in lines]
         case Change():
             return _change(piece, margin)
         case Fold():
             told = piece.told
             return wrap(told, f"{margin}  ", margin) if told else _rows(piece.pieces, margin)
-    return []  # bars and pictures say nothing more than the words beside them
+    return []  # bars say nothing more than the words beside them
 
 
 def plain(words: Words | Bar) -> str:

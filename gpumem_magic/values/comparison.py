@@ -58,7 +58,9 @@ class Comparison(Answer):
     """What changed from the report `first` to `second`; `numbers` are theirs in the history.
 
     levels: peak and after, allocated and reserved, and what is kept. categories: at the peak.
-    lines: matched by their text, in the order of the second cell.
+    lines: matched by their text, in the order of the second cell. frames, modules: at the peak, by
+    the line of code and the Python module that asked for it, without what is the same, the largest
+    change first; () where the events of a report are not known.
     """
 
     first: Report
@@ -67,3 +69,5 @@ class Comparison(Answer):
     levels: tuple[Difference, ...]
     lines: tuple[LineDifference, ...]
     categories: tuple[Difference, ...]
+    frames: tuple[Difference, ...] = ()
+    modules: tuple[Difference, ...] = ()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.figure import scale
-from gpumem_magic.renderers.figure.palette import ALARM, COLOURS
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.figure.runs import Run, group, runs_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import OutOfMemory, Timeline
@@ -256,6 +256,26 @@ def _legend(figure: Figure, axes: Axes) -> None:
             handles, labels, loc="lower center", ncol=_columns(labels), frameon=False,
             labelcolor=INK, fontsize=8, handlelength=1.2, columnspacing=1.4, borderaxespad=0.2,
         )  # fmt: skip
+
+
+def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
+    """What was allocated in the course of two reports, from begin to end, one over the other."""
+    with _our_style():
+        figure = Picture(figsize=(9.2, 3.0))
+        axes = _clear_axes(figure, (0.095, 0.2, 0.875, 0.74))
+        top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
+        for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
+            levels = _held_until(report.timeline.allocated)
+            x, label = np.linspace(0, 1, len(levels)), _printable(name, 40)
+            axes.step(x, levels, where="post", color=colour, linewidth=1.4, label=label)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, top * 1.1)
+        axes.set_xticks([0, 1], ["begin", "end"])
+        axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+        _plain(axes, "y")
+        _legend(figure, axes)
+    return figure
 
 
 def overview_figure(reports: Sequence[Report]) -> Picture:
