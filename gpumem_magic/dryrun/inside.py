@@ -27,12 +27,14 @@ from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.taken_out import take_out
 from gpumem_magic.isolation.child import Inside
 from gpumem_magic.isolation.effects import stop_effects
+from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.waiting import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Recording
 from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.libraries import install_libraries
 
 _SHOW = "__show__"
 _ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
@@ -88,8 +90,8 @@ class _Run:
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
         # A CUDA build counts the fork against this process; the card is a virtual one in it.
         torch.cuda._is_in_bad_fork = lambda: False
-        kernels = DryKernels(self._guesses)
-        self._source, self._handed_over = in_use.hand_over(plan.card, self._state, kernels)
+        self._kernels = DryKernels(self._guesses)
+        self._source, self._handed_over = in_use.hand_over(plan.card, self._state, self._kernels)
         self._again = bool(born)
         if born:
             moved = self._state.moved
@@ -138,7 +140,9 @@ class _Run:
         tree, elsewhere = with_values(ast.parse(self._scenario.cell.python, filename), values)
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace)
-        refuse(self._marks.append, namespace)
+        arrivals = Arrivals()
+        install_libraries(arrivals, self._marks.append, self._kernels.written)
+        refuse(self._marks.append, namespace, arrivals)
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

@@ -45,7 +45,6 @@ _COLLECTIVES = (
 _CLASSES = (
     ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", _ONE_PROCESS),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", _ONE_PROCESS),
-    ("triton.runtime.jit", "JITFunction", "run", _OWN_KERNELS),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__getitem__", _OWN_MEMORY),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
 )
@@ -55,9 +54,6 @@ _LIBRARIES = {
     "flash_attn_interface": _OWN_KERNELS,
     "xformers.ops": _OWN_KERNELS,
     "xformers.ops.fmha": _OWN_KERNELS,
-    "bitsandbytes.functional": _OWN_KERNELS,
-    "bitsandbytes.nn.modules": _OWN_KERNELS,
-    "bitsandbytes.optim.optimizer": _OWN_KERNELS,
     "apex.optimizers": _OWN_KERNELS,
     "apex.normalization": _OWN_KERNELS,
     "deepspeed": _ONE_PROCESS,
@@ -74,30 +70,30 @@ _HARMLESS = {
     "jax": ("jit", "grad", "vmap", "default_backend", "devices", "local_devices", "device_count"),
 }
 
-_KNOWN_AS = {"triton.runtime.jit": "a Triton kernel"}
 _EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
 
 
-def refuse(tell: Callable[[str], None], namespace: dict[str, Any]) -> None:
+def refuse(tell: Callable[[str], None], namespace: dict[str, Any], arrivals: Arrivals) -> None:
     """From here on NotImplementedError names what is not supported, and says what to do.
 
     tell: called with a sentence for what runs in another way than it would, once for each kind.
     namespace: names in it that are bound to such a thing mean the refusal as well.
     """
-    refusals = _Refusals(tell)
+    refusals = _Refusals(tell, arrivals)
     refusals.install()
     namespace.update(renamed(namespace, refusals.replacements))
 
 
 class _Refusals:
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None], arrivals: Arrivals) -> None:
         self._tell = tell
         self._told: set[str] = set()
+        self._arrivals = arrivals
         self.replacements: dict[int, tuple[Any, Any]] = {}
 
     def install(self) -> None:
         """Refuse what is loaded, and what will be."""
-        arrivals = Arrivals()
+        arrivals = self._arrivals
         for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
             arrivals.expect(module, self._refuse_collectives, "all_reduce")
         self._refuse_nested_on_device()
@@ -108,13 +104,18 @@ class _Refusals:
         for module, advice in _LIBRARIES.items():
             if not (module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu"):
                 arrivals.expect(module, functools.partial(self._refuse_library, advice))
-        self._run_eagerly(torch, "compile", self._compiled)
+        compiled = functools.partial(self._compiled)
+        self._set(torch, "compile", functools.update_wrapper(compiled, torch.compile))
         self._run_eagerly(torch.nn.Module, "compile", lambda module, **options: None)
         arrivals.expect("torch._dynamo.eval_frame", self._leave_compiled, "OptimizedModule")
 
     def _put(self, owner: Any, name: str, known_as: str, advice: str) -> None:
-        @functools.wraps(getattr(owner, name))
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
         def refuse(*args: Any, **kwargs: Any) -> Any:
+            if self._arrivals.is_importing:  # a library's own first steps are no business of ours
+                return original(*args, **kwargs)
             raise NotImplementedError(f"{known_as} is not supported in a dry run: {advice}")
 
         self._set(owner, name, refuse)
@@ -137,7 +138,7 @@ class _Refusals:
 
     def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
         """`module.owner.name`, or `module.name`."""
-        known_as = _KNOWN_AS.get(module.__name__, f"{module.__name__}.{owner or name}")
+        known_as = f"{module.__name__}.{owner or name}"
         self._put(getattr(module, owner) if owner else module, name, known_as, advice)
 
     def _refuse_library(self, advice: str, module: Any) -> None:
@@ -170,7 +171,18 @@ class _Refusals:
         self._set(owner, name, chosen)
 
     def _compiled(self, model: Any = None, **options: Any) -> Any:
-        return model if model is not None else lambda function: function
+        if model is None:
+            return self._compiled
+        if not self._arrivals.is_importing:
+            self._mark()
+            return model
+
+        @functools.wraps(model)
+        def run(*args: Any, **kwargs: Any) -> Any:  # of a library: told once it is called
+            self._mark()
+            return model(*args, **kwargs)
+
+        return run
 
     def _leave_compiled(self, module: Any) -> None:
         """What was compiled in earlier cells runs as it was written."""

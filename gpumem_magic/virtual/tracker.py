@@ -28,6 +28,7 @@ from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 
 
 def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
@@ -253,9 +254,10 @@ class Tracker(TorchDispatchMode):
             self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
                 out = self._compute(func, args, kwargs)
-        elif traits.is_custom:
+        elif traits.is_custom and not (self.is_dry and traits.is_told_by_shapes):
             with self.facade, self:  # its kernel is user code
-                out = func.redispatch(_CPU, *args, **kwargs)
+                keys = _CUDA if self.is_dry and traits.has_code_for_cuda else _CPU
+                out = func.redispatch(keys, *args, **kwargs)
         else:
             try:
                 out = self._compute(func, args, kwargs)

@@ -67,15 +67,18 @@ simply all of them in turn."""
 
 class Traits:
     """One operator. scratch: what takes the memory that it needs besides its results,
-    or None. placing: what does both in one, or None."""
+    or None. placing: what does both in one, or None. has_code_for_cuda: a custom operator's kernel
+    for CUDA is Python. is_told_by_shapes: its kernel for CUDA is not here, but tells its shapes."""
 
     __slots__ = (
         "accumulates",
         "copies",
+        "has_code_for_cuda",
         "indexes",
         "is_composite",
         "is_custom",
         "is_random",
+        "is_told_by_shapes",
         "is_view",
         "may_mix",
         "may_resize",
@@ -104,10 +107,17 @@ class Traits:
         )
         self.accumulates = Accumulation.concerns(func)
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
+        self.has_code_for_cuda = self.is_custom and _is_python(func, "CUDA")
+        self.is_told_by_shapes = (
+            self.is_custom
+            and not self.has_code_for_cuda
+            and has_kernel(func.name(), "Meta")
+            and not _serves_all_devices(func)
+        )
         self.copies = name == "copy_"
         self.indexes = name in _INDEXING
         self.on_device = _RESULTS_ON_DEVICE.get(name)
-        self.may_mix = name in _HOST_OPERANDS_ALLOWED
+        self.may_mix = name in _HOST_OPERANDS_ALLOWED or self.is_custom
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)
         self.returns_new = any(result.alias_info is None for result in schema.returns)
         self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
@@ -121,6 +131,18 @@ _COMPOSITE = (
     "CompositeExplicitAutograd",
 )
 """The keys of kernels that are made of other operators."""
+
+
+def _is_python(operator: Any, key: str) -> bool:
+    """Whether a custom operator's kernel for `key` was registered from Python."""
+    name = operator.name().partition("::")[2]
+    return f"{operator.namespace}/{name}/{key}" in torch.library._impls
+
+
+def _serves_all_devices(operator: Any) -> bool:
+    """Whether `torch.library.custom_op` made it of one function for all devices."""
+    made = torch._library.custom_ops.OPDEFS.get(operator._schema.name)
+    return made is not None and None in made._backend_fns
 
 
 def composite_kernel(operator: Any) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.dryrun.shapes.bounds import Bounds, Interval
 from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
@@ -85,6 +86,7 @@ class DryKernels:
         self.guesses = guesses
         self._geometry = Geometry()
         self._unknown = UnknownSizes(self._geometry, self.valueless)
+        self._bounds = Bounds(self.valueless)
         self._plans: dict[Any, _Plan] = {}
         self._storages: Storages | None = None
 
@@ -92,6 +94,10 @@ class DryKernels:
         """Watch where values leave tensors."""
         self._storages = storages
         ReadValues(self.valueless, self.guesses).install(patches)
+
+    def written(self, tensor: torch.Tensor) -> None:
+        """Code that no operator tells of has written to `tensor`."""
+        self.valueless.mark(tensor.untyped_storage())
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns: computed if it is small and known."""
@@ -116,6 +122,10 @@ class DryKernels:
             return func(*args) if args[0] not in self.valueless else self._scalar(args[0])
         if plan.name == "aten::resize_":
             return self._resize(args[0], torch.Size(args[1]))
+        if not known and plan.aliases == [None]:
+            interval = self._bounds.of_result(func, args, kwargs)
+            if interval is not None:
+                return self._between(plan, interval)
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
@@ -178,7 +188,7 @@ class DryKernels:
         for place, name in plan.written:
             written = args[place] if place < len(args) else kwargs.get(name)
             for tensor in written if isinstance(written, (list, tuple)) else (written,):
-                if tensor is not None and tensor not in self.valueless:
+                if tensor is not None:
                     self.valueless.mark(tensor.untyped_storage())
         if not plan.aliases:
             return None
@@ -193,6 +203,17 @@ class DryKernels:
         if plan.name in _USUALLY_TRUE and isinstance(out[0], torch.Tensor):
             torch.ops.aten.fill_.Scalar(out[0], 1)
         return out[0] if single else tuple(out)
+
+    def _between(self, plan: _Plan, interval: Interval) -> torch.Tensor:
+        """A result of which no more is known; it is known where both ends are the same."""
+        low, high = interval
+        if torch.equal(low, high):
+            return low
+        made: torch.Tensor = self._made(Shape.of(low))
+        self._bounds.attach(made, interval)
+        if plan.name in _USUALLY_TRUE:
+            torch.ops.aten.fill_.Scalar(made, 1)
+        return made
 
     def _given(
         self,
@@ -243,7 +264,8 @@ class DryKernels:
         self.guesses.needed("the number in a tensor")
         if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
             return torch.ops.aten._local_scalar_dense.default(tensor)
-        return stand_in(tensor.dtype)
+        greatest = self._bounds.greatest(tensor)  # as a size it is what takes most
+        return stand_in(tensor.dtype) if greatest is None else greatest
 
 
 _RUN = object()

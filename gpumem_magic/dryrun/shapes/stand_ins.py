@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.dryrun.running.conditions import answer_that_goes_on
+
 _PATIENCE = 1000
 """Times that one place gets the same answer to a question of yes or no: loops that wait for a value
 end then."""
@@ -68,7 +70,10 @@ class Guesses:
         self.flow_depends = self.flow_depends or decides
 
     def decision(self, frame: FrameType, usual: bool) -> bool:
-        """What to answer the code of `frame`: `usual`, but at some time the opposite."""
+        """What to answer the code of `frame`: what lets a loop go on, else `usual`, but at some
+        time the opposite."""
+        goes_on = answer_that_goes_on(frame)
+        usual = usual if goes_on is None else goes_on
         place = frame.f_code, frame.f_lasti
         self._asked[place] = times = self._asked.get(place, 0) + 1
         return usual if times % (_PATIENCE + 1) else not usual

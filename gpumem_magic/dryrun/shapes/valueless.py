@@ -43,6 +43,7 @@ class Valueless:
 
     def __init__(self) -> None:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._attached: dict[int, tuple[torch.UntypedStorage, ...]] = {}
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -50,13 +51,25 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
+        self._attached.pop(key, None)
         if key not in self._marks:
-            marks = self._marks
+            marks, attached = self._marks, self._attached
 
             def forget(_: object, key: int = key) -> None:
                 del marks[key]
+                attached.pop(key, None)
 
             marks[key] = weakref.ref(storage, forget)
+
+    def attach(
+        self, storage: torch.UntypedStorage, others: tuple[torch.UntypedStorage, ...]
+    ) -> None:
+        """Keep what is known of a marked storage, until something is written to it."""
+        self._attached[storage._cdata] = others
+
+    def attached(self, tensor: torch.Tensor) -> tuple[torch.UntypedStorage, ...] | None:
+        """What `attach` was given for the tensor's storage."""
+        return self._attached.get(storage_id(tensor))
 
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""

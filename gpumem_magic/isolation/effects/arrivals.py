@@ -18,6 +18,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._awaited: list[tuple[str, str, Callable[[Any], None]]] = []
         self._seen = 0
+        self._depth = 0
         builtins.__import__ = self._looking(builtins.__import__)
         machinery: Any = importlib._bootstrap
         machinery._gcd_import = self._looking(machinery._gcd_import)
@@ -26,6 +27,11 @@ class Arrivals:
         """Call `action(module)` once it is loaded, if it has `attribute`."""
         self._awaited.append((module, attribute, action))
         self._act(self._awaited[-1])
+
+    @property
+    def is_importing(self) -> bool:
+        """Whether the code that runs is that of a module which is being imported."""
+        return self._depth > 0
 
     def look(self) -> None:
         """Act on what has arrived since the last look."""
@@ -37,7 +43,11 @@ class Arrivals:
         """`import` and `importlib.import_module`, and a look after them."""
 
         def import_module(*args: Any, **kwargs: Any) -> Any:
-            module = original(*args, **kwargs)
+            self._depth += 1
+            try:
+                module = original(*args, **kwargs)
+            finally:
+                self._depth -= 1
             if len(sys.modules) != self._seen:
                 self.look()
             return module

@@ -1,0 +1,156 @@
+"""Which cells that people run can be predicted: predicted, refused, crashed or timed out.
+
+python benchmarks/coverage.py [--json FILE] [--seconds N] [NAME ...]
+The cells are in coverage_cells/, a file for each package, written after the page that each cell
+names. A cell runs as it is in a process of its own, imports and all, on the card that it names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "coverage_cells"
+LIMIT = 60.0
+_HEAD = re.compile(r"^# %% (?P<name>[^|\n]+) \| (?P<page>\S+)(?: \| (?P<card>\S+))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a package's documentation. page: where that stands. card: what it is run on."""
+
+    name: str
+    page: str
+    card: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a cell. outcome: predicted, refused, crashed, timed out or absent (a package
+    is not installed). peak, reserved: bytes, None where it was not predicted."""
+
+    name: str
+    page: str
+    card: str
+    outcome: str
+    seconds: float
+    peak: int | None = None
+    reserved: int | None = None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def cells_of(file: Path) -> Iterator[Cell]:
+    """The cells of a file, in order."""
+    text = file.read_text()
+    heads = list(_HEAD.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, end in zip(heads, ends, strict=True):
+        source = text[head.end() : end].strip() + "\n"
+        yield Cell(f"{file.stem}: {head['name']}", head["page"], head["card"] or "L4", source)
+
+
+def result_of(cell: Cell, seconds: float) -> Result:
+    """Predict one cell in a fresh process."""
+    known = cell.name, cell.page, cell.card
+    order = json.dumps(asdict(cell))
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PREDICT, order],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return Result(*known, "timed out", seconds)
+    taken = round(time.monotonic() - began, 2)
+    try:
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        return Result(*known, "crashed", taken, reason=done.stderr[-400:])
+    said["notes"] = tuple(said["notes"])
+    return Result(*known, said.pop("outcome"), taken, **said)
+
+
+_PREDICT = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import torch, gpumem_magic
+cell = json.loads(sys.argv[1])
+told = dict(peak=None, reserved=None, reason="", notes=())
+try:
+    report = gpumem_magic.predict(cell["source"], {"__name__": "__main__"}, gpu=cell["card"])
+except Exception as error:
+    told.update(outcome="refused", reason=f"{type(error).__name__}: {error}")
+else:
+    told.update(peak=report.peak.allocated, reserved=report.peak.reserved, notes=report.notes)
+    text = "" if report.error is None or report.oom else str(report.error)
+    kind = "predicted" if not text else "crashed"
+    if "not supported in a dry run" in text or "cannot be predicted" in text:
+        kind = "refused"
+    elif "not covered by the virtual GPU" in text:
+        kind = "refused"
+    elif text.startswith("ModuleNotFoundError"):
+        kind = "absent"
+    told.update(outcome=kind, reason=text)
+print(json.dumps(told))
+"""
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that the cells are written for."""
+    found = {}
+    for name in ("torch", *sorted(file.stem for file in FOLDER.glob("*.py"))):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name.replace("_", "-"))
+    return found
+
+
+def lines_of(results: Iterable[Result]) -> Iterator[str]:
+    """The table, and a line that sums it up."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts[result.outcome] += 1
+        peak = "" if result.peak is None else f"{result.peak / 2**20:,.1f} MiB"
+        said = result.reason.strip().replace("\n", " ")[:160]
+        yield f"{result.name:42} {result.outcome:10} {result.seconds:6.1f} s {peak:>14}  {said}"
+    yield ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=LIMIT)
+    parser.add_argument("names", nargs="*", help="parts of names; all by default")
+    options = parser.parse_args()
+    cells = [cell for file in sorted(FOLDER.glob("*.py")) for cell in cells_of(file)]
+    wanted = [c for c in cells if not options.names or any(n in c.name for n in options.names)]
+    results: list[Result] = []
+
+    def run() -> Iterator[Result]:
+        for cell in wanted:
+            results.append(result_of(cell, options.seconds))
+            yield results[-1]
+
+    for line in lines_of(run()):
+        print(line, flush=True)
+    if options.json:
+        rows = {"versions": versions(), "cells": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

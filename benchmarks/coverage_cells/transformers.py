@@ -1,0 +1,216 @@
+# %% gpt2 greedy | https://huggingface.co/docs/transformers/main/en/llm_tutorial
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model = GPT2LMHeadModel(GPT2Config(eos_token_id=50256, pad_token_id=50256)).to("cuda").eval()
+ids = torch.randint(0, 50000, (4, 64), device="cuda")
+output = model.generate(ids, max_new_tokens=100, do_sample=False)
+
+# %% gpt2 sampled | https://huggingface.co/docs/transformers/main/en/generation_strategies
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model = GPT2LMHeadModel(GPT2Config()).to("cuda").eval()
+ids = torch.randint(0, 50000, (4, 64), device="cuda")
+output = model.generate(
+    ids,
+    max_new_tokens=64,
+    do_sample=True,
+    top_k=50,
+    top_p=0.95,
+    temperature=0.7,
+    pad_token_id=50256,
+)
+
+# %% llama 1b greedy | https://huggingface.co/docs/transformers/main/en/llm_tutorial
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+config = LlamaConfig(
+    vocab_size=128256,
+    hidden_size=2048,
+    intermediate_size=8192,
+    num_hidden_layers=16,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    eos_token_id=128001,
+    pad_token_id=128001,
+)
+with torch.device("cuda"):
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+inputs = {
+    "input_ids": torch.randint(0, 128000, (1, 128)).cuda(),
+    "attention_mask": torch.ones(1, 128, dtype=torch.long).cuda(),
+}
+out = model.generate(**inputs, max_new_tokens=256)
+
+# %% llama beam | https://huggingface.co/docs/transformers/main/en/generation_strategies
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8
+)
+model = LlamaForCausalLM(config).half().cuda().eval()
+inputs = {
+    "input_ids": torch.randint(0, 32000, (2, 32)).cuda(),
+    "attention_mask": torch.ones(2, 32, dtype=torch.long).cuda(),
+}
+out = model.generate(**inputs, max_new_tokens=48, num_beams=4, pad_token_id=0)
+
+# %% llama static cache | https://huggingface.co/docs/transformers/main/en/kv_cache
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8
+)
+model = LlamaForCausalLM(config).half().cuda().eval()
+inputs = {
+    "input_ids": torch.randint(0, 32000, (2, 32)).cuda(),
+    "attention_mask": torch.ones(2, 32, dtype=torch.long).cuda(),
+}
+out = model.generate(
+    **inputs, max_new_tokens=48, cache_implementation="static", pad_token_id=0, disable_compile=True
+)
+
+# %% llama 7b sampled | https://huggingface.co/docs/transformers/main/en/llm_tutorial
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+torch.set_default_dtype(torch.float16)
+model = LlamaForCausalLM(LlamaConfig()).to("cuda").eval()
+torch.set_default_dtype(torch.float32)
+ids = torch.randint(0, 32000, (1, 512), device="cuda")
+out = model.generate(ids, max_new_tokens=256, do_sample=True, top_p=0.9, repetition_penalty=1.1)
+
+# %% assisted | https://huggingface.co/docs/transformers/main/en/generation_strategies
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+big = LlamaConfig(
+    hidden_size=1024, intermediate_size=2048, num_hidden_layers=8, num_attention_heads=16
+)
+small = LlamaConfig(
+    hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4
+)
+model = LlamaForCausalLM(big).half().cuda().eval()
+assistant = LlamaForCausalLM(small).half().cuda().eval()
+ids = torch.randint(0, 32000, (1, 32), device="cuda")
+out = model.generate(ids, assistant_model=assistant, max_new_tokens=64, do_sample=False)
+
+# %% t5 generate | https://huggingface.co/docs/transformers/main/en/tasks/translation
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+config = T5Config(decoder_start_token_id=0)
+model = T5ForConditionalGeneration(config).cuda().eval()
+ids = torch.randint(2, 32000, (8, 128), device="cuda")
+out = model.generate(input_ids=ids, max_new_tokens=64)
+
+# %% whisper generate | https://huggingface.co/docs/transformers/main/en/model_doc/whisper
+import torch
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+config = WhisperConfig(
+    d_model=512,
+    encoder_layers=6,
+    decoder_layers=6,
+    encoder_attention_heads=8,
+    decoder_attention_heads=8,
+)
+model = WhisperForConditionalGeneration(config).half().to("cuda")
+features = torch.randn(4, 80, 3000, device="cuda", dtype=torch.float16)
+ids = model.generate(features, max_new_tokens=100)
+
+# %% trainer | https://huggingface.co/docs/transformers/main/en/training
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+
+class Reviews(torch.utils.data.Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        ids = torch.randint(0, 30000, (128,))
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones(128, dtype=torch.long),
+            "labels": index % 2,
+        }
+
+
+model = BertForSequenceClassification(BertConfig(num_labels=2))
+args = TrainingArguments(
+    output_dir="out",
+    per_device_train_batch_size=16,
+    num_train_epochs=1,
+    fp16=True,
+    eval_strategy="epoch",
+    report_to="none",
+    logging_steps=5,
+)
+trainer = Trainer(model=model, args=args, train_dataset=Reviews(), eval_dataset=Reviews())
+trainer.train()
+trainer.evaluate()
+
+# %% trainer causal checkpointing | https://huggingface.co/docs/transformers/main/en/perf_train_gpu_one
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+config = LlamaConfig(
+    hidden_size=1024, intermediate_size=2816, num_hidden_layers=12, num_attention_heads=16
+)
+model = LlamaForCausalLM(config)
+data = [
+    {"input_ids": torch.randint(0, 32000, (512,)), "labels": torch.randint(0, 32000, (512,))}
+    for _ in range(64)
+]
+args = TrainingArguments(
+    output_dir="out",
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=4,
+    bf16=True,
+    gradient_checkpointing=True,
+    optim="adafactor",
+    report_to="none",
+    max_steps=6,
+    save_strategy="no",
+)
+Trainer(model=model, args=args, train_dataset=data).train()
+
+# %% trainer adamw 8bit | https://huggingface.co/docs/transformers/main/en/perf_train_gpu_one
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+model = GPT2LMHeadModel(GPT2Config())
+data = [
+    {"input_ids": torch.randint(0, 50000, (256,)), "labels": torch.randint(0, 50000, (256,))}
+    for _ in range(64)
+]
+args = TrainingArguments(
+    output_dir="out",
+    per_device_train_batch_size=4,
+    fp16=True,
+    optim="adamw_bnb_8bit",
+    max_steps=3,
+    report_to="none",
+)
+Trainer(model=model, args=args, train_dataset=data).train()
+
+# %% manual loop scheduler | https://huggingface.co/docs/transformers/main/en/training
+import torch
+from transformers import DistilBertConfig, DistilBertForSequenceClassification, get_scheduler
+
+model = DistilBertForSequenceClassification(DistilBertConfig()).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=10)
+for _ in range(10):
+    batch = torch.randint(0, 30000, (8, 256), device="cuda")
+    loss = model(input_ids=batch, labels=torch.zeros(8, dtype=torch.long, device="cuda")).loss
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    print(loss.item())

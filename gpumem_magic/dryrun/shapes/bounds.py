@@ -1,0 +1,105 @@
+"""What is known of small tensors whose values are not: the least and the greatest that they can be.
+So `unknown | True` is True, and a loop that waits for a bound ends there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
+from gpumem_magic.virtual.traits import tensors_among
+
+Interval = tuple[torch.Tensor, torch.Tensor]
+
+_MOST = 2**12
+"""Elements of operands up to which an operator is asked twice."""
+
+_MONOTONE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "add all any amax amin bitwise_not cat clone ge gt le logical_and logical_not logical_or "
+        "lt max maximum min minimum rsub stack sum _to_copy"
+    ).split()
+)
+"""Operators that are monotone in each operand: their extremes lie at those of the operands."""
+
+_MONOTONE_OF_FLAGS = frozenset(
+    f"aten::{name}" for name in ("bitwise_and", "bitwise_or", "eq", "mul", "ne")
+)
+"""Operators that are so for values of 0 and 1 alone."""
+
+
+class Bounds:
+    """The intervals that elements of valueless tensors lie in, as far as they are known."""
+
+    def __init__(self, valueless: Valueless) -> None:
+        self._valueless = valueless
+
+    def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
+        None where that is not told by those of its operands."""
+        name = func._schema.name
+        flags = name in _MONOTONE_OF_FLAGS
+        if not flags and name not in _MONOTONE:
+            return None
+        tensors = tensors_among(args, kwargs)
+        if sum(tensor.numel() for tensor in tensors) > _MOST:
+            return None
+        intervals = {id(tensor): self._interval(tensor) for tensor in tensors}
+        if "alpha" in kwargs or any(
+            each is None or (flags and not _is_flags(each)) for each in intervals.values()
+        ):
+            return None
+        if flags and any(isinstance(arg, (int, float)) and arg not in (0, 1) for arg in args):
+            return None
+        ends = [_with(args, functools.partial(_end, intervals, end)) for end in (0, 1)]
+        one, other = (func(*end, **kwargs) for end in ends)
+        return torch.minimum(one, other), torch.maximum(one, other)
+
+    def attach(self, tensor: torch.Tensor, interval: Interval) -> None:
+        """Remember the interval of a new tensor, and write its lower end where a stand-in is
+        read."""
+        storages = tuple(end.untyped_storage() for end in interval)
+        self._valueless.attach(tensor.untyped_storage(), storages)
+        torch.ops.aten.copy_.default(tensor, interval[0])
+
+    def greatest(self, tensor: torch.Tensor) -> Any:
+        """The greatest value of a whole number in a tensor; None where there is no telling."""
+        interval = None if tensor.is_floating_point() else self._interval(tensor)
+        return None if interval is None else interval[1].item()
+
+    def _interval(self, tensor: torch.Tensor) -> Interval | None:
+        if tensor not in self._valueless:
+            return tensor, tensor
+        storages = self._valueless.attached(tensor)
+        if storages is not None:
+            geometry = tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
+            low, high = (tensor_over(storage, *geometry) for storage in storages)
+            return low, high
+        if tensor.dtype is not torch.bool:
+            return None
+        return torch.zeros(tensor.shape, dtype=torch.bool), torch.ones(
+            tensor.shape, dtype=torch.bool
+        )
+
+
+def _is_flags(interval: Interval) -> bool:
+    low, high = interval
+    return not low.numel() or (bool((low >= 0).all()) and bool((high <= 1).all()))
+
+
+def _end(intervals: dict[int, Any], end: int, tensor: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = intervals[id(tensor)][end]
+    return found
+
+
+def _with(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The arguments with other tensors."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with(item, change) for item in value)
+    return value

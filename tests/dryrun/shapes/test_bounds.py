@@ -1,0 +1,74 @@
+"""What is known of small tensors although their values are not, and where loops end by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumem_magic import predict
+
+UNKNOWN = """
+import torch
+big = torch.randn(1024, 1024, device="cuda") @ torch.randn(1024, 1024, device="cuda")
+unknown = big[0, :4] > 0
+some = torch.ones(4, dtype=torch.bool, device="cuda")
+none = torch.zeros(4, dtype=torch.bool, device="cuda")
+half = torch.tensor([True, True, False, False], device="cuda")
+"""
+
+
+def predicted(code):
+    report = predict(UNKNOWN + code, {}, gpu="T4")
+    assert report.error is None
+    return report
+
+
+def needs_values(report):
+    return any("values that a dry run does not know" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    "true",
+    [
+        "(unknown | some).all()",
+        "~(unknown & none).any()",
+        "(unknown | half)[:2].all()",
+        "((unknown | half).long().max() == 1)",
+        "(torch.ones(4, dtype=torch.long, device='cuda') & ~(unknown | some)).max() == 0",
+        "torch.logical_or(unknown, some).all()",
+        "(unknown.long().sum() <= 4)",
+        "(unknown.int() >= 0).all()",
+    ],
+)
+def test_what_follows_for_every_value_is_known(true):
+    report = predicted(f"assert {true}")
+    assert not needs_values(report)
+
+
+@pytest.mark.parametrize(
+    "open_question",
+    [
+        "(unknown & some).all()",
+        "(unknown | none).any()",
+        "(unknown | half).all()",
+        "(unknown | ~(big[1, :4] > 0)).all()",
+        "unknown.long().sum() == 4",
+        "(unknown.long() * 3).max() == 2",
+        "(unknown.fill_(True) | none).all()",
+    ],
+)
+def test_what_does_not_follow_is_not_known(open_question):
+    assert needs_values(predicted(f"bool({open_question})"))
+
+
+def test_an_end_token_lets_a_loop_go_on_to_its_greatest_length():
+    code = """
+ids = torch.zeros(4, 8, dtype=torch.long, device="cuda")
+unfinished = torch.ones(4, dtype=torch.long, device="cuda")
+while not unfinished.max() == 0:
+    token = big[:4].argmax(-1)
+    ids = torch.cat([ids, token[:, None]], dim=-1)
+    done = torch.full((4,), ids.shape[1] >= 64, device="cuda", dtype=torch.bool)
+    unfinished = unfinished & ~(done | torch.isin(ids[:, -1], torch.tensor([2], device="cuda")))
+assert ids.shape == (4, 64)
+"""
+    assert needs_values(predicted(code))

@@ -1,0 +1,144 @@
+"""Native code of other libraries launches nothing, and memory is what the Python around it asks
+for."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumem_magic import predict
+
+MIB = 2**20
+
+TRITON = {
+    "triton/__init__.py": "from triton.runtime.jit import JITFunction\n",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/jit.py": (
+        "class JITFunction:\n"
+        "    def run(self, *args, grid=None): raise RuntimeError('no driver')\n"
+        "    def __getitem__(self, grid):\n"
+        "        return lambda *args: self.run(*args, grid=grid)\n"
+    ),
+}
+
+BITSANDBYTES = {
+    "bitsandbytes/__init__.py": "from bitsandbytes import functional, optim\n",
+    "bitsandbytes/functional.py": (
+        "import torch\n"
+        "class Missing:\n"
+        "    def __getattr__(self, name): raise RuntimeError('no native library')\n"
+        "lib = Missing()\n"
+        "def get_paged(*shape, dtype=torch.float32, device=None): lib.cget_managed_ptr()\n"
+        "def prefetch_tensor(tensor, to_cpu=False): lib.cprefetch()\n"
+        "def quantize(a):\n"
+        "    out = torch.empty((a.numel() + 1) // 2, dtype=torch.uint8, device=a.device)\n"
+        "    lib.cquantize(a.data_ptr(), out.data_ptr())\n"
+        "    return out\n"
+    ),
+    "bitsandbytes/optim.py": (
+        "def refuse(*args): raise RuntimeError('no native library')\n"
+        "str2optimizer8bit = {'adam': (refuse, refuse), 'lion': refuse}\n"
+    ),
+}
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    def write(files):
+        for path, text in files.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return write
+
+
+def predicted(code):
+    report = predict("import torch\n" + code, {}, gpu="T4")
+    assert report.error is None
+    return report
+
+
+def test_a_triton_launch_takes_no_memory_and_makes_values_unknown(library):
+    library(TRITON)
+    code = """
+from triton import JITFunction
+kernel = JITFunction()
+a = torch.zeros(64, device="cuda")
+kernel[(1,)](a, 64)
+if a[0].item() > 0:
+    pass
+"""
+    report = predicted(code)
+    assert report.peak.allocated == 512
+    assert any("values that a dry run does not know" in note for note in report.notes)
+
+
+def test_a_native_library_does_nothing(library):
+    library(BITSANDBYTES)
+    code = """
+import bitsandbytes as bnb
+w = torch.empty(4096, 4096, device="cuda")
+packed = bnb.functional.quantize(w)
+for update in bnb.optim.str2optimizer8bit["adam"]:
+    update(w, packed)
+bnb.optim.str2optimizer8bit["lion"](w)
+"""
+    assert predicted(code).peak.allocated == 64 * MIB + 8 * MIB
+
+
+def test_paged_states_are_outside_of_the_allocator_and_it_is_said(library):
+    library(BITSANDBYTES)
+    code = """
+import bitsandbytes as bnb
+state = bnb.functional.get_paged(1024, 1024, dtype=torch.uint8)
+bnb.functional.prefetch_tensor(state)
+assert state.is_paged and state.shape == (1024, 1024) and state.dtype is torch.uint8
+x = torch.empty(256, device="cuda")
+"""
+    report = predicted(code)
+    assert report.peak.allocated == 1024
+    assert sum("managed memory" in note for note in report.notes) == 1
+
+
+OPERATOR = """
+torch.library.define("predicted::grow", "(Tensor a) -> Tensor")
+@torch.library.register_fake("predicted::grow")
+def fake(a):
+    return a.new_empty(2 * a.numel())
+"""
+
+
+def test_an_operator_is_told_by_its_fake_kernel():
+    code = """
+@torch.library.register_kernel("predicted::grow", "cpu")
+def cpu(a):
+    return torch.cat([a.double(), a.double()]).float()
+a = torch.empty(2**18, device="cuda")
+b = torch.ops.predicted.grow(a)
+"""
+    assert predicted(OPERATOR + code).peak.allocated == MIB + 2 * MIB
+
+
+def test_an_operator_runs_its_python_for_cuda_with_its_temporaries():
+    code = """
+@torch.library.register_kernel("predicted::grow", "cuda")
+def cuda(a):
+    twice = torch.cat([a, a])
+    return twice + 1
+a = torch.empty(2**18, device="cuda")
+b = torch.ops.predicted.grow(a)
+"""
+    assert predicted(OPERATOR + code).peak.allocated == MIB + 2 * MIB + 2 * MIB
+
+
+def test_real_bitsandbytes_takes_four_bits_and_a_scale_for_each_block():
+    pytest.importorskip("bitsandbytes")
+    code = """
+import bitsandbytes as bnb
+layer = bnb.nn.Linear4bit(4096, 4096, bias=False, quant_type="nf4", compress_statistics=False)
+layer = layer.cuda()
+"""
+    kept = predicted(code).after.allocated
+    blocks = 4096 * 4096 // 64
+    assert kept == 4096 * 4096 // 2 + 4 * blocks + 512  # and the table of 16 values

@@ -1,0 +1,38 @@
+"""What libraries remember of the device is asked for anew inside, and stays as it was outside."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+
+import torch
+
+from gpumem_magic import predict
+
+
+@functools.cache
+def device():
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_a_remembered_device_is_the_card_inside_and_untouched_outside(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device() == "cpu"
+    monkeypatch.undo()
+    names = {"device": device}
+    report = predict("assert device() == 'cuda'", names, gpu="T4")
+    assert report.error is None
+    assert device.cache_info().currsize == 1
+    assert device() == "cpu"
+
+
+def test_the_state_of_accelerate_is_the_cards_inside(monkeypatch):
+    module = types.ModuleType("accelerate.state")
+    shared = {"device": torch.device("cpu")}
+    module.PartialState = type("PartialState", (), {"_shared_state": shared})
+    monkeypatch.setitem(sys.modules, "accelerate.state", module)
+    code = "import torch\nx = torch.ones(256, device=state.PartialState._shared_state['device'])"
+    report = predict(code, {"state": module}, gpu="T4")
+    assert report.peak.allocated == 1024
+    assert shared == {"device": torch.device("cpu")}
