@@ -41,7 +41,7 @@ def predict(
     files and all else stay as they are. gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda"
     or "cuda:1"; default: the card in use, a T4 where there is none. optimizer_steps: end every loop
     after so many steps of its optimizers. timeout: seconds after which a dry run that comes to
-    nothing new is ended (default 120).
+    nothing new is ended (default 120); after five times as many it is ended in any case.
 
     The report is one of `%%gpumem`, with `predicted` set. An error of the cell is in its `error`,
     out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from gpumem_magic.isolation.child import Child, DryRunError
 from gpumem_magic.units import GIB, MIB, format_bytes
+
+_LONGEST = 5
+"""Times as long as it may come to nothing new that a child may run at all."""
 
 _STILL = 4.0
 """Seconds without work after which a child is taken to wait for what never comes."""
@@ -31,13 +35,14 @@ class StandsStillError(DryRunError):
 
 class Watch:
     """Follows one child; `check` raises where it is to be given up. timeout: seconds without
-    anything new."""
+    anything new; it may run five times as long."""
 
     def __init__(self, child: Child, timeout: float) -> None:
         now = time.monotonic()
         self._child = child
         self._timeout = timeout
-        self._looked = self._new = self._worked = now
+        self._begun = self._looked = self._new = self._worked = now
+        self._seconds: defaultdict[int, float] = defaultdict(float)
         self._news = -1
         self._processor = 0.0
         self._memory = 1 << 62
@@ -47,8 +52,9 @@ class Watch:
         now = time.monotonic()
         if now - self._looked < _EVERY:
             return
-        self._looked = now
         news, line, _ = self._child.progress.read()
+        self._seconds[line] += now - self._looked
+        self._looked = now
         if news > self._news:
             self._news, self._new = news, now
         if now - self._new > self._timeout:
@@ -57,8 +63,20 @@ class Watch:
                 "does not end? --optimizer-steps 3 ends loops over training steps, --timeout gives "
                 "it more time"
             )
+        self._check_length(now)
         self._check_work(now, line)
         self._check_memory(line)
+
+    def _check_length(self, now: float) -> None:
+        """It may always come to something new, and yet to no end."""
+        if now - self._begun > _LONGEST * self._timeout:
+            line, seconds = max(self._seconds.items(), key=lambda spent: spent[1])
+            raise DryRunError(
+                f"the dry run took more than {_LONGEST * self._timeout:g} s, {seconds:.0f} s of it"
+                f"{_at(line)}; fewer rounds there (--optimizer-steps 3 ends loops over training "
+                "steps, a small max_new_tokens ends text) say the same, --timeout gives it more "
+                "time"
+            )
 
     def _check_work(self, now: float, line: int) -> None:
         used = _processor_seconds(self._child.pid)

@@ -17,6 +17,9 @@ from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device, dtype_
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
+_WRAPS = "_gpumem_wraps_device_tensors"
+"""An attribute of tensors without a storage that say they are on the card."""
+
 _base: Any = torch._C.TensorBase
 _to_dlpack: Any = torch.Tensor.__dlpack__
 _from_dlpack: Any = torch.utils.dlpack.from_dlpack
@@ -73,6 +76,8 @@ class TensorMethods:
         patches.set(tensor, "is_cuda", property(self._is_cuda))
         patches.set(tensor, "is_cpu", property(self._is_cpu))
         patches.set(tensor, "get_device", self._method(self._get_device))
+        wrap = staticmethod(_wrapping_with(torch.Tensor._make_wrapper_subclass))
+        patches.set(tensor, "_make_wrapper_subclass", wrap)
         patches.set(tensor, "to", self._transfer_method(self._to))
         patches.set(tensor, "cuda", self._transfer_method(self._cuda))
         patches.set(tensor, "cpu", self._transfer_method(self._cpu))
@@ -121,19 +126,22 @@ class TensorMethods:
         return method
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
-        if tensor in self._storages:
+        if self._is_here(tensor):
             return DEVICE
         device: torch.device = _base.device.__get__(tensor)
         return device
 
+    def _is_here(self, tensor: torch.Tensor) -> bool:
+        return tensor in self._storages or (type(tensor) not in _PLAIN and _WRAPS in vars(tensor))
+
     def _is_cuda(self, tensor: torch.Tensor) -> bool:
-        return tensor in self._storages or bool(_base.is_cuda.__get__(tensor))
+        return self._is_here(tensor) or bool(_base.is_cuda.__get__(tensor))
 
     def _is_cpu(self, tensor: torch.Tensor) -> bool:
-        return bool(_base.is_cpu.__get__(tensor)) and tensor not in self._storages
+        return bool(_base.is_cpu.__get__(tensor)) and not self._is_here(tensor)
 
     def _get_device(self, tensor: torch.Tensor) -> int:
-        return 0 if tensor in self._storages else int(_base.get_device(tensor))
+        return 0 if self._is_here(tensor) else int(_base.get_device(tensor))
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
@@ -298,6 +306,21 @@ def _on_device_after(load: Any) -> Any:
         return load(f, HOST, **options).to(checked(map_location))
 
     return load_and_move
+
+
+def _wrapping_with(make: Any) -> Any:
+    """A tensor around others, without a storage of its own: C++ has no card to put it on."""
+
+    def make_wrapper(*args: Any, device: Any = None, **options: Any) -> Any:
+        if not is_cuda(device):
+            return (
+                make(*args, **options) if device is None else make(*args, device=device, **options)
+            )
+        made = make(*args, device=HOST, **options)
+        setattr(made, _WRAPS, True)
+        return made
+
+    return make_wrapper
 
 
 def _parse_to_with(parse_to: Any) -> Any:

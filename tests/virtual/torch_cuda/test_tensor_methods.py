@@ -258,3 +258,25 @@ def test_a_script_that_would_take_the_hosts_branch_is_refused():
     x = torch.ones(2, 2, device="cuda")
     with pytest.raises(NotImplementedError, match="TorchScript that reads is_cuda"):
         choose(x)
+
+
+def test_a_tensor_around_others_is_where_they_are():
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, device=inner.device)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            assert func is torch.ops.aten.copy_.default
+            args[0].inner.copy_(args[1])
+            return args[0]
+
+    there = Wrapper(torch.zeros(3, device="cuda"))
+    assert (there.device, there.is_cuda, there.is_cpu, there.get_device()) == (CUDA, True, False, 0)
+    assert there.copy_(torch.ones(3, device="cuda")) is there
+    assert there.inner.tolist() == [1, 1, 1]
+    assert Wrapper(torch.zeros(3)).device == torch.device("cpu")
