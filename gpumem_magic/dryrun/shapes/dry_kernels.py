@@ -28,6 +28,8 @@ _MOST_WITHOUT_META = 2**26
 _QUANTIZED = ("quantized::", "_quantized::", "aten::quantize_", "aten::_empty_affine_quantized")
 """Operators of quantized tensors; those that only imitate them (`fake_quantize`) are not among."""
 
+_has_no_memory = torch._C.TensorBase.is_meta.__get__  # type: ignore[attr-defined]
+
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
 
@@ -104,9 +106,9 @@ class DryKernels:
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _Plan(func)
-        if plan.is_view:
-            return func(*args, **kwargs)
         tensors = tensors_among(args, kwargs)
+        if plan.is_view or _is_on_meta(tensors, kwargs.get("device")):
+            return func(*args, **kwargs)
         if plan.unmeasured and self._any_on_device(tensors):
             self.guesses.unmeasured(plan.unmeasured)
         if plan.is_quantized and self._any_on_device(tensors):
@@ -266,6 +268,13 @@ class DryKernels:
             return torch.ops.aten._local_scalar_dense.default(tensor)
         greatest = self._bounds.greatest(tensor)  # as a size it is what takes most
         return stand_in(tensor.dtype) if greatest is None else greatest
+
+
+def _is_on_meta(tensors: list[torch.Tensor], device: Any) -> bool:
+    """Whether all of it happens without memory, here as anywhere."""
+    if device is not None:
+        return bool(device.type == "meta")
+    return any(map(_has_no_memory, tensors))
 
 
 _RUN = object()

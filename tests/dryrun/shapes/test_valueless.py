@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpumem_magic import predict
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
 
 
@@ -54,3 +55,20 @@ def test_a_mark_is_on_the_storage_and_ends_with_it():
 def test_empty_tensors_are_empty():
     valueless = Valueless()
     assert valueless.make(torch.float32, torch.Size((0, 5)), (5, 1)).untyped_storage().nbytes() == 0
+
+
+def test_tensors_without_memory_stay_so():
+    code = """
+import torch
+
+x = torch.nn.Parameter(torch.randn(512, 512)).to("meta")
+y = torch.empty(512, 512, device="meta") + 1
+assert (x.is_meta, y.is_meta, (x @ y).is_meta) == (True, True, True)
+with torch.device("meta"):
+    model = torch.nn.Linear(2048, 2048)
+assert model.weight.is_meta
+model.to_empty(device="cuda")
+"""
+    report = predict(code, {}, gpu="T4")
+    assert report.error is None
+    assert report.after.allocated == 4 * 2048 * 2048 + 4 * 2048
