@@ -21,7 +21,7 @@ STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint stacks test-cuda bench picture clean
+.PHONY: help demo test check lint stacks test-cuda bench docs picture clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -69,6 +69,10 @@ else
 	@echo "replay.py: skipped: no recorded allocator traces at $(TRACES)"
 endif
 
+docs: .venv-docs/ready ## the pages of docs/ as a site, in build/docs
+	.venv-docs/bin/python -m sphinx -qW --keep-going docs build/docs
+	@echo "open build/docs/index.html"
+
 picture: .venv-test/ready ## draw the README's picture anew, from a real run
 	.venv-test/bin/python docs/picture.py docs/report.png
 
@@ -109,6 +113,9 @@ SOURCES := setup.cfg pyproject.toml Makefile
 
 .venv-colab/ready: $(SOURCES)
 	$(call venv,$(torch_cpu),stack,$(COLAB))
+
+.venv-docs/ready: $(SOURCES)
+	$(call venv,$(torch_cpu),docs)
 
 .venv-bench/ready: $(SOURCES)
 	$(call venv,$(torch_cpu),bench)
