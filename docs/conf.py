@@ -1,7 +1,7 @@
 """How `make docs` builds the pages: offline, and any warning is an error."""
 
 project = "gpumem_magic"
-copyright = "the authors of gpumem_magic"  # noqa: A001  Sphinx asks for this name
+copyright = "the authors of gpumem_magic"
 extensions = ["myst_parser"]
 exclude_patterns: list[str] = []
 myst_heading_anchors = 3

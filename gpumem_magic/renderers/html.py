@@ -67,10 +67,10 @@ _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;background:transp
 _ROW = f"{_WRAPS};border-top:1px solid {_GREY}"
 _SUMMARY = "cursor:pointer;padding:2px 0"
 _FAINT = "opacity:0.7"
-_PLAIN = "border:none;max-width:none;font-weight:normal;box-sizing:border-box"
+_PLAIN = "border:none;max-width:none;box-sizing:border-box"
 _NAME = (
-    f"{_PLAIN};padding:3px 8px 3px 0;text-align:left;overflow-wrap:anywhere;min-width:0;"
-    "flex-grow:1;flex-shrink:1"
+    f"{_PLAIN};padding:3px 8px 3px 0;text-align:left;font-weight:normal;overflow-wrap:anywhere;"
+    "min-width:0;flex-grow:1;flex-shrink:1"
 )
 _CELL = f"{_PLAIN};padding:3px 0 3px 12px;text-align:right;white-space:nowrap;flex-shrink:0"
 _CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 0;color:inherit;margin:0"
@@ -172,7 +172,12 @@ class Printer:
         """A table of rows that are printed. Where it is too narrow for its `columns`, the numbers
         of a row go below its name: a row is a flex box that wraps, which needs no style sheet."""
         cells = [
-            element("th", text, scope="col", style=f"{_CELL};{_FAINT};flex-basis:{column}px")
+            element(
+                "th",
+                text,
+                scope="col",
+                style=f"{_CELL};{_FAINT};font-weight:normal;flex-basis:{column}px",
+            )
             for text, column in zip(head[1:], columns[1:], strict=True)
             if column
         ]

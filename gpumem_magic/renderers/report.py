@@ -43,7 +43,7 @@ _MATTER = 3
 _SEEN = 200  # a part of a bar that is smaller than one of so many is not named
 _SHORT = 60
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
-_BY_LINE = ("line", "peak meanwhile", "allocated", "freed", "net", "runs", "net each")
+_BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
 
 
 def summary_line(report: Report) -> str:
@@ -168,18 +168,20 @@ def _in_use(report: Report) -> tuple[Piece, ...]:
 
 def _that_matter(report: Report) -> tuple[Piece, ...]:
     """The lines that moved most, that of the peak among them, in the order of the cell."""
-    ranked = sorted(
-        report.lines, key=lambda line: (-(line.peak or 0), -max(line.allocated, line.freed))
-    )
-    most = sorted(ranked[1:], key=lambda line: -max(line.allocated, line.freed))
+    ranked = sorted(report.lines, key=lambda line: (-(line.highest or 0), -_moved(line)))
+    most = sorted(ranked[1:], key=_moved, reverse=True)
     chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
     rows = (_in_short(report, line) for line in report.lines if id(line) in chosen)
     return (Table("The lines that matter most", ("", "", ""), tuple(rows)),) if chosen else ()
 
 
+def _moved(line: findings.Line) -> int:
+    return max(line.total, line.freed)
+
+
 def _in_short(report: Report, line: findings.Line) -> Row:
-    peak = "" if line.peak is None else f"peak {format_size(line.peak)}"
-    return Row((_name(line, _SHORT), peak, f"{format_change(line.net, format_size)} kept"))
+    peak = "" if line.highest is None else f"peak {format_size(line.highest)}"
+    return Row((_name(line, _SHORT), peak, f"{format_change(line.total_net, format_size)} kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:
@@ -240,7 +242,7 @@ def _png(report: Report) -> bytes:
 def _by_line(report: Report) -> tuple[Piece, ...]:
     if not report.lines:
         return (Line(wording.no_lines(report), Style.FAINT),)
-    ranked = sorted(report.lines, key=lambda line: -max(line.allocated, line.freed))
+    ranked = sorted(report.lines, key=_moved, reverse=True)
     largest, others = ranked[:_LINES], ranked[_LINES:]
     table = Table("By line", _BY_LINE, _lines(report, largest))
     return listed(table, _lines(report, others), "lines that moved less", "report.lines")
@@ -274,14 +276,20 @@ def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
     again = line.count > 1
     each = format_change(int(line.net / line.count), format_size) if again and line.net else ""
     net = format_change(line.net, format_size)
-    share = wording.format_share(line.peak, report.peak.allocated)
-    peak = "-" if line.peak is None else f"{share}  {format_size(line.peak)}"
-    moved = format_size(line.allocated), format_size(line.freed)
+    highest = _highest(line)
+    share = wording.format_share(highest, report.peak.allocated)
+    peak = "-" if highest is None else f"{share}  {format_size(highest)}"
+    whole = format_size(line.total) if isinstance(line, findings.Line) and line.called else ""
+    moved = format_size(line.allocated), whole, format_size(line.freed)
     return (peak, *moved, net, f"x{line.count}" if again else "", each)
 
 
+def _highest(line: findings.Line | Call) -> int | None:
+    return line.highest if isinstance(line, findings.Line) else line.peak
+
+
 def _peak_bar(report: Report, line: findings.Line | Call) -> tuple[Bar, ...]:
-    peak, top = line.peak, report.peak.allocated
+    peak, top = _highest(line), report.peak.allocated
     if peak is None or not top:
         return ()
     return (Bar((Part("peak", peak, ALARM if peak == top else ALLOCATED),), top, thin=True),)

@@ -18,7 +18,7 @@ from gpumem_magic.trace.cell_flow import read_flow
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.passes import Visits, count_passes
 from gpumem_magic.trace.stacks import Stacks
-from gpumem_magic.values.findings import Call, Line
+from gpumem_magic.values.findings import Call, Called, Line
 from gpumem_magic.values.recording import Action, Cell, Events, Recording
 
 
@@ -66,7 +66,8 @@ class _Counter:
 def find_lines(
     recording: Recording, stacks: Stacks, attribution: Attribution, levels: Levels, visits: Visits
 ) -> tuple[Line, ...]:
-    """Every line with at least one event, by number; number 0 has what no line can be named for."""
+    """Every line with at least one event, its own or of a line that it called, by number; number 0
+    has what no line can be named for."""
     sums = _sum_rows(recording.events, attribution, levels, len(stacks.line))
     counter = _Counter(recording, stacks)
     counts = counter.count(recording.cell, visits)
@@ -81,9 +82,30 @@ def find_lines(
         calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], counter)
         allocated, freed, peak = sums.of(rows)
         source = _text(text, number)
-        count = counts.get(number, 1)
-        lines.append(Line(number, source, allocated, freed, allocated - freed, peak, count, calls))
-    return tuple(lines)
+        count, called = counts.get(number, 1), _called(number, sums, stacks, attribution)
+        net = allocated - freed
+        lines.append(Line(number, source, allocated, freed, net, peak, count, calls, called))
+    for number in attribution.nesting.keys() - set(numbers.tolist()):
+        if called := _called(number, sums, stacks, attribution):
+            count = _times(number, attribution)
+            source = _text(text, number)
+            lines.append(Line(number, source, 0, 0, 0, None, count, called=called))
+    return tuple(sorted(lines, key=lambda line: line.number))
+
+
+def _called(number: int, sums: _Sums, stacks: Stacks, attribution: Attribution) -> Called | None:
+    """What lines of the cell did that this one had called."""
+    inside = attribution.nesting.get(number)
+    if inside is None:
+        return None
+    rows = np.flatnonzero(inside & (stacks.line != number) & (sums.peak >= 0))
+    return Called(*sums.of(rows)) if len(rows) else None
+
+
+def _times(number: int, attribution: Attribution) -> int:
+    """How often a line without events of its own ran, as those of what it called show."""
+    inside = attribution.nesting[number][attribution.row]
+    return len(np.unique(attribution.within[number][inside]))
 
 
 def _find_calls(

@@ -38,12 +38,23 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """What other lines of its own cell did, which a line had called: bytes allocated and freed, and
+    the highest allocated level of the device meanwhile."""
+
+    allocated: int
+    freed: int
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of the cell: bytes allocated and freed while it, or what it called, ran.
 
     number: 1-based line of the cell; 0 collects what no line of the cell can be named for.
     peak: the highest allocated level of the device while it ran (None: no event on it).
-    count: how many times it ran, as its events show. growth: net bytes per pass.
+    count: how many times it ran, as its events show. growth: net bytes per pass. called: what lines
+    of the same cell did beside that, in functions that this one called; None for nothing.
     """
 
     number: int
@@ -54,6 +65,23 @@ class Line:
     peak: int | None
     count: int
     calls: tuple[Call, ...] = ()
+    called: Called | None = None
+
+    @property
+    def total(self) -> int:
+        """Bytes allocated by the line and by all that it called."""
+        return self.allocated + (self.called.allocated if self.called else 0)
+
+    @property
+    def total_net(self) -> int:
+        """The same, less what was freed."""
+        return self.net + (self.called.allocated - self.called.freed if self.called else 0)
+
+    @property
+    def highest(self) -> int | None:
+        """The highest allocated level while it, or what it called, ran; None without an event."""
+        called = self.called.peak if self.called else None
+        return max((peak for peak in (self.peak, called) if peak is not None), default=None)
 
     @property
     def growth(self) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from gpumem_magic.trace import build_trace
+from gpumem_magic.values.findings import Called
 from gpumem_magic.values.recording import Cell, Frame, Phase
 
 SOURCE = "def f():\n    return a()\n\nx = f()\ny = g()\n"
@@ -25,10 +26,31 @@ def test_a_line_owns_what_it_allocates_and_frees(script):
     assert (four.growth, five.growth) == (1536, -4608)
 
 
-def test_the_innermost_frame_in_the_cell_owns_the_event(script):
+INSIDE = (Frame("/lib/a.py", 9, "a"), Frame("<cell>", 2, "f"))
+
+
+def test_the_innermost_frame_in_the_cell_owns_the_event_and_its_caller_counts_it_too(script):
     s = script(SOURCE)
-    s.alloc("a", 512, 4, (Frame("/lib/a.py", 9, "a"), Frame("<cell>", 2, "f")))
-    assert [(n, line.source) for n, line in lines(s.recording()).items()] == [(2, "return a()")]
+    s.alloc("a", 512, 4, INSIDE)
+    s.free("a", 4)
+    s.alloc("b", 1024, 4, INSIDE)
+    s.free("b", 4, INSIDE)
+    found = lines(s.recording())
+    assert [(n, line.source) for n, line in found.items()] == [(2, "return a()"), (4, "x = f()")]
+    two, four = found[2], found[4]
+    assert (two.allocated, two.freed, two.called) == (1536, 1024, None)
+    assert (four.allocated, four.freed, four.called) == (0, 512, Called(1536, 1024, 1024))
+    assert (four.total, four.total_net, four.highest) == (1536, 0, 1024)
+
+
+def test_a_line_that_only_calls_is_told_with_how_often_it_ran(script):
+    s = script(SOURCE)
+    for number in range(3):
+        s.alloc(f"a{number}", 512, 4, INSIDE)
+        s.alloc(f"b{number}", 256, 5)
+    four = lines(s.recording())[4]
+    assert (four.allocated, four.net, four.peak, four.count) == (0, 0, None, 3)
+    assert (four.called, four.highest) == (Called(1536, 0, 2048), 2048)
 
 
 def test_events_without_a_frame_in_the_cell_are_line_zero(script):
