@@ -189,14 +189,14 @@ def advice_pieces(report: Report) -> tuple[Piece, ...]:
 
 
 def first_advice(report: Report) -> tuple[Line, ...]:
-    """The first advice in two lines: what it saves, what to do."""
+    """The first advice in short: what it saves, what to do."""
     if not report.advice:
         return ()
     first = report.advice[0]
     facts = ", ".join(filter(None, (saving(first, report), how_known(first))))
     name = Span(f"Advice: {first.rule}", Style.STRONG)
-    told = first.change or first.problem
-    return (Line((name, f": {facts}" if facts else "")), Line(wording.visible(told)[:_SHORT]))
+    told = wording.visible(first.change or first.problem)[:_SHORT]
+    return (Line((name, f": {facts}. " if facts else ": ", told)),)
 
 
 def _offer(report: Report, number: int, advice: Advice) -> Row:

@@ -63,7 +63,7 @@ _CODE = (
     f"overflow-wrap:anywhere;{_MONO}"
 )
 _FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
-_WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;background:transparent"
+_WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"
 _ROW = f"{_WRAPS};border-top:1px solid {_GREY}"
 _SUMMARY = "cursor:pointer;padding:2px 0"
 _FAINT = "opacity:0.7"
@@ -129,7 +129,7 @@ class Printer:
 
     def part(self, part: Section | Folded, first: bool = True) -> Markup:
         """A section, with room above it unless it is the first; or sections that open."""
-        room = "" if first else "margin:8px 0 0 0"
+        room = "" if first else "margin:6px 0 0 0"
         if isinstance(part, Folded):
             inner = (self.part(one) for one in part.sections if one.pieces)
             summary = element("summary", part.summary, style=_SUMMARY)

@@ -80,7 +80,7 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
         title: Words = (f"{oom.place}  ", source)
     else:
         title = (Span(_headline(oom), Style.STRONG), "  ", source)
-        said = [wording.oom_facts(oom)[-1], *said]
+        said = [wording.oom_facts(oom)[-1], *said, RECOVERY]
     return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
 
 

@@ -72,6 +72,7 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(largest(report)),
         Section(advice_pieces(report)),
         Section((*notes(report.notes), *output(report))),
+        Section(ending(report)),
     )
     return (
         Section(_head(report)),
@@ -82,7 +83,6 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(first_advice(report), brief=True),
         Section(notes(report.notes[:1]), brief=True),
         Folded(_contents(report), rest),
-        Section(ending(report)),
     )
 
 

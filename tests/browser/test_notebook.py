@@ -37,6 +37,12 @@ CONTRAST = """() => {
 }"""
 
 
+# The pixels of each report, all that it says more being folded.
+HEIGHTS = """() => [...document.querySelectorAll('.jp-RenderedHTML details > summary')]
+  .filter(summary => summary.textContent.startsWith('Details'))
+  .map(summary => summary.parentElement.parentElement.getBoundingClientRect().height)"""
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
     cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
@@ -67,6 +73,11 @@ def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
         assert page.locator(f"{OUTPUT} caption:visible").count() >= len(marks)
         assert all(n > 100 for n in images.evaluate_all("all => all.map(i => i.naturalWidth)"))
         assert all(images.evaluate_all("all => all.map(i => i.alt.length > 20)"))
+
+        # AND each is seen at one look, with the rest folded
+        heights = page.evaluate(HEIGHTS)
+        assert len(heights) >= len(marks) - 1
+        assert max(heights) <= 400
 
         # AND nothing failed but the cells that are meant to
         complaints = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
