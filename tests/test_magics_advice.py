@@ -154,6 +154,11 @@ def test_without_a_cell_it_says_what_to_do(notebook):
     assert "no advice was shown yet" in notebook.refuse("%gpucheck --apply 1")
 
 
+def test_where_nothing_was_found_there_is_nothing_to_apply(notebook):
+    notebook.show("%%gpucheck --advise\n1 + 1")
+    assert "nothing was found that would save memory" in notebook.refuse("%gpucheck --apply 1")
+
+
 @pytest.mark.parametrize("cell", ["y = modl(x)", "del model\ny = modl(x)"])
 def test_a_cell_that_fails_is_told_and_not_measured(notebook, cell):
     text = notebook.show(f"%%gpucheck --advise -o found\n{cell}")

@@ -207,7 +207,8 @@ def test_a_lone_name_behind_an_option_of_predictions_is_a_statement(run, shell, 
         ("--save x.pdf", "must end in one of .json"),
         ("--gpus T4", "did you mean --gpu?"),
         ("T4", "'T4' is not an option"),
-        ("--device T4", "no option --device"),
+        ("--device T1000x", "--device T1000x"),
+        ("--colour T4", "the options are"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_before_anything_runs(run, dry, line, said):
@@ -216,6 +217,24 @@ def test_a_wrong_option_is_a_usage_error_before_anything_runs(run, dry, line, sa
     assert said in str(result.error_in_exec)
     assert "Traceback" not in text
     assert dry.asked == []
+
+
+def test_a_card_is_asked_for_with_either_word(run, dry):
+    run("%%gpucheck --device T4\nx = 1")
+    assert dry.asked[0][3] == "T4"
+
+
+@pytest.mark.parametrize("line", ["%gpucheck -h", "%gpucheck --help", "%gpumem --help"])
+def test_help_lists_the_options(run, dry, line):
+    result, text = run(line)
+    assert result.success
+    assert "--save PATH" in text
+    assert dry.asked == []
+
+
+def test_an_unknown_rule_is_not_taken_for_an_error_text(run):
+    result, _ = run("%gpucheck --explain no-such-thing-at-all")
+    assert "no rule no-such-thing-at-all; %gpucheck --rules" in str(result.error_in_exec)
 
 
 def test_options_without_code_say_what_is_missing(run):

@@ -86,6 +86,8 @@ def _change(monitor: Monitor, number: int) -> Change:
     if offer is None:
         raise UsageError(_NO_ADVICE)
     magic = f"%gpucheck --apply {number}"
+    if not offer.advice:
+        raise UsageError(f"{magic}: nothing was found that would save memory in the last cell")
     if number > len(offer.advice):
         numbers = "1" if len(offer.advice) == 1 else f"1 to {len(offer.advice)}"
         raise UsageError(f"{magic}: the advice shown last has number {numbers}")

@@ -134,6 +134,9 @@ def last_error() -> str:
     there is none."""
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
-        raise UsageError('%gpucheck: no error to explain; give its text: --explain "..."')
+        raise UsageError(
+            '%gpucheck: no error to explain; give its text: --explain "...", or a rule: '
+            "%gpucheck --rules lists them"
+        )
     lines = traceback.TracebackException.from_exception(error, limit=0).format()
     return "".join(lines)[-_LONGEST:]

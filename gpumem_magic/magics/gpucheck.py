@@ -19,7 +19,7 @@ from gpumem_magic.assess import Question
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.scenario import TIMEOUT
 from gpumem_magic.magics import advice, checkup
-from gpumem_magic.magics.display import show_report, show_text
+from gpumem_magic.magics.display import show_report, show_text, tell
 from gpumem_magic.magics.faults import harmless
 from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
@@ -47,6 +47,9 @@ from gpumem_magic.values.report import Report
 
 _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
+_RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+"""How the name of a rule looks; no text of an error is one word."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -69,6 +72,7 @@ class Check:
     save: Path | None = None
     name: str | None = None
     free: bool = False
+    help: bool = False
     outputs: bool = False
     all: bool = False
     watch: bool | None = None
@@ -120,6 +124,8 @@ def _explain(monitor: Monitor, check: Check) -> Answer:
     text = check.explain or ""
     if text and advice.rule_named(text):
         return advice.pages(text)
+    if _RULE.fullmatch(text):
+        raise UsageError(f"%gpucheck --explain: no rule {text}; %gpucheck --rules lists them")
     return explain(text or check.code.strip() or checkup.last_error())
 
 
@@ -172,10 +178,15 @@ def _scenario(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> S
     return Scenario(cell, names, card, cells, check.optimizer_steps, timeout=check.timeout)
 
 
+def _help(monitor: Monitor, check: Check) -> None:
+    tell(f"The options of %gpucheck and %%gpucheck:\n{OPTIONS.describe()}")
+
+
 OPTIONS = OptionTable(
     (
+        Option("-h/--help", "", "list the options", run=_help),
         Option(
-            "--gpu",
+            "--device/--gpu",
             "GPU",
             "predict for this card: T4, A100-80GB, 24GiB, cuda:1; may be repeated,\n"
             "or a list T4,L4; without it: the card in use",

@@ -177,11 +177,16 @@ def _panel(monitor: Monitor) -> None:
     open_panel(monitor)
 
 
+def _help(monitor: Monitor) -> None:
+    tell(f"The options of %gpumem and %%gpumem:\n{OPTIONS.describe()}")
+
+
 OPTIONS = OptionTable(
     (
+        Option("-h/--help", "", "list the options", run=_help),
         Option("--name", "NAME", "call the report NAME", code=True),
         Option(
-            "--device",
+            "--gpu/--device",
             "DEV",
             "choose the device, and stay on it: auto, cuda:1, T4, A100-80GB, 24GiB, off;\n"
             "on %gpumem without DEV: show it",

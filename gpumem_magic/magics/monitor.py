@@ -328,10 +328,9 @@ class Monitor:
             self.offer(advised, offered(advised.advice))
 
     def offer(self, report: Report, advice: tuple[Advice, ...]) -> None:
-        """Remember advice under the numbers that it is shown with."""
+        """Remember advice under the numbers that it is shown with; also that there was none."""
         self.last_report = report
-        if advice:
-            self.offered = Offer(report.cell.source, advice)
+        self.offered = Offer(report.cell.source, advice)
 
     @contextmanager
     def prediction(self, say: Callable[[float], str] | None = None) -> Iterator[None]:

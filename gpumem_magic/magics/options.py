@@ -11,6 +11,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+_NEAR = 0.75  # likeness of what was typed and what was meant; a slip of one or two letters
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -98,7 +100,7 @@ class OptionTable:
             flag, equals, value = token.partition("=")
             option = self._find(flag, magic)
             texts, rest = _values(option, [value] if equals else [], rest, magic)
-            found.append(Given(option, tuple(_read(option, text, magic) for text in texts)))
+            found.append(Given(option, tuple(_read(option, flag, text, magic) for text in texts)))
         return tuple(found), rest
 
     def before_code(self, line: str, magic: str) -> tuple[Given, ...]:
@@ -127,7 +129,7 @@ class OptionTable:
         if option is not None:
             return option
         flags = [name for option in self.options for name in option.flags]
-        near = difflib.get_close_matches(flag, flags, 1)
+        near = difflib.get_close_matches(flag, flags, 1, _NEAR)
         hint = f"did you mean {near[0]}?" if near else f"the options are {' '.join(flags)}"
         raise UsageError(f"{magic}: no option {flag}; {hint}")
 
@@ -149,11 +151,11 @@ def shorten(statement: str) -> str:
     return statement if len(statement) <= 40 else f"{statement[:39]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _read(option: Option, text: str, magic: str) -> Any:
+def _read(option: Option, flag: str, text: str, magic: str) -> Any:
     try:
         return option.read(text)
     except (ValueError, ImportError) as error:
-        raise UsageError(f"{magic}: {option.flags[0]} {text}: {error}") from None
+        raise UsageError(f"{magic}: {flag} {text}: {error}") from None
 
 
 def _values(option: Option, texts: list[str], rest: str, magic: str) -> tuple[list[str], str]:
