@@ -8,6 +8,7 @@ TORCH ?= torch==2.13.0
 TORCH_CUDA ?= torch==2.11.0
 STUB ?= ../shared/cuda_stub
 TRACES ?= ../shared/allocator_traces
+GPU_PYTHON ?= $(or $(wildcard .venv-cuda/bin/python),$(PYTHON))
 PYTEST_ARGS ?=
 
 # Each process begins with its share of the tests in their order, and takes from the others when it is
@@ -21,7 +22,7 @@ STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint stacks test-cuda bench docs picture clean
+.PHONY: help demo test check lint stacks test-cuda verify-gpu bench docs picture clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -57,6 +58,9 @@ else
 test-cuda:
 	@echo "test-cuda: skipped: no stub CUDA device at $(STUB) (set STUB=/path/to/cuda_stub)"
 endif
+
+verify-gpu: ## tests and benchmarks on this machine's GPU, in 8 minutes; GPU_PYTHON has PyTorch and pytest
+	@$(GPU_PYTHON) benchmarks/verify_gpu.py
 
 bench: .venv-bench/ready ## the benchmarks, as tables
 	.venv-bench/bin/python benchmarks/overhead.py

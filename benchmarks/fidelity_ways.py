@@ -62,9 +62,10 @@ def has_gpu() -> bool:
 
 
 class Runners:
-    """One helper process for each way, started when it is first needed."""
+    """One helper process for each way, started when it is first needed. limit: seconds a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
         self._helpers: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Runners:
@@ -80,7 +81,7 @@ class Runners:
             "way": way.child,
             "source": work.source,
             "card": work.card,
-            "settings": stub_device.like(lookup(work.card)),
+            "settings": stub_device.like(lookup(work.card)) if "stub" in way.device else {},
             "events": str(events) if events else None,
         }
         helper = self._helper(way)
@@ -96,7 +97,7 @@ class Runners:
     def _helper(self, way: Way) -> subprocess.Popen[str]:
         key = f"{way.device} {way.python()}"
         if key not in self._helpers or self._helpers[key].poll() is not None:
-            arguments = [str(CHILD), "--limit", str(LIMIT)]
+            arguments = [str(CHILD), "--limit", str(self._limit)]
             command = [way.python(), "-W", "ignore", *arguments]
             if way.device.startswith("stub"):
                 command = stub_device.on_stub(*arguments)

@@ -1,6 +1,7 @@
-"""What measuring costs per operator, per empty cell and at import, beside the tools in use.
+"""What measuring costs per operator, per empty cell and at import, beside the tools in use; and on
+a CUDA device, or its stub, per allocation and free, beside PyTorch's own recording.
 
-python benchmarks/overhead.py [--json] [--rounds N]
+python benchmarks/overhead.py [--json] [--rounds N] [--events]
 
 Everything that is compared runs in one process, in turns, and the best turn counts: a busy machine
 only ever adds time. A tool that is not installed is named as such.
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -25,6 +28,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import stub_device
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
@@ -34,6 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpumem_magic import measure
 from gpumem_magic.devices import choose_source
 
+EVENTS = "microseconds_per_allocation_or_free"
 LAYERS = 60
 CELLS = 100
 
@@ -205,6 +210,78 @@ def ipyexperiments(shell: InteractiveShell) -> float | str:
         experiment.finish()
 
 
+def per_event(rounds: int) -> dict[str, float | str]:
+    """Microseconds for each block that is allocated or freed on this machine's CUDA device, over
+    the same steps unwatched: medians of rounds in which all ways take turns, in processor time.
+
+    PyTorch's own recording has the settings that ours has.
+    """
+    from gpumem_magic.sources.cuda.device import read_counters
+
+    step = training("cuda")
+    step()  # the optimizer's state
+    steps = 50
+
+    def plain() -> None:
+        for _ in range(steps):
+            step()
+
+    def recorded(read: bool) -> None:
+        record = torch.cuda.memory._record_memory_history
+        record("all", context="all", stacks="python", max_entries=2_000_000)
+        try:
+            plain()
+            if read:
+                torch.cuda.memory._snapshot()
+        finally:
+            record(None)
+
+    def measured() -> None:
+        with measure(device="cuda"):
+            plain()
+
+    ways = {
+        "unwatched": plain,
+        "PyTorch's recording": lambda: recorded(read=False),
+        "PyTorch's recording and snapshot": lambda: recorded(read=True),
+        "gpumem_magic: measuring, report included": measured,
+    }
+    begun = read_counters(0).changes
+    plain()
+    events = read_counters(0).changes - begun
+    turns = [{name: processor_seconds(way) for name, way in ways.items()} for _ in range(rounds)]
+    took = {name: statistics.median(turn[name] for turn in turns) for name in ways}
+    micros = {name: (took[name] - took["unwatched"]) / events * 1e6 for name in ways}
+    *_, torchs, ours = micros
+    return {
+        "torch": torch.__version__,
+        "events": float(events),
+        "unwatched": took["unwatched"] / events * 1e6,
+        **{name: value for name, value in micros.items() if name != "unwatched"},
+        "gpumem_magic beside PyTorch's recording and snapshot": micros[ours] - micros[torchs],
+    }
+
+
+def processor_seconds(work: Callable[[], Any]) -> float:
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def on_device(rounds: int) -> dict[str, float | str]:
+    """`per_event` here, or on the stub; {} where there is neither."""
+    if torch.cuda.is_available():
+        return per_event(rounds)
+    if not stub_device.has_stub():
+        return {}
+    command = stub_device.on_stub(__file__, "--events", "--json", "--rounds", str(rounds))
+    environment = stub_device.environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, float | str] = json.loads(done.stdout)[EVENTS]
+    return found
+
+
 def import_time(rounds: int) -> dict[str, float]:
     """Milliseconds of the import in a new interpreter; the libraries that it needs are in them."""
     probe = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
@@ -267,24 +344,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement")
+    parser.add_argument("--events", action="store_true", help="only what needs a CUDA device")
     options = parser.parse_args()
     torch.set_num_threads(1)
     said = io.StringIO()  # by the tools, about themselves
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        results = {
-            "machine": machine(),
-            "microseconds_per_operator_over_eager": per_operator(options.rounds),
-            "milliseconds_per_empty_cell": per_cell(options.rounds),
-            "milliseconds_to_import": import_time(options.rounds),
-        }
+        results: dict[str, dict[str, Any]] = {"machine": machine()}
+        if not options.events:
+            results |= {
+                "microseconds_per_operator_over_eager": per_operator(options.rounds),
+                "milliseconds_per_empty_cell": per_cell(options.rounds),
+                "milliseconds_to_import": import_time(options.rounds),
+            }
+        results[EVENTS] = on_device(options.rounds)
     if options.json:
         print(json.dumps(results, indent=2))
         return
-    print("\n".join(results["machine"].values()))
-    op, cells, imports = list(results.values())[1:]
-    print(table("\nMicroseconds an operator, over eager", op, "us", "empty TorchDispatchMode"))
-    print(table("\nMilliseconds of an empty cell", cells, "ms", "bare IPython"))
-    print(table("\nMilliseconds to import", imports, "ms"))
+    print("\n".join(results.pop("machine").values()))
+    bases = {"per_op": "empty TorchDispatchMode", "per_empty": "bare IPython"}
+    for title, rows in results.items():
+        base = next((name for part, name in bases.items() if part in title), None)
+        print(table(f"\n{title.replace('_', ' ').capitalize()}", rows, "", base))
 
 
 if __name__ == "__main__":

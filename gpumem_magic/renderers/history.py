@@ -107,7 +107,10 @@ def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, .
         f"{_sparkline(r.timeline.allocated, top)}  {n}" for r, n in zip(reports, names, strict=True)
     ]
     words = f"Memory over the course of both, the highest level {format_bytes(top)}"
-    return (Line("Allocated, from begin to end", Style.HEADING), Picture(png, words, tuple(text)))
+    return (
+        Line("Allocated, from begin to end", Style.HEADING),
+        Picture(png, words, text=tuple(text)),
+    )
 
 
 def _sparkline(levels: NDArray[np.int64], top: int) -> str:

@@ -8,14 +8,14 @@ import pytest
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "cuda: needs a CUDA device, real or stub (make test-cuda)")
+    config.addinivalue_line("markers", "gpu: needs a CUDA device, real (make verify-gpu) or stub")
 
 
 def pytest_collection_modifyitems(items):
     reason = _missing()
     for item in items:
         if "/tests/cuda/" in item.path.as_posix():
-            item.add_marker(pytest.mark.cuda)
+            item.add_marker(pytest.mark.gpu)
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
