@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumem_magic.sources.cuda.history import EntryColumns
+from gpumem_magic.values.recording import Stack
 
 _MOST = 1 << 62
 """No address, size or time reaches it."""
@@ -49,7 +50,7 @@ def _segment(segment: Any, place: str) -> None:
             raise ValueError(f"{inner} ends behind its segment")
 
 
-class Trace:
+class Trace(EntryColumns):
     """The entries of one device, taken into columns as they come and then emptied: as plain values
     they would need five times the memory of their file.
 
@@ -57,34 +58,39 @@ class Trace:
     """
 
     def __init__(self, place: str) -> None:
-        self.columns = EntryColumns()
+        super().__init__()
         self._place = place
-        self._seen: set[int] = set()
+        self._checked: set[int] = set()
 
-    def extend(self, entries: list[Any]) -> None:
+    def extend(self, entries: Sequence[Any]) -> None:
         """Check and take entries, and empty them. Raises ValueError as `take`."""
         self.take(entries)
         for entry in entries:
             entry.clear()
 
-    def take(self, entries: list[Any]) -> None:
+    def take(self, entries: Sequence[Any]) -> None:
         """Check and take entries. Raises ValueError that names the first that cannot be."""
-        for entry in entries:
-            if not self._is_right(entry):
-                _entry(entry, f"{self._place}[{len(self.columns)}]")
-        self.columns.extend(entries)
+        begin, wrong = len(self), None
+        try:
+            super().extend(entries)
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+            wrong = error
+        # Nearly all entries are right: each is looked at only where some are not.
+        if wrong or len(self) - begin < len(entries) or not self._in_range(begin):
+            for index, entry in enumerate(entries, begin):
+                _entry(entry, f"{self._place}[{index}]")
+        if wrong:
+            raise ValueError(f"{self._place} holds what no allocator wrote ({wrong})")
+        if self.device_free is not None:
+            _whole(self.device_free, f"device_free in {self._place}")
 
-    def _is_right(self, entry: Any) -> bool:
-        """Look at an entry without words: nearly all are right."""
-        if type(entry) is not dict or type(entry.get("action")) is not str:
-            return False
-        for value in (entry.get("size"), entry.get("addr", 0), entry.get("time_us", 0)):
-            if type(value) is not int or not 0 <= value < _MOST:
-                return False
-        frames = entry.get("frames") or ()
-        if id(frames) not in self._seen:
-            _frames(frames, f"{self._place}[{len(self.columns)}].frames", self._seen)
-        return True
+    def _in_range(self, begin: int) -> bool:
+        columns = [column[begin:] for column in (self.addresses, self.requested, self.micros)]
+        return all(min(new) >= 0 and max(new) < _MOST for new in columns if new)
+
+    def _read(self, raw: Sequence[Any]) -> Stack:
+        _frames(raw, f"{self._place}[{len(self.stack)}].frames", self._checked)
+        return super()._read(raw)
 
 
 def _entry(entry: Any, place: str) -> None:
@@ -93,6 +99,7 @@ def _entry(entry: Any, place: str) -> None:
     _expect(entry.get("action"), str, f"{place}.action")
     for name, default in (("size", None), ("addr", 0), ("time_us", 0)):
         _whole(entry.get(name, default), f"{place}.{name}")
+    _expect(entry.get("frames") or [], (list, tuple), f"{place}.frames")
 
 
 def _frames(frames: Any, place: str, seen: set[int]) -> None:

@@ -14,6 +14,9 @@ from gpumem_magic.snapshots.checking import Trace
 
 SNAPSHOTS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
+_RATIO = 40
+"""How many times longer than its .gz a snapshot is at most; 15 times is usual."""
+
 MOST_UNPACKED = 8 << 30
 """Bytes of a .gz once unpacked: more would be no snapshot but a bomb."""
 
@@ -101,6 +104,20 @@ class _Marked(io.RawIOBase):
             lists = self._mark * (len(found[1]) // 2)
             body = body[: found.start(1)] + lists + body[found.end(1) :]
         return self._FRAME + len(body).to_bytes(8, "little") + body
+
+
+def unpacked_size(path: Path) -> int:
+    """The bytes of a pickle; for a .gz those that it says to unpack to, as far as that is likely.
+
+    The last four bytes of a .gz tell them (RFC 1952, ISIZE), and anybody can write those.
+    """
+    packed = path.stat().st_size
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            return packed
+        file.seek(-min(4, packed), io.SEEK_END)
+        told = int.from_bytes(file.read(4), "little")
+    return min(told, _RATIO * packed)
 
 
 def read_plain_values(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from gpumem_magic.snapshots.backward import backward_passes
 from gpumem_magic.snapshots.checking import Trace, check
-from gpumem_magic.snapshots.files import read_plain_values
+from gpumem_magic.snapshots.files import read_plain_values, unpacked_size
 from gpumem_magic.snapshots.rewind import rewind
 from gpumem_magic.snapshots.sources import choose_files
 from gpumem_magic.sources.cuda.block_sizes import Segment
@@ -51,9 +52,10 @@ _OUT_OF_MEMORY = "CUDA out of memory."
 
 def main(path: str) -> None:
     """Write the recordings of a snapshot to standard output; exit with a line that says why not."""
+    gc.disable()  # millions of dictionaries, none of which is garbage
     file = Path(path)
-    _bound(_MEMORY[0] + _MEMORY[1] * file.stat().st_size)
     try:
+        _bound(_MEMORY[0] + _MEMORY[1] * unpacked_size(file))
         found = recordings(read_plain_values(file))
     except (ValueError, OSError) as error:
         sys.exit(str(error))
@@ -96,10 +98,10 @@ def recordings(snapshot: Any) -> tuple[Recording, ...]:
 
 def _columns(trace: list[Any] | Trace, device: int) -> EntryColumns:
     if isinstance(trace, Trace):
-        return trace.columns
+        return trace
     whole = Trace(f"device_traces[{device}]")
     whole.take(trace)
-    return whole.columns
+    return whole
 
 
 def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) -> Recording:

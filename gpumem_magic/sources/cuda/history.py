@@ -30,8 +30,6 @@ _ACTIONS = {
     "segment_unmap": Action.SEGMENT_UNMAP,
     "oom": Action.OOM,
 }
-_CODES = {name: int(action) for name, action in _ACTIONS.items()}
-_OOM = int(Action.OOM)
 _COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
 _COMPILED = re.compile(
     r"\.(?:cpp|cc|c|cu|cuh|h|hpp|S|so(?:\.\d+)*)$|^(?:\?\?)?$|/bin/python[\d.]*$"
@@ -114,16 +112,17 @@ class EntryColumns:
 
     actions, addresses, requested, micros (Unix time in millionths of a second), stack (an index
     into `stacks`, -1 for none). device_free: what the last failed allocation found free on the
-    device. Lists and frames that entries share must live as long as entries are added.
+    device.
     """
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.actions, self.stack = array("b"), array("i")
         self.addresses, self.requested, self.micros = array("q"), array("q"), array("q")
         self.device_free: int | None = None
         self._table = _StackTable()
         self._frames: dict[int, Frame | None] = {}
         self._seen: dict[int | tuple[int, ...], int] = {}
+        self._alive: list[object] = []  # what is known by its identity
         self.extend(entries)
 
     @property
@@ -134,24 +133,18 @@ class EntryColumns:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def extend(self, entries: Sequence[Entry]) -> None:
         """Add entries at the end; actions that are no changes of memory are left out."""
-        actions, addresses, requested = self.actions.append, self.addresses.append, self.requested
-        micros, stack, seen = self.micros.append, self.stack.append, self._seen.get
-        for entry in entries:  # hundreds of thousands of them
-            action = _CODES.get(entry["action"])
-            if action is None:
-                continue
-            actions(action)
-            addresses(entry.get("addr", 0))
-            requested.append(entry["size"])
-            if (moment := entry.get("time_us")) is not None:  # not in torch 2.1
-                micros(moment)
-            if action == _OOM:
+        known = [entry for entry in entries if entry["action"] in _ACTIONS]
+        self.actions.extend([_ACTIONS[entry["action"]] for entry in known])
+        self.addresses.extend([entry.get("addr", 0) for entry in known])
+        self.requested.extend([entry["size"] for entry in known])
+        # no times in torch 2.1
+        self.micros.extend([entry["time_us"] for entry in known if "time_us" in entry])
+        self.stack.extend([self._number_of(entry.get("frames") or ()) for entry in known])
+        for entry in known:
+            if entry["action"] == "oom":
                 self.device_free = entry.get("device_free")
-            frames = entry.get("frames") or ()
-            number = seen(id(frames))
-            stack(self._number_of(frames) if number is None else number)
 
     def times(self, started: float, seconds: float) -> NDArray[np.float64]:
         """Seconds since `started` (Unix time), from 0 to `seconds`; where only the order is known,
@@ -163,13 +156,24 @@ class EntryColumns:
 
     def _number_of(self, raw: Sequence[Entry]) -> int:
         """The number of a stack in the table of different stacks; torch shares lists and frames."""
-        content = tuple(map(id, raw))
-        number = self._seen.get(content)
+        number = self._seen.get(id(raw))
         if number is None:
-            number = self._table.number_of(_stack(raw, self._frames))
-            self._seen[content] = number
-        self._seen[id(raw)] = number
+            content = tuple(map(id, raw))
+            number = self._seen.get(content)
+            if number is None:
+                number = self._table.number_of(self._read(raw))
+                self._seen[content] = number
+            self._seen[id(raw)] = number
+            self._alive.append(raw)
         return number
+
+    def _read(self, raw: Sequence[Entry]) -> Stack:
+        """A stack that is met for the first time, of the frames that the user may see."""
+        for entry in raw:
+            if id(entry) not in self._frames:
+                self._frames[id(entry)] = _frame(entry)
+        found = (self._frames[id(entry)] for entry in raw)
+        return tuple(frame for frame in found if frame is not None)
 
 
 def build_columns(
@@ -272,16 +276,6 @@ def _segment(entry: Entry) -> Segment:
         address += size
     expandable = bool(entry.get("is_expandable", False))
     return Segment(entry["address"], entry["total_size"], expandable, tuple(blocks))
-
-
-def _stack(raw: Iterable[Entry], frames: dict[int, Frame | None]) -> Stack:
-    """The frames that the user may see. `frames` remembers each entry by its identity."""
-    found = []
-    for entry in raw:
-        if id(entry) not in frames:
-            frames[id(entry)] = _frame(entry)
-        found.append(frames[id(entry)])
-    return tuple(frame for frame in found if frame is not None)
 
 
 def _frame(entry: Entry) -> Frame | None:
