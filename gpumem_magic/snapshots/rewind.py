@@ -20,8 +20,7 @@ def rewind(entries: EntryColumns, segments: Iterable[Segment], rules: Rules) -> 
     """
     state = _State(segments, rules)
     columns = (entries.actions, entries.addresses, entries.requested)
-    for action, address, size in zip(*map(reversed, columns), strict=True):
-        state.undo(action, address, size)
+    state.undo(zip(*map(reversed, columns), strict=True))
     return state.segments()
 
 
@@ -38,15 +37,27 @@ class _State:
                 self._fixed[segment.address] = segment.size
             self._blocks |= {block.address: block for block in segment.blocks if block.used}
 
-    def undo(self, action: int, address: int, size: int) -> None:
-        if action == Action.ALLOC:
-            self._blocks.pop(address, None)
-        elif action in (Action.FREE, Action.FREE_COMPLETED):
-            owned = action == Action.FREE
-            known = self._blocks.get(address)
-            whole = known.size if known else round_size(size, self._rules)
-            self._blocks[address] = Block(address, whole, size, used=True, allocated=owned)
-        elif action == Action.SEGMENT_ALLOC:
+    def undo(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Go back over (action, address, size), the latest first."""
+        # In plain numbers: of millions of blocks only those that are left become blocks again.
+        alloc, free, completed = map(int, (Action.ALLOC, Action.FREE, Action.FREE_COMPLETED))
+        freed: dict[int, tuple[int, bool]] = {}
+        whole = {address: block.size for address, block in self._blocks.items()}
+        for action, address, size in entries:
+            if action == alloc:
+                freed.pop(address, None)
+                whole.pop(address, None)
+            elif action in (free, completed):
+                freed[address] = size, action == free
+            else:
+                self._resize(action, address, size)
+        self._blocks = {at: block for at, block in self._blocks.items() if at in whole}
+        for at, (size, owned) in freed.items():
+            known = whole.get(at) or round_size(size, self._rules)
+            self._blocks[at] = Block(at, known, size, used=True, allocated=owned)
+
+    def _resize(self, action: int, address: int, size: int) -> None:
+        if action == Action.SEGMENT_ALLOC:
             self._fixed.pop(address, None)
         elif action == Action.SEGMENT_FREE:
             self._fixed[address] = size
