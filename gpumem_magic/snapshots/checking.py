@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumem_magic.sources.cuda.history import EntryColumns
-from gpumem_magic.values.recording import Stack
+from gpumem_magic.sources.cuda.history import ACTIONS, EntryColumns
+from gpumem_magic.values.recording import Category, Label, Stack
 
 _MOST = 1 << 62
 """No address, size or time reaches it."""
+
+_KINDS = {word: kind for kind in Category for word in (kind.value, kind.value.replace(" ", "_"))}
+_LONGEST_NAME = 200
 
 _STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
 
@@ -54,13 +57,15 @@ class Trace(EntryColumns):
     """The entries of one device, taken into columns as they come and then emptied: as plain values
     they would need five times the memory of their file.
 
-    Looks like a list to the unpickler, which adds a thousand entries at a time.
+    Looks like a list to the unpickler, which adds a thousand entries at a time. labels: the kinds
+    and names that our own files tell, and kinds those of `torch.profiler`.
     """
 
     def __init__(self, place: str) -> None:
         super().__init__()
         self._place = place
         self._checked: set[int] = set()
+        self.labels: list[Label] = []
 
     def extend(self, entries: Sequence[Any]) -> None:
         """Check and take entries, and empty them. Raises ValueError as `take`."""
@@ -81,8 +86,17 @@ class Trace(EntryColumns):
                 _entry(entry, f"{self._place}[{index}]")
         if wrong:
             raise ValueError(f"{self._place} holds what no allocator wrote ({wrong})")
+        if any("category" in entry for entry in entries):
+            self._label([entry for entry in entries if entry["action"] in ACTIONS], begin)
         if self.device_free is not None:
             _whole(self.device_free, f"device_free in {self._place}")
+
+    def _label(self, entries: Sequence[Any], begin: int) -> None:
+        for row, entry in enumerate(entries, begin + 1):
+            kind, name = _KINDS.get(str(entry.get("category"))), entry.get("user_metadata")
+            if kind and entry["action"] == "alloc":
+                known = name[:_LONGEST_NAME] if name and isinstance(name, str) else None
+                self.labels.append(Label(row, entry.get("addr", 0), kind, known))
 
     def _in_range(self, begin: int) -> bool:
         columns = [column[begin:] for column in (self.addresses, self.requested, self.micros)]

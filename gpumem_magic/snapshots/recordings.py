@@ -20,7 +20,6 @@ from gpumem_magic.snapshots.sources import choose_files
 from gpumem_magic.sources.cuda.block_sizes import Segment
 from gpumem_magic.sources.cuda.history import (
     Columns,
-    EntryColumns,
     build_columns,
     live_blocks,
     paint,
@@ -84,7 +83,7 @@ def recordings(snapshot: Any) -> tuple[Recording, ...]:
     traces = [_columns(trace, number) for number, trace in enumerate(snapshot["device_traces"])]
     devices = {segment.get("device", 0) for segment in snapshot["segments"]}
     found = [
-        _recording(snapshot, device, traces[device] if device < len(traces) else EntryColumns())
+        _recording(snapshot, device, traces[device] if device < len(traces) else Trace(""))
         for device in sorted(devices | {*range(len(traces))})
     ]
     found = [one for one in found if len(one.events) or one.after.reserved]
@@ -96,7 +95,7 @@ def recordings(snapshot: Any) -> tuple[Recording, ...]:
     return tuple(sorted(found, key=lambda one: len(one.events), reverse=True))
 
 
-def _columns(trace: list[Any] | Trace, device: int) -> EntryColumns:
+def _columns(trace: list[Any] | Trace, device: int) -> Trace:
     if isinstance(trace, Trace):
         return trace
     whole = Trace(f"device_traces[{device}]")
@@ -104,7 +103,7 @@ def _columns(trace: list[Any] | Trace, device: int) -> EntryColumns:
     return whole
 
 
-def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) -> Recording:
+def _recording(snapshot: Mapping[str, Any], device: int, entries: Trace) -> Recording:
     rules = parse_rules(snapshot.get("allocator_settings", {}))
     after = parse_segments(snapshot["segments"], device)
     before = rewind(entries, after, rules)
@@ -115,7 +114,8 @@ def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) 
     events = columns.events
     cell, cells = choose_files(events, columns.stacks)
     initial = live_blocks(before)
-    labels, _ = label_workspaces((), events, initial, columns.alive, {})
+    told = tuple(entries.labels)
+    labels, _ = label_workspaces(told, events, initial, columns.alive, {})
     failed = bool(np.any(events.action == Action.OOM))
     return Recording(
         device=Device(f"device {device} of the snapshot", device, 0, (0, 0), virtual=False),
@@ -127,7 +127,7 @@ def _recording(snapshot: Mapping[str, Any], device: int, entries: EntryColumns) 
         events=events,
         stacks=columns.stacks,
         initial=initial,
-        labels=labels,
+        labels=told + labels,
         cells=cells,
         failure=find_failure(_OUT_OF_MEMORY, columns, rules) if failed else None,
         notes=_notes(columns, initial),

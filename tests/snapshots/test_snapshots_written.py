@@ -98,6 +98,10 @@ def test_what_was_written_reads_back_the_same(way, settings, tmp_path, monkeypat
     assert np.array_equal(events, events_again)
     assert again.cell.filename == report.cell.filename
     assert [line.net for line in again.lines] == [line.net for line in report.lines]
+    if way == "predicted":  # a snapshot does not tell what older memory is
+        assert (again.at_peak, again.at_end) == (report.at_peak, report.at_end)
+    named = [block.name for block in report.blocks if block.name and block.line is not None]
+    assert {"net[0].weight", "parts[1]"} < set(named) <= {block.name for block in again.blocks}
 
 
 def test_going_back_from_the_segments_finds_what_was_there_before(report, snapshot):

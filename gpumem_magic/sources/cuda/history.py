@@ -19,7 +19,7 @@ from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Pha
 Entry = Mapping[str, Any]
 """One entry of `torch.cuda.memory._snapshot()["device_traces"][device]`."""
 
-_ACTIONS = {
+ACTIONS = {
     "alloc": Action.ALLOC,
     "free_requested": Action.FREE,
     "free": Action.FREE,
@@ -30,6 +30,7 @@ _ACTIONS = {
     "segment_unmap": Action.SEGMENT_UNMAP,
     "oom": Action.OOM,
 }
+"""The entries that are changes of memory."""
 _COUNTED = frozenset({"alloc", "free_requested", "free", "oom"})
 _COMPILED = re.compile(
     r"\.(?:cpp|cc|c|cu|cuh|h|hpp|S|so(?:\.\d+)*)$|^(?:\?\?)?$|/bin/python[\d.]*$"
@@ -135,8 +136,8 @@ class EntryColumns:
 
     def extend(self, entries: Sequence[Entry]) -> None:
         """Add entries at the end; actions that are no changes of memory are left out."""
-        known = [entry for entry in entries if entry["action"] in _ACTIONS]
-        self.actions.extend([_ACTIONS[entry["action"]] for entry in known])
+        known = [entry for entry in entries if entry["action"] in ACTIONS]
+        self.actions.extend([ACTIONS[entry["action"]] for entry in known])
         self.addresses.extend([entry.get("addr", 0) for entry in known])
         self.requested.extend([entry["size"] for entry in known])
         # no times in torch 2.1
