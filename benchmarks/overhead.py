@@ -244,7 +244,7 @@ def per_event(rounds: int) -> dict[str, float | str]:
         "unwatched": plain,
         "PyTorch's recording": lambda: recorded(read=False),
         "PyTorch's recording and snapshot": lambda: recorded(read=True),
-        "gpumem_magic: measuring, report included": measured,
+        "gpumem_magic, report included": measured,
     }
     begun = read_counters(0).changes
     plain()
