@@ -151,6 +151,13 @@ def test_a_semicolon_silences_the_value(run, shell):
     assert shown.outputs == []
 
 
+def test_a_line_alone_below_the_mark_is_read_as_one_that_is_alone(run, shell):
+    # GIVEN that IPython knows magics without % on cells of one line
+    shell.run_line_magic("automagic", "1")
+    assert run("%%gpumem -q\nwho_ls complex")[0].result == []
+    assert not run("%%gpumem -q\nx = 1\nwho_ls complex")[0].success
+
+
 def test_leading_blank_lines_and_indentation_do_not_hide_the_mark(run, source):
     result, _ = run("\n\n   %%gpumem\n   x = 3\n   x")
     assert result.result == 3

@@ -82,6 +82,7 @@ class CellHooks:
         self._thread = threading.get_ident()  # subshells run cells beside the main one
         self._running: list[_Started | None] = []  # the outermost first; None began before us
         self._transformed = ""
+        self._without_mark = False
         self._request: Request | None = None
         self._hinted = False
         self._interrupted = False
@@ -108,6 +109,7 @@ class CellHooks:
             marked = not self._running and read_mark(lines) is not None
         except Exception as error:
             marked, self._fault = "".join(lines[:1]).startswith("%%gpumem"), error
+        self._without_mark = marked
         try:
             return without_mark(lines) if marked else lines
         except Exception as error:
@@ -116,8 +118,16 @@ class CellHooks:
 
     def remember(self, lines: list[str]) -> list[str]:
         """Keep the final text of the cell: its file name is made from it."""
+        if self._without_mark and len(lines) == 2 and lines[0].isspace():
+            lines = self._prefiltered(lines)
         self._transformed = "".join(lines)
         return lines
+
+    def _prefiltered(self, lines: list[str]) -> list[str]:
+        """A line below the mark as IPython reads one that is alone: automagic, aliases, ..."""
+        prefilter: Any = self._shell.prefilter_manager
+        with self._shell.builtin_trap:
+            return [lines[0], prefilter.prefilter_lines(lines[1].rstrip("\n")) + "\n"]
 
     def pre_execute(self) -> None:
         """Before a cell, and before a widget's callback, which may use the device as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -88,10 +89,14 @@ def parse_cell(cell: Cell) -> ast.Module | None:
 
 
 def _parsed(text: str) -> ast.Module | None:
+    # Python warned of it when the cell ran; `catch_warnings` would forget what was shown already.
+    filters, warnings.filters = warnings.filters, [("ignore", None, Warning, None, 0)]
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
+    finally:
+        warnings.filters = filters
 
 
 _INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)

@@ -3,7 +3,6 @@ trace."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -20,10 +19,11 @@ from gpumem_magic.virtual.kernels.table import Kernels
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda import warning_places
 from gpumem_magic.virtual.torch_cuda.amp import Autocast
 from gpumem_magic.virtual.torch_cuda.compiled import Compilers
 from gpumem_magic.virtual.torch_cuda.cuda_api import CudaApi
-from gpumem_magic.virtual.torch_cuda.facade import Facade, located
+from gpumem_magic.virtual.torch_cuda.facade import Facade
 from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
 from gpumem_magic.virtual.torch_cuda.tensor_types import TensorTypes
 from gpumem_magic.virtual.torch_cuda.threads import Here, Threads
@@ -129,7 +129,7 @@ class VirtualGPU:
             node = torch.autograd.function.BackwardCFunction
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)
-            self._patches.set(warnings, "warn", located(warnings.warn))
+            warning_places.install(self._patches)
             self._kernels.patch(self._patches)
             Compilers(self.storages, self._here).install(self._patches)
             if self._compute is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
-from torch import overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 from torch.utils._device import _device_constructors
@@ -29,31 +27,6 @@ _NOT_DENSE = frozenset(
 )
 _RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
-
-
-_BETWEEN = frozenset({__file__, overrides.__file__})
-
-
-def located(warn: Any) -> Any:
-    """warnings.warn that counts no frames of the façade's detour: torch's functions name the user's
-    line by how far away it is."""
-
-    def warn_at(
-        message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any
-    ) -> None:
-        frame, level = sys._getframe(1), stacklevel + 1
-        for _ in range(stacklevel - 1):
-            inner, outer = frame, frame.f_back
-            while outer is not None and outer.f_code.co_filename in _BETWEEN:
-                outer, level = outer.f_back, level + 1
-            if outer is not None and outer is not inner.f_back and outer.f_code is inner.f_code:
-                outer, level = outer.f_back, level + 1  # where the function began, to ask for modes
-            if outer is None:
-                break
-            frame = outer
-        warn(message, category, level, source, **options)
-
-    return warn_at
 
 
 class Facade(TorchFunctionMode):

@@ -13,6 +13,7 @@ import torch
 from torch import overrides
 from torch.utils._pytree import tree_leaves
 
+from gpumem_magic.sources.stacks.tracebacks import cut_ours
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.torch_cuda.facade import Facade
 from gpumem_magic.virtual.tracker import BACKWARD, Tracker
@@ -45,7 +46,7 @@ class Threads:
             if facade is not None and facade.is_entered:
                 thread.run = self._tracked(thread.run)  # type: ignore[method-assign]
                 told: Any = thread
-                told._invoke_excepthook = _without_ours(told._invoke_excepthook, thread.run)
+                told._invoke_excepthook = _without_ours(told._invoke_excepthook)
             start(thread)
 
         def put_from_host(queue: Any, value: Any, *args: Any, **kwargs: Any) -> None:
@@ -110,20 +111,11 @@ class Threads:
         return run
 
 
-def _without_ours(
-    tell: Callable[[threading.Thread], None], ours: Callable[[], None]
-) -> Callable[[threading.Thread], None]:
-    """`tell` of the exception that has ended a thread, in whose traceback our frame is none of the
-    user's business."""
-    code = ours.__code__
+def _without_ours(tell: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    """`tell` of the exception that has ended a thread, whose traceback has no frame of ours."""
 
     def tell_without(thread: threading.Thread) -> None:
-        outer = sys.exc_info()[2]
-        while outer is not None and outer.tb_next is not None:
-            if outer.tb_next.tb_frame.f_code is code:
-                outer.tb_next = outer.tb_next.tb_next
-            else:
-                outer = outer.tb_next
+        cut_ours(sys.exc_info()[1])
         tell(thread)
 
     return tell_without

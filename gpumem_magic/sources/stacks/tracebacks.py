@@ -1,0 +1,67 @@
+"""Tracebacks without our frames, as they would be without the virtual GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+PACKAGE = str(Path(__file__).parents[2])
+"""Where our own code lies."""
+
+_REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode
+_OPERATORS = ("torch", "_ops.py")
+
+
+def cut_ours(error: BaseException | None) -> None:
+    """Take our frames out of the tracebacks of `error` and of all that led to it, but a first one.
+
+    The errors themselves are changed: for those that nobody can ask for frames any more.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        outer = error.__traceback__
+        if outer is not None and (cleaned := without_ours(outer)) is not outer:
+            same = cleaned.tb_frame is outer.tb_frame
+            outer.tb_next = cleaned.tb_next if same else cleaned
+        error = error.__cause__ or error.__context__
+
+
+def without_ours(traceback: TracebackType) -> TracebackType:
+    """`traceback` without our frames, and without the detour that torch takes to reach them.
+
+    An error that was raised in user code stays as it is, and so does one that is only ours.
+    """
+    entries = []
+    entry: TracebackType | None = traceback
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    if not any(map(_is_ours, entries)):
+        return traceback
+    kept = [
+        entry
+        for i, entry in enumerate(entries)
+        if not (_is_ours(entry) or _is_detour(entries, i) or _is_our_call(entries, i))
+    ]
+    cleaned: TracebackType | None = None
+    for entry in reversed(kept):
+        cleaned = TracebackType(cleaned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return cleaned or traceback
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    return entry.tb_frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def _is_detour(entries: list[TracebackType], index: int) -> bool:
+    """A function that asked torch for a mode, which then called the same function once more."""
+    names = [entry.tb_frame.f_code.co_name for entry in entries[index : index + 2]]
+    return _REDIRECTION in names
+
+
+def _is_our_call(entries: list[TracebackType], index: int) -> bool:
+    """What torch needs of Python to run the operator that one of our modes passes on."""
+    code = entries[index].tb_frame.f_code
+    place = Path(code.co_filename).parts[-2:]
+    return index > 0 and _is_ours(entries[index - 1]) and place == _OPERATORS
