@@ -41,6 +41,7 @@ SLOW = (
     "isolation/walls/test_confinement.py::test_new_openmp_threads",
     "panel/test_board.py::test_the_package_gives_the_same_callable",
     "stacks/test_kernel.py",
+    "stacks/test_odd_cells.py",
     "stacks/test_panel.py",
     "test_magics_recovery.py",
     "test_measure.py::test_a_script_runs",
