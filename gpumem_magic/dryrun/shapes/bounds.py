@@ -31,6 +31,12 @@ _MONOTONE_OF_FLAGS = frozenset(
 )
 """Operators that are so for values of 0 and 1 alone."""
 
+_PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
+"""Operators whose results are values of their first operand, whatever the indices say."""
+
+_MOST_PICKED = 2**20
+"""Elements up to which it is looked at, which values there are to pick."""
+
 
 class Bounds:
     """The intervals that elements of valueless tensors lie in, as far as they are known."""
@@ -62,9 +68,25 @@ class Bounds:
     def attach(self, tensor: torch.Tensor, interval: Interval) -> None:
         """Remember the interval of a new tensor, and write its lower end where a stand-in is
         read."""
-        storages = tuple(end.untyped_storage() for end in interval)
-        self._valueless.attach(tensor.untyped_storage(), storages)
+        low, high = (end.untyped_storage() for end in interval)
+        self._valueless.attach(tensor.untyped_storage(), (low, high))
         torch.ops.aten.copy_.default(tensor, interval[0])
+
+    def pick(self, func: Any, source: Any, picked: Any) -> None:
+        """Remember between which whole numbers elements of `picked`, which an operator has taken
+        from `source`, lie."""
+        if func._schema.name not in _PICKING or source.is_floating_point():
+            return
+        if 0 < source.numel() <= _MOST_PICKED and (interval := self._interval(source)) is not None:
+            ends = interval[0].min().item(), interval[1].max().item()
+            self._valueless.attach(picked.untyped_storage(), ends)
+
+    def most_different(self, tensor: torch.Tensor) -> int:
+        """How many elements of a tensor can differ."""
+        known = self._valueless.attached(tensor)
+        if known is None or isinstance(known[0], torch.UntypedStorage):
+            return tensor.numel()
+        return min(tensor.numel(), int(known[1] - known[0]) + 1)
 
     def greatest(self, tensor: torch.Tensor) -> Any:
         """The greatest value of a whole number in a tensor; None where there is no telling."""
@@ -74,16 +96,17 @@ class Bounds:
     def _interval(self, tensor: torch.Tensor) -> Interval | None:
         if tensor not in self._valueless:
             return tensor, tensor
-        storages = self._valueless.attached(tensor)
-        if storages is not None:
-            geometry = tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
-            low, high = (tensor_over(storage, *geometry) for storage in storages)
-            return low, high
-        if tensor.dtype is not torch.bool:
+        known = self._valueless.attached(tensor)
+        if known is None and tensor.dtype is torch.bool:
+            known = False, True
+        if known is None:
             return None
-        return torch.zeros(tensor.shape, dtype=torch.bool), torch.ones(
-            tensor.shape, dtype=torch.bool
-        )
+        if not isinstance(known[0], torch.UntypedStorage):
+            low, high = (torch.full(tensor.shape, end, dtype=tensor.dtype) for end in known)
+            return low, high
+        geometry = tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
+        low, high = (tensor_over(storage, *geometry) for storage in known)
+        return low, high
 
 
 def _is_flags(interval: Interval) -> bool:

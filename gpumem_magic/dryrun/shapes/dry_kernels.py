@@ -87,8 +87,8 @@ class DryKernels:
         self.valueless = Valueless()
         self.guesses = guesses
         self._geometry = Geometry()
-        self._unknown = UnknownSizes(self._geometry, self.valueless)
         self._bounds = Bounds(self.valueless)
+        self._unknown = UnknownSizes(self._geometry, self.valueless)
         self._plans: dict[Any, _Plan] = {}
         self._storages: Storages | None = None
 
@@ -131,7 +131,10 @@ class DryKernels:
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
-        return self._results(plan, shapes, args, kwargs)
+        results = self._results(plan, shapes, args, kwargs)
+        if not known and plan.aliases == [None]:
+            self._bounds.pick(func, args[0], results)
+        return results
 
     def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:
         return self._storages is not None and any(t in self._storages for t in tensors)

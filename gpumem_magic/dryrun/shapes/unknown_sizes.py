@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.dryrun.shapes.bounds import Bounds
 from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape
 from gpumem_magic.dryrun.shapes.valueless import Valueless
 
@@ -27,12 +28,13 @@ def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
     return _vector(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), tensor.dtype)
 
 
-def _unique(tensor: torch.Tensor, *options: Any, **named: Any) -> Any:
-    """All elements differ. Of inverse and counts, what is asked for."""
+def _unique(tensor: torch.Tensor, *options: Any, most: int | None = None, **named: Any) -> Any:
+    """All elements differ, or as many as can. Of inverse and counts, what is asked for."""
+    n = tensor.numel() if most is None else most
     flags = [option for option in (*options, *named.values()) if isinstance(option, bool)]
     inverse, counts = flags[-2:] if len(flags) > 1 else (False, False)
     shape = Shape(tensor.shape, _dense(tensor.shape), _INT64) if inverse else _vector(0)
-    return _vector(tensor.numel(), tensor.dtype), shape, _vector(tensor.numel() if counts else 0)
+    return _vector(n, tensor.dtype), shape, _vector(n if counts else 0)
 
 
 def _unique_consecutive(
@@ -62,7 +64,6 @@ def _dense(size: torch.Size) -> tuple[int, ...]:
 _ASSUMED: dict[str, Callable[..., Any]] = {
     "aten::nonzero": _nonzero,
     "aten::masked_select": _masked_select,
-    "aten::_unique2": _unique,
     "aten::unique_consecutive": _unique_consecutive,
     "aten::unique_dim": _unique_dim,
     "aten::repeat_interleave": _repeat_interleave,
@@ -89,6 +90,7 @@ class UnknownSizes:
 
     def __init__(self, geometry: Geometry, valueless: Valueless) -> None:
         self._geometry = geometry
+        self._bounds = Bounds(valueless)
         self._valueless = valueless
 
     def told_by_masks(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -109,6 +111,8 @@ class UnknownSizes:
         if name == "aten::index" and _masks(args[1]):
             indices = _without_masks(args[1], torch.Tensor.numel)
             return self._geometry.results(func, (args[0], indices), kwargs)
+        if name == "aten::_unique2":
+            return _unique(*args, most=self._bounds.most_different(args[0]), **kwargs)
         known = _ASSUMED.get(name)
         return known and known(*args, **kwargs)
 

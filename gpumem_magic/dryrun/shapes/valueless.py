@@ -43,7 +43,7 @@ class Valueless:
 
     def __init__(self) -> None:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._attached: dict[int, tuple[torch.UntypedStorage, ...]] = {}
+        self._attached: dict[int, tuple[Any, Any]] = {}
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -61,13 +61,12 @@ class Valueless:
 
             marks[key] = weakref.ref(storage, forget)
 
-    def attach(
-        self, storage: torch.UntypedStorage, others: tuple[torch.UntypedStorage, ...]
-    ) -> None:
-        """Keep what is known of a marked storage, until something is written to it."""
-        self._attached[storage._cdata] = others
+    def attach(self, storage: torch.UntypedStorage, ends: tuple[Any, Any]) -> None:
+        """Keep the least and the greatest that a marked storage can hold, as two storages or two
+        numbers, until something is written to it."""
+        self._attached[storage._cdata] = ends
 
-    def attached(self, tensor: torch.Tensor) -> tuple[torch.UntypedStorage, ...] | None:
+    def attached(self, tensor: torch.Tensor) -> tuple[Any, Any] | None:
         """What `attach` was given for the tensor's storage."""
         return self._attached.get(storage_id(tensor))
 

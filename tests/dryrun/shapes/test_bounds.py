@@ -72,3 +72,12 @@ while not unfinished.max() == 0:
 assert ids.shape == (4, 64)
 """
     assert needs_values(predicted(code))
+
+
+def test_what_is_picked_is_one_of_what_there_is():
+    code = """
+labels = torch.arange(90, device="cuda").expand(1000, 90).reshape(-1)
+found = labels[torch.where(big[:1000, :90].flatten() > 0)[0]]
+assert found.numel() == 90_000 and len(torch.unique(found)) == 90
+"""
+    assert needs_values(predicted(code))
