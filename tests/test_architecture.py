@@ -20,6 +20,7 @@ ROOMS = (
     *("units", "values", "allocator", "oom_text", "sources", "isolation", "virtual"),
     *("devices", "glance", "dryrun", "trace", "advice", "renderers", "pipeline"),
     *("snapshots", "history", "measure", "fitting", "predict", "assess", "panel", "magics"),
+    "__main__",
 )
 
 # Answers ask for their forms when they are shown: the one door that leads back.

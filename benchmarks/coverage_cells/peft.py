@@ -90,3 +90,25 @@ for _ in range(2):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+
+# %% lora on 8 bit | https://huggingface.co/docs/peft/main/en/developer_guides/quantization
+import torch
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+from transformers.integrations import replace_with_bnb_linear
+
+config = LlamaConfig(
+    hidden_size=1024, intermediate_size=2816, num_hidden_layers=4, num_attention_heads=16
+)
+model = LlamaForCausalLM(config).half()
+quantization = BitsAndBytesConfig(load_in_8bit=True)
+model = replace_with_bnb_linear(
+    model, modules_to_not_convert=["lm_head"], quantization_config=quantization
+)
+model.is_loaded_in_8bit = True
+model = prepare_model_for_kbit_training(model.cuda())
+model = get_peft_model(
+    model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+)
+ids = torch.randint(0, 32000, (2, 256), device="cuda")
+model(input_ids=ids, labels=ids).loss.backward()

@@ -19,3 +19,25 @@ for _ in range(3):
     model(torch.randn(16, 2048, device="cuda")).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+
+# %% int4 weight only | https://github.com/pytorch/ao
+import torch
+from torch import nn
+from torchao.quantization import Int4WeightOnlyConfig, quantize_
+
+model = nn.Sequential(nn.Linear(4096, 4096), nn.Linear(4096, 4096)).to(torch.bfloat16).cuda()
+quantize_(model, Int4WeightOnlyConfig(group_size=128))
+with torch.no_grad():
+    model(torch.randn(8, 4096, device="cuda", dtype=torch.bfloat16))
+
+# %% adamw4bit | https://github.com/pytorch/ao/tree/main/torchao/optim
+import torch
+from torch import nn
+from torchao.optim import AdamW4bit
+
+model = nn.Sequential(nn.Linear(2048, 4096), nn.GELU(), nn.Linear(4096, 2048)).cuda()
+optimizer = AdamW4bit(model.parameters())
+for _ in range(3):
+    model(torch.randn(16, 2048, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
