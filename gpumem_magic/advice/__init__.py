@@ -25,6 +25,7 @@ from gpumem_magic.advice.rules.frozen_layers_record import FrozenLayersRecord
 from gpumem_magic.advice.rules.full_logits import FullLogits
 from gpumem_magic.advice.rules.gradient_accumulation_wrong import GradientAccumulationWrong
 from gpumem_magic.advice.rules.gradients_kept import GradientsKept
+from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
 from gpumem_magic.advice.rules.kept_graph import KeptGraph
 from gpumem_magic.advice.rules.kv_cache import KvCache
@@ -53,6 +54,7 @@ from gpumem_magic.values.recording import Cell
 __all__ = ["RULES", "Advice", "Rule", "Said", "advise", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
+    GrowingMemory(),
     MissingNoGrad(),
     EvalIsNotNoGrad(),
     RemovedVolatile(),
@@ -137,7 +139,12 @@ def advise(
             left_out.append(rule.name)
         else:
             found += [one for one in said if not code.ignores(rule.name, one.line)]
-    return Said(tuple(sorted(found, key=lambda one: -(one.saving or 0))), tuple(left_out))
+    return Said(tuple(sorted(found, key=_rank)), tuple(left_out))
+
+
+def _rank(advice: Advice) -> tuple[bool, int]:
+    """Growth before all else, then what saves most."""
+    return advice.rule != GrowingMemory.name, -(advice.saving or 0)
 
 
 def find_rule(name: str) -> Rule:

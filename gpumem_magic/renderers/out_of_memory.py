@@ -28,6 +28,7 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
+_GROWTH = "growth"  # the rule: what grew comes before what else there was
 _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     (True, "Each of these alone would have left room for it", "Would have left room"),
     (
@@ -62,6 +63,7 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
         (
             Line(Span(_headline(oom), Style.STRONG)),
             *((Line(source, Style.CODE),) if source else ()),
+            *map(Line, _grown(report)),
             *(Line(fact[:400]) for fact in told),
             composition(held),
             *_table(report, oom),
@@ -72,16 +74,21 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
 
 
 def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
-    """Where, what was missing, and the first thing that would have left room; of a prediction,
-    whose verdict says the rest, only the place and that."""
+    """Where, what was missing, what grew, and the first thing that would have left room; of a
+    prediction, whose verdict says the rest, without what was missing."""
     source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
-    said = [f"{short}: {found[0]}" for _, short, found in _remedies(oom)[:1]]
+    remedies = [f"{short}: {found[0]}" for _, short, found in _remedies(oom)[:1]]
+    said = [*_grown(report)[:1], *remedies]
     if report.predicted:
         title: Words = (f"{oom.place}  ", source)
     else:
         title = (Span(_headline(oom), Style.STRONG), "  ", source)
         said = [wording.oom_facts(oom)[-1], *said, RECOVERY]
     return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
+
+
+def _grown(report: Report) -> list[str]:
+    return [one.problem for one in report.advice if one.rule == _GROWTH]
 
 
 def _headline(oom: OutOfMemory) -> str:

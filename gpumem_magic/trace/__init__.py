@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
 from gpumem_magic.trace.failure import complete_failure, explain_failure
+from gpumem_magic.trace.growth import find_growth, longer_than
 from gpumem_magic.trace.levels import find_levels, name_gaps, name_losses
 from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
@@ -57,13 +58,17 @@ def build_trace(recording: Recording) -> Trace:
         point = int(np.searchsorted(moments, failure.position))
         oom = replace(oom, point=point, held=by_category(timeline.by_category[point]))
         oom = complete_failure(oom, recording, failure, levels, known)
+    lifetimes = find_lifetimes(recording, attribution, lives, owners, kind)
+    lines = find_lines(recording, stacks, attribution, levels, visits)
+    growth = find_growth(recording, lifetimes, lines)
+    oom = oom and longer_than(oom, growth)
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
     return Trace(
         before=before,
         peak=peak,
         after=after,
-        lines=find_lines(recording, stacks, attribution, levels, visits),
+        lines=lines,
         blocks=find_blocks(recording, known, highest),
         at_peak=by_category(timeline.by_category[timeline.peak]),
         at_end=by_category(timeline.by_category[-1]),
@@ -74,7 +79,8 @@ def build_trace(recording: Recording) -> Trace:
         device=recording.device,
         error=recording.error,
         machine=recording.machine,
-        lifetimes=find_lifetimes(recording, attribution, lives, owners, kind),
+        lifetimes=lifetimes,
+        growth=growth,
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumem_magic.oom_text import Reading, parse
-from gpumem_magic.trace.free_space import find_held_segments
-from gpumem_magic.trace.levels import Levels
+from gpumem_magic.trace.levels import Levels, find_held_segments
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.peak import KnownBlocks, find_blocks
 from gpumem_magic.trace.remedies import BLOCK, find_remedies
@@ -36,7 +35,7 @@ def explain_failure(
         device_free=failure.device_free,
         reserved_free=free,
         largest_free=largest,
-        fragmented=_fragmented(failure.requested, free, largest),
+        fragmented=_fragmented(failure, free, largest),
         line=line or None,
         op=failure.op,
         message=failure.message,
@@ -57,11 +56,13 @@ def complete_failure(
     return replace(found, remedies=find_remedies(found, recording, failure, levels, known))
 
 
-def _fragmented(requested: int | None, free: int | None, largest: int | None) -> bool | None:
-    if requested is None:
+def _fragmented(failure: Failure, free: int | None, largest: int | None) -> bool | None:
+    """Whether all that was free, in gaps and on the device, would have held it as one piece, and
+    no gap did."""
+    if failure.requested is None:
         return None
-    needed = -(-requested // BLOCK) * BLOCK
-    if free is not None and free < needed:
+    needed = -(-failure.requested // BLOCK) * BLOCK
+    if free is not None and free + (failure.device_free or 0) < needed:
         return False
     return None if free is None or largest is None else largest < needed
 

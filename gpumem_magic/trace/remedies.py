@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.trace.cell_flow import mentioned_later
-from gpumem_magic.trace.free_space import HeldSegments, find_held_segments
-from gpumem_magic.trace.levels import Levels
+from gpumem_magic.trace.levels import HeldSegments, Levels, find_held_segments
 from gpumem_magic.trace.owners import CODE
 from gpumem_magic.trace.peak import KnownBlocks
 from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
@@ -83,6 +82,9 @@ OUTPUT_HISTORY = re.compile(r"(?:_{1,3}|_\d+|_oh|Out)(?:\b|\[|\.|$)")
 
 _VARIABLES = 3  # the largest ones
 
+_LEAST = 0.05
+"""Of what was held: a remedy that frees less helps this one request, and not the cell."""
+
 _RANK = (True, None, False)
 
 
@@ -98,7 +100,8 @@ def find_remedies(
     for way, name, blocks in _droppable(oom, moment):
         enough = _makes_room(oom, moment, blocks, segments)
         found.append(Remedy(way, moment.size_of(blocks), enough, name))
-    return tuple(sorted(found, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
+    worth = [one for one in found if one.size >= _LEAST * sum(oom.held.values())]
+    return tuple(sorted(worth, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
 
 
 def _outside(oom: OutOfMemory) -> Iterator[Remedy]:
@@ -113,7 +116,7 @@ def _expandable(oom: OutOfMemory, recording: Recording) -> Iterator[Remedy]:
         return
     if (recording.events.action == Action.SEGMENT_MAP).any():
         return  # they are in use
-    if oom.fragmented or oom.reserved_free + (oom.device_free or 0) >= oom.requested:
+    if oom.fragmented:
         yield Remedy(Way.EXPANDABLE, oom.reserved_free, None)
 
 
@@ -122,7 +125,7 @@ def _droppable(
 ) -> Iterator[tuple[Way, str | None, NDArray[np.int64]]]:
     """Sets of living blocks that the rest of the cell can do without."""
     gradients = moment.alive_as(Category.GRADIENT)
-    if moment.failure.phase == Phase.FORWARD and len(gradients):
+    if moment.failure.phase == Phase.FORWARD and len(gradients) and _are_used_up(moment, gradients):
         yield Way.GRADIENTS, None, gradients
     named = _by_root(moment)
     history = [blocks for root, blocks in named.items() if OUTPUT_HISTORY.match(root)]
@@ -132,6 +135,17 @@ def _droppable(
     sizes = {names: moment.size_of(blocks) for names, blocks in found.items()}
     for names in sorted(found, key=lambda names: -sizes[names])[:_VARIABLES]:
         yield Way.UNUSED, names, found[names]
+
+
+def _are_used_up(moment: _Moment, gradients: NDArray[np.int64]) -> bool:
+    """Whether an optimizer stepped after the gradients came to be, and none was about to."""
+    recording, failure = moment.recording, moment.failure
+    stack = recording.stacks[failure.stack] if failure.stack >= 0 else ()
+    if any(frame.function == "step" for frame in stack):
+        return False
+    phases = recording.events.phase[: failure.position]
+    steps = np.flatnonzero(phases == Phase.OPTIMIZER)
+    return len(steps) > 0 and int(steps[-1]) > int(moment.known.lives.birth[gradients].max())
 
 
 def _unused(

@@ -101,6 +101,31 @@ class Block:
     line: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What each pass of a loop left behind: `size` bytes by `passes` passes, the `first` of them
+    counted from 1, of `ran` in all; `each` bytes a pass.
+
+    holder: the way to it ("trainer.history[*]"), empty where nothing was found. graph: it is, or
+    carries, autograd's graph. kind: of the holder, a HolderKind's value. line: where it was made,
+    in the cell that was measured or in `cell` ("In[3]"). anew: one block, made anew in each pass.
+    rows: which storages they are, as rows of Lifetimes.
+    """
+
+    holder: str
+    graph: bool
+    kind: str
+    size: int
+    each: int
+    passes: int
+    first: int
+    ran: int
+    line: int | None
+    cell: str = ""
+    anew: bool = False
+    rows: tuple[int, ...] = ()
+
+
 class Way(Enum):
     """One thing that may have left room for an allocation that failed."""
 
@@ -131,7 +156,8 @@ class OutOfMemory:
     `device_free`; `reserved_free` lay free inside reserved memory, in pieces of at most
     `largest_free`.
 
-    fragmented: those pieces together would have held the request, but no single one did.
+    fragmented: those pieces and the device's rest together would have held the request, but no
+    single one did.
     held: what was allocated at that moment, by category; empty where it is not known.
     point: that moment's index in the timeline.
     blocks: the largest storages alive then. others: bytes of other processes. missing: bytes that
@@ -215,7 +241,7 @@ class Trace:
     need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
     survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
     device, error, machine: of the recording. lifetimes: every storage; None where events
-    are missing.
+    are missing. growth: what passes of a loop left, up to the failure or the peak.
     """
 
     before: Level
@@ -233,3 +259,4 @@ class Trace:
     error: str | None = None
     lifetimes: Lifetimes | None = None
     machine: Machine = field(default_factory=Machine)
+    growth: tuple[Growth, ...] = ()

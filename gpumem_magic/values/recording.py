@@ -180,6 +180,19 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The best way to a block that outlived the cell: "outputs[3].grad_fn", "evaluate().outs[3]".
+
+    graph: an autograd graph is on the way. kind: of what holds it, a HolderKind's value.
+    """
+
+    address: int
+    path: str
+    graph: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An out-of-memory error of the cell: `requested` bytes by the program, of which the allocator
     made a request for `segment` bytes to the device, where `device_free` bytes were free.
@@ -268,3 +281,4 @@ class Recording:
     names: Names = field(default_factory=Names)
     machine: Machine = field(default_factory=Machine)
     rules: Rules = field(default_factory=Rules)
+    held: tuple[Held, ...] = ()

@@ -18,6 +18,7 @@ from gpumem_magic.allocator.settings import UNLIMITED
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
+from gpumem_magic.sources.holders.left import find_held
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
@@ -117,6 +118,7 @@ class VirtualSource:
         self._regions.remove()
         self._look("end", None)
         begun.watch.read_names()
+        names = begun.watch.visible()
         self._begun = None
         stacks = begun.log.stacks()
         events = begun.log.events(stacks)
@@ -144,6 +146,7 @@ class VirtualSource:
             names=begun.watch.names,
             machine=self._machine,
             rules=self._rules(),
+            held=find_held(self.memory, names, events, error),
         )
         return (recording,)
 

@@ -22,7 +22,8 @@ def crowded(script):
 
 
 @pytest.mark.parametrize(
-    ("requested", "fragmented"), [(9 * MIB, False), (10 * MIB, True), (17 * MIB, False)]
+    ("requested", "fragmented"),
+    [(9 * MIB, False), (10 * MIB, True), (17 * MIB, True), (18 * MIB, False)],
 )
 def test_free_pieces_are_measured_from_the_events(script, requested, fragmented):
     s = crowded(script)

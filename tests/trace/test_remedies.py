@@ -83,6 +83,12 @@ def test_gradients_of_the_step_before_but_not_those_in_the_making(script):
     s = filled(script)
     s.label("a", Category.GRADIENT, "net.weight.grad")
     s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
+    assert not [one for one in remedies(s) if one.way is Way.GRADIENTS], "no step has read them"
+    s.failure = None
+    small = s.segment(2 * MIB, 2)
+    s.alloc("step", 512, 2, phase=Phase.OPTIMIZER, at=small)
+    s.free("step", 2, phase=Phase.OPTIMIZER)
+    s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
     assert Remedy(Way.GRADIENTS, 6 * MIB, True) in remedies(s)
     s.failure = None
     s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)

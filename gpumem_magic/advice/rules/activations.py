@@ -115,6 +115,8 @@ def _waiting(trace: Trace, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
     if trace.error is None:
         read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
+    for growth in trace.growth:  # what is held from pass to pass waits for nothing
+        kept[list(growth.rows)] = False
     begun = bool(np.any(lives.born == Phase.BACKWARD))
     return kept & (begun or bool(cell.calls(".backward")))
 

@@ -16,7 +16,7 @@ from gpumem_magic.values.names import Names
 
 _OLD, _NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 _RENAMED = (2, 9)  # https://github.com/pytorch/pytorch/releases/tag/v2.9.0
-_PART_OF_HELD = 0.03
+_PART_OF_HELD = 0.05
 """Of what tensors held: less lies free in the last pieces of any card that is full."""
 _EXPANDABLE = f"%env {_OLD}=expandable_segments:True\n%gpumem --device off\n%gpumem --device 240MiB"
 _GROWING = """\

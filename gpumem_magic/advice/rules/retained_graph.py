@@ -95,6 +95,8 @@ class RetainedGraph(Rule):
         retaining = [call for call in calls if _retains(call)]
         if lives is None or not retaining or _goes_twice(cell, calls):
             return
+        if any(growth.graph and growth.holder for growth in trace.growth):
+            return  # something carries the graph on, and the next backward pass may go through it
         graphs = {call: _graph(cell, lives, names, call) for call in calls}
         sooner = freed_by_backward(lives)
         lines, least = cell.calling_lines(lives), least_saving(trace)

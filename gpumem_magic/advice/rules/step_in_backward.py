@@ -20,6 +20,7 @@ from gpumem_magic.advice.evidence.training_code import (
 from gpumem_magic.advice.rewrite import UnsafeError, insert_after, remove
 from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
+from gpumem_magic.trace.growth import GRADIENTS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -140,6 +141,8 @@ history = train(model, batches)""",
         steps = list(find_steps(cell, names))
         if lives is None or len(steps) != 1 or _is_excluded(cell, steps[0]):
             return
+        if any(growth.holder.endswith(GRADIENTS) for growth in trace.growth):
+            return  # it is their graph that is large
         gradients = lives.of(Category.GRADIENT) & lives.at_peak
         states = lives.of(Category.OPTIMIZER_STATE) & lives.at_peak
         both = lives.bytes(gradients | states)

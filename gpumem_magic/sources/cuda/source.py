@@ -37,6 +37,7 @@ from gpumem_magic.sources.failures import (
     out_of_memory,
     outside_allocator,
 )
+from gpumem_magic.sources.holders.left import find_held
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told
 from gpumem_magic.sources.objects.labels import (
     START,
@@ -48,7 +49,7 @@ from gpumem_magic.sources.objects.labels import (
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Level, Trace
-from gpumem_magic.values.recording import Cell, Device, LiveBlocks, Phase, Reading, Recording
+from gpumem_magic.values.recording import Cell, Device, Held, LiveBlocks, Phase, Reading, Recording
 
 MAX_ENTRIES = 2_000_000
 """Events of a cell that are kept, 0.5 KB of host memory each; the oldest go first."""
@@ -261,7 +262,14 @@ class CudaSource:
             names=self._watch.names,
             machine=self._reader.machine(device, failed),
             rules=rules,
+            held=self._held(ended, device, columns),
         )
+
+    def _held(self, ended: _Ended, device: int, columns: Columns) -> tuple[Held, ...]:
+        """Who holds what the cell left, on the device that `memory` speaks of."""
+        if self._watch is None or device != self._current():
+            return ()
+        return find_held(self.memory, self._watch.visible(), columns.events, ended.error)
 
     def _with_categories(self, blocks: LiveBlocks, device: int, before: Counters) -> LiveBlocks:
         """What the cell before this one told of the blocks, if no block has changed since."""

@@ -24,7 +24,7 @@ from gpumem_magic.values.inventory import HolderKind
 
 OUTPUTS: Final = "only the output history keeps it"
 ERRORS: Final = "only an error that is over keeps it, for %debug"
-_OURS: Final = str(Path(__file__).parents[2])
+OURS: Final = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def running_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
     for ident, innermost in frames.items():
         frame: FrameType | None = innermost
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(_OURS):
+            if not frame.f_code.co_filename.startswith(OURS):
                 for edge in of_frame(frame, f"thread {names.get(ident, ident)}"):
                     holder = Holder.of(HolderKind.RUNNING, edge.path)
                     yield Node(edge.thing, edge.path, holder)

@@ -38,6 +38,7 @@ class Tensorless:
         self._sort = sort
         self._sorts: dict[int, Sort | Look] = {}
         self._plain: set[int] = set()  # ids of classes
+        self._classes: list[type] = []
         self._known: dict[int, Any] = {}  # keeps them: ids stay valid
         self._left = _WASTE
 
@@ -101,7 +102,7 @@ class Tensorless:
 
     def _ask(self, kind: type) -> Sort | Look:
         """What to think of a class. (It is kept, so that its id stays its own.)"""
-        self._known[id(kind)] = kind
+        self._classes.append(kind)
         sort = self._sorts[id(kind)] = self._sort(kind)
         if sort is Sort.PLAIN:
             self._plain.add(id(kind))

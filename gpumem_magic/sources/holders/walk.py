@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -99,11 +100,12 @@ class Walk:
                 queue = queues[key] = deque()
             queue.append(node)
 
-    def run(self, most: int, *, to_the_end: bool = False) -> None:
+    def run(self, most: int, *, to_the_end: bool = False, until_explained: bool = False) -> None:
         """One rank of holders by one, breadth first; of more than so many objects the rest is left
         out. Where there are many, models and tensors go before other objects. to_the_end: also
-        where every block is explained."""
+        where every block is explained. until_explained: no further than that."""
         end, first = self.looked.objects + most, _IN_ORDER
+        many = 0 if until_explained else math.inf if to_the_end else _MANY
         while self._queues:
             key = min(self._queues, key=first)
             queue = self._queues[key]
@@ -111,7 +113,7 @@ class Walk:
                 del self._queues[key]
                 continue
             self.looked.objects += 1
-            if self._ends_at(end, to_the_end):
+            if self._ends_at(end, many):
                 for left in chain.from_iterable(self._queues.values()):
                     self._meets_again(left)  # also of what is not looked into
                 self._queues.clear()
@@ -131,13 +133,13 @@ class Walk:
         self.looked.unexplained = sum(map(self._memory.blocks.__getitem__, blocks))
         return blocks
 
-    def _ends_at(self, end: int, to_the_end: bool) -> bool:
-        """Whether so many objects were looked at, or, of many, enough."""
+    def _ends_at(self, end: int, many: float) -> bool:
+        """Whether so many objects were looked at, or, of `many`, enough."""
         count = self.looked.objects
         if count > end:
             self.looked.cut_short = f"after {end:,} objects"
             return True
-        return count % _CHECK == 0 and not self.unexplained() and count > _MANY and not to_the_end
+        return count % _CHECK == 0 and not self.unexplained() and count > many
 
     def name_again(self) -> None:
         """Tell what was found of the roots that lead to the same: `also`."""

@@ -88,6 +88,13 @@ class OwnerWatch:
         except Exception as error:  # whatever user objects do when looked at: their cell goes on
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
 
+    def visible(self) -> Mapping[str, Any]:
+        """The names that may own tensors, now; empty where they cannot be read."""
+        try:
+            return self._namespaces()
+        except Exception:  # as above
+            return {}
+
     def read_names(self) -> None:
         """Find out what the names mean now, at the end; never raises."""
         try:

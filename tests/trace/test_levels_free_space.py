@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpumem_magic.trace.free_space import find_held_segments
-from gpumem_magic.trace.levels import find_levels
+from gpumem_magic.trace.levels import find_held_segments, find_levels
 from gpumem_magic.trace.pairing import pair_events
 
 MIB = 1 << 20

@@ -1,0 +1,171 @@
+"""What every pass of a loop leaves behind: the first question when memory runs out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import ClassVar
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.trace.growth import GRADIENTS
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Growth, Trace
+from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.names import Names
+
+_MOST_OF_IT = 0.25
+"""Share of the peak from which growth is told also where memory is not short."""
+
+_MANY = 8
+"""Passes from which it is."""
+
+_SETUP = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+layer = nn.Linear(256, 256).cuda()
+data = torch.randn(128, 512, 256)
+
+class Metric:
+    def __init__(self):
+        self.seen = []
+
+    def update(self, output):
+        self.seen.append(output)
+
+metric = Metric()
+"""
+
+
+_SUMMED = """\
+class Penalty:
+    total = 0
+
+    def add(self, output):
+        Penalty.total = Penalty.total + output.pow(2).mean()
+
+penalty = Penalty()
+for x in data:
+    x = x.cuda()
+    penalty.add(layer(x))
+last = float(Penalty.total)
+"""
+
+
+class GrowingMemory(Rule):
+    """Each pass of a loop leaves memory behind, until there is none.
+
+    A list of outputs, a metric, a logger, a hook, a cache or a hidden state that goes from one pass
+    into the next keeps what it was given; an output also keeps the graph that it was computed by,
+    with all its activations. However small the batch, such a loop runs out of memory: only later.
+    So growth comes before all other questions: what is told is what survived, how much in each
+    pass, where it was made, and the way to what holds it, as found when the cell ended. Keep
+    `.item()` of a number, `.detach()` of what goes on into the next pass, `.cpu()` of what is only
+    collected.
+    """
+
+    name: ClassVar[str] = "growth"
+    problem: ClassVar[str] = "each pass of a loop leaves memory behind"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        mended(
+            ("metric.update(layer(x))", "metric.update(layer(x).detach().cpu())"),
+            setup=_SETUP,
+            before="for x in data:\n    x = x.cuda()\n    metric.update(layer(x))\n",
+            card="100MiB",
+            rewritten=False,
+        ),
+        mended(
+            ("output.pow(2).mean()", "output.pow(2).mean().item()"),
+            setup=_SETUP,
+            before=_SUMMED,
+            card="100MiB",
+            results=("last",),
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        for growth in trace.growth:
+            if is_short(trace) or _is_large(trace, growth):
+                saving = growth.size - growth.each  # what one pass takes, any loop does
+                yield Advice(
+                    self.name,
+                    problem=told(growth, _built(cell, growth)),
+                    change=cure(growth),
+                    line=growth.line if not growth.cell else None,
+                    name=growth.holder or None,
+                    size=growth.size,
+                    saving=saving,
+                    known=Known.ESTIMATED,
+                )
+
+
+def _is_large(trace: Trace, growth: Growth) -> bool:
+    share = growth.size / max(trace.peak.allocated or 0, 1)
+    return growth.graph and growth.passes >= _MANY and share >= _MOST_OF_IT
+
+
+def _built(cell: Code, growth: Growth) -> str:
+    """The list that a comprehension is building: nothing has a name for it as yet."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or not cell.nodes(
+        ast.ListComp, ast.DictComp, ast.SetComp, within=statement
+    ):
+        return ""
+    return f"what the comprehension in line {growth.line} builds"
+
+
+def told(growth: Growth, build: str = "") -> str:
+    """The evidence: "Memory grew by 14 MiB in each of 23 passes: outputs holds 322 MiB ...".
+
+    build: what holds it, where the trace cannot say.
+    """
+    since = f" since pass {growth.first}" if growth.first > 1 else ""
+    made = f"{growth.cell + ' ' if growth.cell else ''}line {growth.line}" if growth.line else ""
+    grew = f"Memory grew by {format_bytes(growth.each)} in each of {growth.passes} passes{since}"
+    size, holder = format_bytes(growth.size), named(growth) or build
+    if not holder:
+        what = "activations" if growth.graph else "results"
+        return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
+    graph = ", with the graphs that they were computed by" if growth.graph else ""
+    where = f", made in {made}" if made else ""
+    return f"{grew}: {holder} holds {size}{where}{graph}."
+
+
+def named(growth: Growth) -> str:
+    """The holder as it is shown: "outs[*] in evaluate()"."""
+    function, dot, rest = growth.holder.partition("().")
+    return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
+
+
+def cure(growth: Growth) -> str:
+    """What ends it, by what holds it."""
+    holder = growth.holder.rpartition("().")[2]
+    if growth.kind == HolderKind.CACHE.value:
+        return "A cache keeps what it returned: leave it out for tensors, or call cache_clear()."
+    if holder.endswith(GRADIENTS):
+        return (
+            "backward(create_graph=True) leaves gradients that hold the graph: use "
+            "torch.autograd.grad(), or set the gradients to None after the step."
+        )
+    if growth.anew:
+        return "Collect the pieces on the host (.cpu()) and join them once, after the loop." + (
+            f" {holder} also carries the graph of every pass: .detach() what goes into it."
+            if growth.graph
+            else ""
+        )
+    if growth.graph and holder and "[*]" not in holder:
+        return (
+            f"{holder} goes on from pass to pass with its graph: take {holder}.detach() into the "
+            "next pass, or .item() where only a number is wanted."
+        )
+    if growth.graph:
+        return (
+            "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
+            "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
+        )
+    return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."

@@ -1,0 +1,119 @@
+"""Who holds what the passes of a loop left behind, asked when the cell ends: later nobody knows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.sources.cuda.recorder import no_collection
+from gpumem_magic.sources.device_memory import DeviceMemory
+from gpumem_magic.sources.holders.code import of_frame
+from gpumem_magic.sources.holders.found import Found, Holder, Node
+from gpumem_magic.sources.holders.roots import OURS, hook_roots, module_roots, named_roots
+from gpumem_magic.sources.holders.walk import Looked, Walk
+from gpumem_magic.sources.objects.namespaces import LIBRARIES
+from gpumem_magic.units import MIB
+from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.recording import Action, Events, Held, Phase
+
+_MOST: Final = 60_000
+"""Objects that are looked at, some 0.2 s."""
+
+_PASSES: Final = 3
+_SHARE: Final = 0.05
+"""Of what is allocated: less is not looked for."""
+
+
+def find_held(
+    read: Callable[[], DeviceMemory],
+    namespace: Mapping[str, Any],
+    events: Events,
+    error: BaseException | None,
+) -> tuple[Held, ...]:
+    """The ways to the blocks that one call stack left behind again and again, each once.
+
+    read(): what is on the device now. namespace: names that the cell's code can see. error: what
+    ended the cell; its frames still have the variables of the functions that failed. Nothing of the
+    user's runs, nothing is kept. Empty where no stack left several blocks: that costs no more than
+    a look at the events.
+    """
+    torch = sys.modules.get("torch")
+    rows = _left_again_and_again(events)
+    if torch is None or int(events.size[rows].sum()) < MIB:
+        return ()
+    memory = read()
+    blocks = {a: memory.blocks[a] for a in events.address[rows].tolist() if a in memory.blocks}
+    if sum(blocks.values()) < _SHARE * (memory.reading.allocated or 0):
+        return ()
+    few = replace(memory, blocks=blocks, libraries={}, unlisted="")
+    with no_collection(), torch._C.DisableTorchFunction(), few.aside():
+        walk = Walk(torch, few, Looked())
+        walk.leave_out(namespace)
+        walk.set_out(named_roots(torch, namespace, namespace.keys()))
+        walk.add(_failed_frames(error))
+        walk.set_out((*module_roots(namespace), *hook_roots()))
+        walk.run(_MOST, until_explained=True)
+        found = walk.reached.found
+        return tuple(_held(address, found[address]) for address in blocks if address in found)
+
+
+def _held(address: int, found: Found) -> Held:
+    way, graph, _ = found.path.partition(".grad_fn")
+    return Held(address, way + graph, bool(graph) or found.has_graph, found.holder.kind.value)
+
+
+def _left_again_and_again(events: Events) -> NDArray[np.int64]:
+    """Rows of allocations that were not given back, of stacks that left several, and of those that
+    made it anew, larger each time."""
+    rows = _alive(events)
+    stacks, counts = np.unique(events.stack[rows], return_counts=True)
+    several = rows[np.isin(events.stack[rows], stacks[(counts >= _PASSES) & (stacks >= 0)])]
+    largest = rows[events.size[rows] >= MIB]
+    again = [row for row in largest.tolist() if _rises(events, row)]
+    return np.concatenate([several, np.setdiff1d(np.array(again, np.int64), several)])
+
+
+def _rises(events: Events, row: int) -> bool:
+    """Whether the stack made blocks before, each smaller than the next."""
+    same = (events.stack == events.stack[row]) & (events.action == Action.ALLOC)
+    sizes = events.requested[np.flatnonzero(same)]
+    return len(sizes) > _PASSES and bool((np.diff(sizes) > 0).all())
+
+
+def _alive(events: Events) -> NDArray[np.int64]:
+    """Rows whose allocation was not given back; not those of an optimizer's step."""
+    moves = np.flatnonzero((events.action == Action.ALLOC) | (events.action == Action.FREE))
+    last = len(moves) - 1 - np.unique(events.address[moves][::-1], return_index=True)[1]
+    rows = moves[last]
+    kept = (events.action[rows] == Action.ALLOC) & (events.phase[rows] != Phase.OPTIMIZER)
+    return np.asarray(rows[kept], np.int64)
+
+
+def _failed_frames(error: BaseException | None) -> Iterator[Node]:
+    """The variables of the functions that the error went through: the user's are variables, those
+    of libraries the last to name what they got from the user."""
+    for frame in _frames_of(error):
+        file = frame.f_code.co_filename
+        kind = HolderKind.EXCEPTION if file.startswith(LIBRARIES) else HolderKind.VARIABLE
+        for edge in () if file.startswith(OURS) else of_frame(frame, ""):
+            path = edge.path.removeprefix(": ")
+            yield Node(edge.thing, path, Holder.of(kind, path))
+
+
+def _frames_of(error: BaseException | None) -> Iterator[FrameType]:
+    """Of the error, and of those that it came from."""
+    chain: Any = BaseException
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback = chain.__traceback__.__get__(error)
+        while traceback is not None:
+            yield traceback.tb_frame
+            traceback = traceback.tb_next
+        error = chain.__cause__.__get__(error) or chain.__context__.__get__(error)
