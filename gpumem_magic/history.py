@@ -192,13 +192,17 @@ def _held(report: Report, kind: Category) -> int | None:
 
 def _lines(first: Report, second: Report) -> tuple[LineDifference, ...]:
     """Equal lines pair up in order; those that only the first cell has come last."""
-    left: dict[str, list[Line]] = {}
+    left: dict[str | int, list[Line]] = {}
     for line in first.lines:
-        left.setdefault(wording.line_text(line), []).append(line)
+        left.setdefault(_known_by(line), []).append(line)
     pairs = []
     for line in second.lines:
-        source = wording.line_text(line)
-        rest = left.get(source)
-        pairs.append(LineDifference(source, rest.pop(0) if rest else None, line))
+        rest = left.get(_known_by(line))
+        pairs.append(LineDifference(wording.line_text(line), rest.pop(0) if rest else None, line))
     gone = (line for lines in left.values() for line in lines)
     return (*pairs, *(LineDifference(wording.line_text(line), line, None) for line in gone))
+
+
+def _known_by(line: Line) -> str | int:
+    """Its text; its number where the text is not known, as in a snapshot from elsewhere."""
+    return wording.line_text(line) or line.number

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpumem_magic.history import History
+from gpumem_magic.history import History, compare
 from gpumem_magic.units import MIB
 from gpumem_magic.values.comparison import Difference
 from gpumem_magic.values.findings import Level, Line, Timeline
@@ -212,6 +212,8 @@ def test_every_form_holds_all_reports(suffix, history, tmp_path):
 
 def test_another_suffix_is_refused(history, tmp_path):
     with pytest.raises(ValueError, match=r"saved as \.json"):
+        history.save(tmp_path / "h.xls")
+    with pytest.raises(ValueError, match="holds one report"):
         history.save(tmp_path / "h.pickle")
 
 
@@ -299,3 +301,11 @@ def test_many_changes_are_folded(two_snapshots):
     assert "... and 28 smaller changes" in many.text()
     assert "f.py:1 " not in many.text()
     assert "f.py:1<" in many._repr_mimebundle_()["text/html"]
+
+
+def test_lines_without_text_pair_up_by_their_number(two_snapshots):
+    (line,) = two_snapshots.compare(1, 2).lines
+    assert (line.source, line.first.number, line.second.number) == ("", 7, 7)
+    moved = replace(two_snapshots[2], lines=(replace(two_snapshots[2].lines[0], number=8),))
+    new, gone = compare(two_snapshots[1], moved).lines
+    assert (new.first, gone.second) == (None, None)

@@ -115,9 +115,9 @@ def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, .
 
 def _sparkline(levels: NDArray[np.int64], top: int) -> str:
     """The highest levels in equal stretches, each as one of eight heights of `top`."""
-    stretches = np.array_split(levels, min(_COLUMNS, len(levels)))
-    heights = [-(-8 * int(stretch.max()) // top) for stretch in stretches]
-    return "".join(" ▁▂▃▄▅▆▇█"[height] for height in heights).ljust(_COLUMNS)
+    starts = np.arange(_COLUMNS) * len(levels) // _COLUMNS
+    highest = np.maximum.reduceat(levels, starts)
+    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * level // top)] for level in highest.tolist())
 
 
 def _table(comparison: Comparison, caption: str, name: str, rows: Sequence[Row]) -> Section:

@@ -100,7 +100,18 @@ def reports_files(
         ".txt": lambda: "\n\n\n".join(texts) + "\n",
         ".png": lambda: _overview(reports, ".png"),
         ".svg": lambda: _overview(reports, ".svg"),
+        ".pickle": lambda: to_pickle(_only(reports)),
     }
+
+
+def _only(reports: Sequence[Report]) -> Report:
+    """The report that a memory snapshot can be of. Raises ValueError where there is another."""
+    if len(reports) != 1:
+        raise ValueError(
+            "a memory snapshot (.pickle) holds one report: %%gpumem --save PATH and report.save "
+            "write the one of their cell"
+        )
+    return reports[0]
 
 
 def _timeline(report: Report, suffix: str) -> bytes:
