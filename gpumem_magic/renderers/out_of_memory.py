@@ -50,7 +50,8 @@ def post_mortem_document(report: Report) -> Document:
 
 def ending(report: Report) -> tuple[Line, ...]:
     """The one command that gives the memory back; a prediction has taken none."""
-    return (Line(RECOVERY, Style.FAINT),) if report.oom and not report.predicted else ()
+    here = report.device.total and not report.predicted  # a snapshot's cell ran elsewhere
+    return (Line(RECOVERY, Style.FAINT),) if report.oom and here else ()
 
 
 def failure(report: Report, oom: OutOfMemory) -> Section:

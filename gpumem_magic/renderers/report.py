@@ -129,7 +129,8 @@ def _head(report: Report) -> tuple[Piece, ...]:
     kept, _, how = wording.kept_phrase(report).rpartition(" ")
     large = Style.PLAIN if report.predicted else Style.LARGE
     numbers: list[str | Span] = ["peak ", Span(format_bytes(report.peak.allocated), large)]
-    numbers += [f" of {format_bytes(report.device.total)} \u00b7 ", Span(kept, large), f" {how}"]
+    of = f" of {format_bytes(report.device.total)}" if report.device.total else ""
+    numbers += [f"{of} \u00b7 ", Span(kept, large), f" {how}"]
     numbers += [f" \u00b7 {fact}" for fact in _source(report)]
     if report.predicted:
         said = Line((title, " \u00b7 ", Span(wording.verdict(report), Style.STRONG)))
@@ -212,7 +213,9 @@ def _level(report: Report, name: str) -> Row:
     level: Level = getattr(report, name)
     used, total = wording.full(report, level), report.device.total
     sizes = (format_size(size) for size in (level.allocated, level.reserved, level.device_used))
-    bar = "" if used is None else Bar(_parts(level, used), total)
+    # a snapshot does not tell how large its device was: then the peak is the whole
+    whole = total or wording.full(report, report.peak) or 0
+    bar = "" if used is None else Bar(_parts(level, used), whole)
     return Row((name, *sizes, wording.format_share(used, total), bar))
 
 

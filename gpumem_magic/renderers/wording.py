@@ -187,7 +187,8 @@ def picture(report: Report) -> str:
     """What the timeline figure shows, for those who do not see it."""
     facts = [peak_phrase(report)]
     facts += [f"{kind.value} {format_bytes(size)}" for kind, size in shown(report.at_peak)]
-    facts.append(f"the card has {format_bytes(report.device.total)}")
+    if report.device.total:
+        facts.append(f"the card has {format_bytes(report.device.total)}")
     if report.oom:
         facts.append(oom_headline(report.oom))
     return "; ".join(facts)

@@ -161,4 +161,5 @@ def _notes(columns: Columns, initial: LiveBlocks) -> tuple[str, ...]:
             "Some blocks could not be followed to their exact size; lines and levels before them "
             "may be off by what the allocator added."
         )
+    notes.append("A snapshot has neither the code nor its tensors, so there is no advice for it.")
     return tuple(notes)

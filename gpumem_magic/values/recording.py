@@ -83,7 +83,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Device:
     """The device that was measured. `total` is what `torch.cuda.mem_get_info` calls total, in
-    bytes."""
+    bytes; 0 where it is not known, as in a snapshot."""
 
     name: str
     index: int

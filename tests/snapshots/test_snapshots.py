@@ -13,6 +13,7 @@ import pytest
 
 from gpumem_magic.pipeline import analyse
 from gpumem_magic.snapshots import load_snapshot
+from gpumem_magic.snapshots.files import unpacked_size
 from gpumem_magic.snapshots.recordings import recordings
 
 MIB = 1 << 20
@@ -109,6 +110,17 @@ def test_every_protocol_and_gz(load, protocol):
     assert load(data)[0].peak == load(gzip.compress(data), "x.pickle.gz")[0].peak
 
 
+def test_a_packed_file_may_need_what_it_unpacks_to(tmp_path):
+    path = tmp_path / "x.pickle.gz"
+    data = random.Random(1).randbytes(1000) * 10
+    path.write_bytes(gzip.compress(data))
+    assert unpacked_size(path) == len(data)
+    path.write_bytes(gzip.compress(b"short")[:-4] + b"\xff" * 4)  # a size that it does not have
+    assert unpacked_size(path) == 40 * path.stat().st_size
+    path.write_bytes(data)
+    assert unpacked_size(path) == len(data)
+
+
 def test_lines_have_their_text_where_the_script_lies_here(load, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import torch\n\nx = make()\n\n\n\n\n\nreturn x @ x\n")
@@ -152,6 +164,11 @@ def test_an_out_of_memory_error_is_explained(load):
     assert (report.oom.requested, report.oom.device_free) == (16 * MIB, 3 * MIB)
     assert (report.oom.reserved_free, report.oom.largest_free) == (12 * MIB, 8 * MIB)
     assert report.oom.line == 3
+    # what is not known, or of no use elsewhere, is left out or said
+    text = report.text()
+    assert "device 0 of the snapshot · 3.0 s" in text
+    assert "--free" not in text
+    assert "no advice" in text
 
 
 def test_each_device_has_its_report(load):
