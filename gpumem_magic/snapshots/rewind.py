@@ -89,7 +89,7 @@ class _State:
         smaller one (c10/cuda/CUDACachingAllocator.cpp, should_split).
         """
         limit = self._rules.max_split_size
-        ends = [*(block.address for block in blocks[1:]), end]
+        ends = [*(block.address for block in blocks), end][1:]
         for block, after in zip(blocks, ends, strict=True):
             slack = after - block.address - block.size
             whole = slack <= SMALL_SIZE or (limit is not None and block.size >= limit)

@@ -155,6 +155,24 @@ def test_what_was_there_before_is_counted_and_said():
     assert "4.00 MiB were allocated already" in found.notes[0]
 
 
+def test_slack_of_older_blocks_is_counted():
+    snapshot = a_snapshot()
+    del snapshot["device_traces"][0][:2]
+    older, empty = 1 << 41, 1 << 42
+    # of 12 MiB, 0.5 MiB are too little to be split off, and 3 MiB are not
+    for at, asked in ((older, 11 * MIB + MIB // 2), (older + 64 * MIB, 9 * MIB)):
+        snapshot["device_traces"][0] += [
+            entry(action, at, asked, 3_500_000) for action in ("free_requested", "free_completed")
+        ]
+        rest = [block(at, 12 * MIB, "inactive", 0)]
+        snapshot["segments"].append(segment(at, 12 * MIB, rest))
+    rest = [block(empty, 2 * MIB, "inactive", 0)]
+    snapshot["segments"].append(segment(empty, 2 * MIB, rest))
+    (found,) = recordings(snapshot)
+    assert found.initial.size.tolist() == [4 * MIB, 12 * MIB, 9 * MIB]
+    assert found.before.reserved == (20 + 2 * 12 + 2) * MIB
+
+
 def test_an_out_of_memory_error_is_explained(load):
     snapshot = a_snapshot()
     oom = entry("oom", 0, 16 * MIB, 4_000_000, [AT], device_free=3 * MIB)
