@@ -12,6 +12,7 @@ import pytest
 
 from gpumem_magic import load_snapshot
 from gpumem_magic.pipeline import analyse
+from gpumem_magic.renderers.formats.snapshot import to_pickle
 from gpumem_magic.snapshots.recordings import recordings
 from gpumem_magic.values.recording import Category
 
@@ -111,3 +112,15 @@ def test_older_versions_tell_the_same_levels(version):
     first, second = analyse(expected).report, analyse(found).report
     assert (first.before, first.peak, first.after) == (second.before, second.peak, second.after)
     assert [line.net for line in first.lines] == [line.net for line in second.lines]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_history_that_lost_its_beginning_is_written_and_read_the_same(path):
+    whole = plain(path)
+    for lost in range(0, len(whole["device_traces"][0]), 40):
+        cut = whole | {"device_traces": [whole["device_traces"][0][lost:]]}
+        first = analyse(recordings(cut)[0], advised=False).report
+        again = analyse(recordings(pickle.loads(to_pickle(first)))[0], advised=False).report
+        assert first.after.allocated == whole["counters"]["after.allocated"]
+        assert "lines" not in first.unknown  # the events lead from before to after
+        assert (again.before, again.peak, again.after) == (first.before, first.peak, first.after)
