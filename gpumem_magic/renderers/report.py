@@ -154,16 +154,19 @@ def _reservations(report: Report) -> tuple[Line, ...]:
 
 def _in_use(report: Report) -> tuple[Piece, ...]:
     """The card at the peak as one bar, by kind, and the size of each part."""
-    used, total = wording.full(report, report.peak), report.device.total
+    used = wording.full(report, report.peak)
     if used is None:
         return ()
+    total = report.device.total or used  # a snapshot does not tell how large its device was
     held = report.oom.held if report.oom and report.oom.held else report.at_peak
     kinds = [Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held)]
     _, *others = _parts(report.peak, used)
     parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
     free = Part("free", max(total - used, 0), FREE)
     seen = [one for one in parts if one.size * _SEEN > used]
-    named = (replace(one, label=f"{one.label} {format_size(one.size)}") for one in (*seen, free))
+    if report.device.total:
+        seen.append(free)
+    named = (replace(one, label=f"{one.label} {format_size(one.size)}") for one in seen)
     return (Bar(parts, total), Legend(tuple(named)))
 
 
