@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from gpumem_magic.sources import ACTIVE, Source
 from gpumem_magic.sources.accelerator.backend import find_backend
 from gpumem_magic.sources.accelerator.source import AcceleratorSource
-from gpumem_magic.sources.cuda.device import cuda_devices, is_initialized
+from gpumem_magic.sources.cuda.device import CUDA, cuda_devices, is_initialized
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.units import MIB
 from gpumem_magic.virtual.catalog import MODELS, GPUModel, lookup
@@ -32,6 +32,8 @@ def choose_source(name: str = "auto") -> Source | None:
         return None
     backend = find_backend()
     if backend is not None and name == backend.kind:
+        if backend.keeps_history:
+            return CudaSource(kind=backend.kind)
         return AcceleratorSource(backend, Interrupts)
     if _is_cuda(name):
         return CudaSource(int(name[5:]) if ":" in name else None)
@@ -97,7 +99,7 @@ def source_in_use() -> Iterator[Source | None]:
     None where there is neither, and where it is an accelerator that no prediction is made for."""
     active = ACTIVE.get()
     if active is not None:
-        yield None if isinstance(active.source, AcceleratorSource) else active.source
+        yield active.source if _is_predicted_for(active.source) else None
     elif not cuda_devices():
         yield None
     else:
@@ -106,6 +108,13 @@ def source_in_use() -> Iterator[Source | None]:
             yield source
         finally:
             source.close()
+
+
+def _is_predicted_for(source: Source) -> bool:
+    """Whether a prediction can begin with what is on the source's device."""
+    if isinstance(source, CudaSource):
+        return source.kind == CUDA
+    return not isinstance(source, AcceleratorSource)
 
 
 def card_for(gpu: str | None, in_use: Source | None) -> GPUModel:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.cuda.device import DeviceReader, current_device, devices
+from gpumem_magic.sources.cuda.device import CUDA, DeviceReader, current_device, devices
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.recording import Category, Device
@@ -26,17 +26,18 @@ class Glance:
 
 
 class Glancer:
-    """Looks at the device of a source, and at this process's other CUDA devices. Close it."""
+    """Looks at the device of a source, and at this process's others of its kind. Close it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._reader = DeviceReader() if isinstance(source, CudaSource) else None
+        self._kind = source.kind if isinstance(source, CudaSource) else CUDA
+        self._reader = DeviceReader(self._kind) if isinstance(source, CudaSource) else None
 
     def look(self) -> tuple[Glance, ...]:
         """Every device now; the one in use first."""
         source, reader = self._source, self._reader
         if reader is not None:
-            return tuple(_real(reader, index) for index in _indices())
+            return tuple(_real(reader, index) for index in _indices(self._kind))
         if isinstance(source, VirtualSource):
             return (Glance(source.device, source.level(), _highest(source), source.kinds()),)
         return (Glance(source.device, source.level()),)
@@ -44,7 +45,7 @@ class Glancer:
     def highest(self) -> tuple[int | None, ...]:
         """The allocators' own peak counters alone, in the order of `look`; in microseconds."""
         if self._reader is not None:
-            return tuple(self._reader.counters(index).peak for index in _indices())
+            return tuple(self._reader.counters(index).peak for index in _indices(self._kind))
         return (_highest(self._source) if isinstance(self._source, VirtualSource) else None,)
 
     def close(self) -> None:
@@ -58,9 +59,9 @@ def _real(reader: DeviceReader, index: int) -> Glance:
     return Glance(device, reader.level(index), reader.counters(index).peak)
 
 
-def _indices() -> list[int]:
-    first = current_device()
-    return [first, *(index for index in devices() if index != first)]
+def _indices(kind: str) -> list[int]:
+    first = current_device(kind)
+    return [first, *(index for index in devices(kind) if index != first)]
 
 
 def _highest(source: VirtualSource) -> int:

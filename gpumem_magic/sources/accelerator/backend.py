@@ -35,6 +35,10 @@ class Backend(Protocol):
 
     kind: str
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether its allocator records what it does, as CUDA's."""
+
     def current(self) -> int:
         """The index of the device that PyTorch would use now."""
 
@@ -57,6 +61,11 @@ class TorchBackend:
         self.kind = kind
         self._torch: Any = torch
         self._module: Any = torch.get_device_module(kind)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether its allocator records what it does, as CUDA's: XPU's does since torch 2.11."""
+        return hasattr(self._torch._C, f"_{self.kind}_recordMemoryHistory")
 
     def current(self) -> int:
         """The index of the current device; there is one MPS device."""

@@ -1,6 +1,6 @@
-"""Readings of a CUDA device: PyTorch's counters, what CUDA says of it, what its driver adds.
-
-Nothing here initialises CUDA or makes a context: looking must not cost memory."""
+"""Readings of a CUDA device: PyTorch's counters, what CUDA says of it, what its driver adds; and of
+XPU devices, for which `torch.xpu` answers alike. Nothing here initialises either or makes a
+context: looking must not cost memory."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ class Counters:
     peak: int
 
 
+CUDA, XPU = "cuda", "xpu"
+"""The kinds of devices whose allocators keep a history, as in `torch.device`."""
+
 _IDLE = 0.1
 """Share of a device that may be in use where nobody works on it: a context, a display."""
 
@@ -38,9 +41,10 @@ NOTHING = Counters(0, 0, 0, 0, 0)
 
 
 class DeviceReader:
-    """Reads any device of this process. Close it to let go of the driver."""
+    """Reads any device of this process, of one kind. Close it to let go of the driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = CUDA) -> None:
+        self._kind = kind
         self._driver = nvml.Driver()
         self._ids: dict[int, str] = {}
 
@@ -50,12 +54,12 @@ class DeviceReader:
 
     def counters(self, device: int) -> Counters:
         """PyTorch's counters now; zeros before CUDA is initialised."""
-        return read_counters(device) if is_initialized() else NOTHING
+        return read_counters(device, self._kind) if is_initialized(self._kind) else NOTHING
 
     def level(self, device: int) -> Level:
         """Allocated, reserved and device-wide use now, cheaply."""
         counters = self.counters(device)
-        used = _used_by_cuda(device)
+        used = _used_by_all(device, self._kind)
         if used is None:
             used = self._ask_driver(device).used
         return Level(counters.allocated, counters.reserved, used)
@@ -64,13 +68,13 @@ class DeviceReader:
         """All that can be known of a device at this moment, around the given counters."""
         driver = self._ask_driver(device)
         unknown = {}
-        used = _used_by_cuda(device)
+        used = _used_by_all(device, self._kind)
         if used is None:
             used = driver.used
             if used is None:
                 unknown["device_used"] = driver.unknown["used"]
         ours = driver.this_process
-        if ours is None and not _has_context(device):
+        if ours is None and not _has_context(device, self._kind):
             ours = 0
         if ours is None:
             unknown["process_used"] = driver.unknown["this_process"]
@@ -85,7 +89,7 @@ class DeviceReader:
         devices that PyTorch sees and nobody uses."""
         listed = self.processes(device) if failed else ()
         neighbours = (Neighbour(p.pid, p.name, p.used) for p in listed if p.pid != os.getpid())
-        idle = (self._idle(other) for other in devices() if other != device)
+        idle = (self._idle(other) for other in devices(self._kind) if other != device)
         return Machine(tuple(neighbours), tuple(one for one in idle if one is not None))
 
     def _idle(self, device: int) -> IdleDevice | None:
@@ -98,17 +102,17 @@ class DeviceReader:
 
     def describe(self, device: int) -> Device:
         """Name, size and capability; from the driver while CUDA is not initialised."""
-        import torch
-
-        if is_initialized():
-            found = torch.cuda.get_device_properties(device)
-            capability = (int(found.major), int(found.minor))
+        if is_initialized(self._kind):
+            found = namespace(self._kind).get_device_properties(device)
+            capability = int(getattr(found, "major", 0)), int(getattr(found, "minor", 0))
             return Device(found.name, device, int(found.total_memory), capability, virtual=False)
         driver = self._ask_driver(device)
-        name = driver.name or f"CUDA device {device}"
+        name = driver.name or f"{self._kind.upper()} device {device}"
         return Device(name, device, driver.total or 0, driver.capability or (0, 0), virtual=False)
 
     def _ask_driver(self, device: int) -> nvml.DeviceUse:
+        if self._kind != CUDA:
+            return nvml.unknown_device("the driver of such a device is not asked")
         which = self._identify(device)
         if which is None:
             return nvml.unknown_device(
@@ -130,12 +134,16 @@ class DeviceReader:
         return self._driver.resolve_visible(device)
 
 
-def is_initialized() -> bool:
-    """Whether PyTorch has initialised CUDA in this process."""
+def namespace(kind: str = CUDA) -> Any:
+    """`torch.cuda` or `torch.xpu`."""
     import torch
 
-    cuda: Any = torch.cuda
-    return bool(cuda.is_initialized())
+    return getattr(torch, kind)
+
+
+def is_initialized(kind: str = CUDA) -> bool:
+    """Whether PyTorch has initialised such devices in this process."""
+    return bool(namespace(kind).is_initialized())
 
 
 def is_in_use() -> bool:
@@ -145,25 +153,21 @@ def is_in_use() -> bool:
     return torch.backends.cuda.is_built() and is_initialized() and cuda_devices() > 0
 
 
-def current_device() -> int:
-    """The device that PyTorch would use now; 0 before CUDA is initialised."""
-    import torch
-
-    return torch.cuda.current_device() if is_initialized() else 0
+def current_device(kind: str = CUDA) -> int:
+    """The device that PyTorch would use now; 0 before such devices are initialised."""
+    return int(namespace(kind).current_device()) if is_initialized(kind) else 0
 
 
-def devices() -> range:
-    """The devices whose allocators exist; none before CUDA is initialised."""
-    import torch
-
-    return range(torch.cuda.device_count() if is_initialized() else 0)
+def devices(kind: str = CUDA) -> range:
+    """The devices whose allocators exist; none before they are initialised."""
+    return range(namespace(kind).device_count() if is_initialized(kind) else 0)
 
 
-def read_counters(device: int) -> Counters:
+def read_counters(device: int, kind: str = CUDA) -> Counters:
     """PyTorch's counters for a device. Its allocator must exist, its context need not."""
     import torch
 
-    stats = torch._C._cuda_memoryStats(device)
+    stats = getattr(torch._C, f"_{kind}_memoryStats")(device)
     changes = stats["allocation"]["all"]
     return Counters(
         stats["allocated_bytes"]["all"]["current"],
@@ -174,24 +178,22 @@ def read_counters(device: int) -> Counters:
     )
 
 
-def _has_context(device: int) -> bool:
+def _has_context(device: int, kind: str) -> bool:
     import torch
 
-    compiled: Any = torch._C
-    return is_initialized() and bool(compiled._cuda_hasPrimaryContext(device))
+    ask = getattr(torch._C, f"_{kind}_hasPrimaryContext", None)
+    return is_initialized(kind) and (ask is None or bool(ask(device)))
 
 
-def _used_by_cuda(device: int) -> int | None:
-    """Bytes in use on the whole device; None where asking CUDA would make a context, or fails."""
-    import torch
-
-    if not _has_context(device):
+def _used_by_all(device: int, kind: str) -> int | None:
+    """Bytes in use on the whole device; None where asking would make a context, or fails."""
+    if not _has_context(device, kind):
         return None
     try:
-        free, total = torch.cuda.mem_get_info(device)
-    except RuntimeError:  # a device in an error state refuses; the driver still answers
+        free, total = namespace(kind).mem_get_info(device)
+    except (RuntimeError, AttributeError):  # a device in an error state; torch.xpu before 2.6
         return None
-    return total - free
+    return int(total - free)
 
 
 def cuda_devices() -> int:

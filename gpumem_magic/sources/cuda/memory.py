@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpumem_magic.sources.cuda.device import CUDA
 from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
@@ -43,11 +44,15 @@ class Recorded:
 
 
 def cuda_memory(
-    device: Device, reading: Reading, processes: tuple[Process, ...], recorded: Recorded
+    device: Device,
+    reading: Reading,
+    processes: tuple[Process, ...],
+    recorded: Recorded,
+    kind: str = CUDA,
 ) -> DeviceMemory:
     """What the device's allocator holds."""
     try:
-        segments = cuda_segments(device.index)
+        segments = cuda_segments(device.index, kind)
     except BlocksUnlistedError as error:
         return _by_tensors(device, reading, processes, recorded, str(error))
     blocks, requested = used_blocks(segments)
@@ -59,8 +64,8 @@ def cuda_memory(
         blocks=blocks,
         requested=requested,
         free=free_memory(segments),
-        locate=lambda tensor: block_of(address_of(tensor)),
-        locate_storage=lambda storage: block_of(_address(storage)),
+        locate=lambda tensor: block_of(address_of(tensor, kind)),
+        locate_storage=lambda storage: block_of(_address(storage, kind)),
         processes=processes,
         told={at: _CATEGORIES[code] for at, code in recorded.categories.items() if code >= 0},
         sites=recorded.sites,
@@ -158,8 +163,8 @@ def _containing(blocks: Mapping[int, int]) -> Callable[[int | None], int | None]
     return block_of
 
 
-def _address(storage: Any) -> int | None:
+def _address(storage: Any, kind: str = CUDA) -> int | None:
     try:
-        return storage.data_ptr() or None if storage.device.type == "cuda" else None
+        return storage.data_ptr() or None if storage.device.type == kind else None
     except (RuntimeError, NotImplementedError):
         return None

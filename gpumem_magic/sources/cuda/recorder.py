@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumem_magic.sources.cuda.block_sizes import Segment
-from gpumem_magic.sources.cuda.device import is_initialized, read_counters
+from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace, read_counters
 from gpumem_magic.sources.cuda.history import Entry, count_changes, newest, parse_segments
 
 RESET = (
@@ -39,7 +39,8 @@ class HistoryRecorder:
     while we do, their settings and their state afterwards are theirs; we read along.
     """
 
-    def __init__(self, max_entries: int) -> None:
+    def __init__(self, max_entries: int, kind: str = CUDA) -> None:
+        self._kind = kind
         self.notes: list[str] = []
         self._traces: dict[int, list[Entry]]
         self._enabled: bool
@@ -53,16 +54,14 @@ class HistoryRecorder:
 
     def start(self) -> None:
         """Begin now, or, when CUDA is not initialised yet, in the moment it will be."""
-        import torch
-
         self._forget()
         self._running = True
-        if is_initialized():
+        if is_initialized(self._kind):
             self._begin()
             return
         self._late = self._begin
         # torch's own way to do something on initialisation, without the stack it would format
-        torch.cuda._queued_calls.append((self._late, ["gpumem_magic, to measure a cell\n"]))
+        self._torch._queued_calls.append((self._late, ["gpumem_magic, to measure a cell\n"]))
 
     def stop(self) -> Mapping[int, Capture]:
         """End, and leave the history as the user would have it. Captures by device; {} if none."""
@@ -84,6 +83,10 @@ class HistoryRecorder:
         self._traces = {}  # large: they live no longer than the captures
         return captures
 
+    @property
+    def _torch(self) -> Any:
+        return namespace(self._kind)
+
     def _forget(self) -> None:
         self.notes = []
         self._traces = {}
@@ -100,7 +103,7 @@ class HistoryRecorder:
         if not self._running:
             return
         try:
-            self._users = self._enabled = _is_recording()
+            self._users = self._enabled = _is_recording(self._kind)
             self._since = time.time()
             self._look_at_start()
             if not self._enabled:
@@ -110,24 +113,20 @@ class HistoryRecorder:
             self._note_failure("keeps no history here", error)
 
     def _look_at_start(self) -> None:
-        import torch
-
-        snapshot = _take_snapshot(traces=False)
+        snapshot = _take_snapshot(self._kind, traces=False)
         self._settings = snapshot.get("allocator_settings", {})
-        for device in range(torch.cuda.device_count()):
+        for device in range(self._torch.device_count()):
             self._traces[device] = []
             self._dropped[device] = 0
             self._segments[device] = parse_segments(snapshot["segments"], device)
-            self._marks[device] = read_counters(device).changes
+            self._marks[device] = read_counters(device, self._kind).changes
 
     def _enable(self) -> None:
         self._record("all", context="all", stacks="python", max_entries=self._max_entries)
         self._enabled = self._fresh = True
 
     def _record(self, *args: Any, **kwargs: Any) -> None:
-        import torch
-
-        (self._original or torch.cuda.memory._record_memory_history)(*args, **kwargs)
+        (self._original or self._torch.memory._record_memory_history)(*args, **kwargs)
 
     def _drain(self) -> None:
         """Move what was recorded since the marks into the traces; without a history it is lost."""
@@ -135,14 +134,14 @@ class HistoryRecorder:
         if self._enabled:
             try:
                 with no_collection():
-                    found = _take_snapshot(traces=True)["device_traces"]
+                    found = _take_snapshot(self._kind, traces=True)["device_traces"]
             except RuntimeError as error:  # a device in an error state
                 self._note_failure("did not show its history", error)
         for device in self._marks:
             self._keep(device, found[device] if device < len(found) else ())
 
     def _keep(self, device: int, trace: Sequence[Entry]) -> None:
-        now = read_counters(device).changes
+        now = read_counters(device, self._kind).changes
         changes = now - self._marks[device]
         available = count_changes(trace)
         if changes < 0 or (self._fresh and available > changes):
@@ -163,9 +162,7 @@ class HistoryRecorder:
 
     def _watch_user(self) -> None:
         """See the user's own calls of `_record_memory_history`, which would end or clear ours."""
-        import torch
-
-        original = torch.cuda.memory._record_memory_history
+        original = self._torch.memory._record_memory_history
 
         @functools.wraps(original)
         def record(*args: Any, **kwargs: Any) -> Any:
@@ -178,46 +175,42 @@ class HistoryRecorder:
                 self._share()
 
         self._original, self._watch = original, record
-        torch.cuda.memory._record_memory_history = record
+        self._torch.memory._record_memory_history = record
 
     def _share(self) -> None:
         """The user has just changed the history: note what they want, and go on recording."""
-        self._users = _is_recording()
+        self._users = _is_recording(self._kind)
         self._fresh = False
         self._since = time.time()
         for device in self._marks:
-            self._marks[device] = read_counters(device).changes
+            self._marks[device] = read_counters(device, self._kind).changes
         if not self._users:
             self._enable()
 
     def _unwatch(self) -> None:
-        import torch
-
-        if self._watch is not None and torch.cuda.memory._record_memory_history is self._watch:
-            assert self._original is not None
-            torch.cuda.memory._record_memory_history = self._original
+        memory = self._torch.memory
+        if self._watch is not None and memory._record_memory_history is self._watch:
+            memory._record_memory_history = self._original
         self._original = self._watch = None
 
     def _leave_queue(self) -> None:
-        import torch
-
-        queue = torch.cuda._queued_calls
+        queue = self._torch._queued_calls
         queue[:] = [entry for entry in queue if entry[0] is not self._late]
         self._late = None
 
 
-def _is_recording() -> bool:
+def _is_recording(kind: str) -> bool:
     import torch
 
-    ask = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(ask()) if ask else any(_take_snapshot(traces=True)["device_traces"])
+    ask = getattr(torch._C, f"_{kind}_isHistoryEnabled", None)
+    return bool(ask()) if ask else any(_take_snapshot(kind, traces=True)["device_traces"])
 
 
-def _take_snapshot(traces: bool) -> Mapping[str, Any]:
+def _take_snapshot(kind: str, traces: bool) -> Mapping[str, Any]:
     """The allocator's state; without the history's entries where this version of torch can."""
     import torch
 
-    memory = torch.cuda.memory
+    memory = namespace(kind).memory
     if not traces and "include_traces" in inspect.signature(memory.memory_snapshot).parameters:
         return torch._C._cuda_memorySnapshot((0, 0, False))
     snapshot: Mapping[str, Any] = memory._snapshot()

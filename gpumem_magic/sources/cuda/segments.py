@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpumem_magic.allocator.snapshot import BlockState, Segment
-from gpumem_magic.sources.cuda.device import is_initialized
+from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace
 
 _PENDING = frozenset({"active_pending_free", "active_awaiting_free"})
 
@@ -15,26 +15,25 @@ class BlocksUnlistedError(RuntimeError):
     """PyTorch's allocator does not tell which blocks it has; the text is a clause that says so."""
 
 
-def cuda_segments(index: int) -> tuple[Segment, ...]:
+def cuda_segments(index: int, kind: str = CUDA) -> tuple[Segment, ...]:
     """All segments of the device; none before CUDA is initialised. Raises BlocksUnlistedError."""
-    if not is_initialized():
+    if not is_initialized(kind):
         return ()
-    return tuple(_segment(entry) for entry in _snapshot() if entry["device"] == index)
+    return tuple(_segment(entry) for entry in _snapshot(kind) if entry["device"] == index)
 
 
-def _snapshot() -> Iterable[Mapping[str, Any]]:
-    import torch
-
-    backend = torch.cuda.get_allocator_backend()
+def _snapshot(kind: str) -> Iterable[Mapping[str, Any]]:
+    torchs = namespace(kind)
+    backend = torchs.get_allocator_backend() if kind == CUDA else "native"
     if backend != "native":  # c10/cuda/CUDAMallocAsyncAllocator.cpp: "not meaningful"
         raise BlocksUnlistedError(
             f"PyTorch's allocator here, {backend}, keeps no list of its blocks"
         )
     found: Iterable[Mapping[str, Any]]
     try:
-        found = torch.cuda.memory.memory_snapshot(include_traces=False)
+        found = torchs.memory.memory_snapshot(include_traces=False)
     except TypeError:  # older versions always add the history
-        found = torch.cuda.memory.memory_snapshot()
+        found = torchs.memory.memory_snapshot()
     return found
 
 

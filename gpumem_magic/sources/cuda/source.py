@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpumem_magic.sources.cuda.device import (
+    CUDA,
     NOTHING,
+    XPU,
     Counters,
     DeviceReader,
     current_device,
@@ -43,13 +46,26 @@ from gpumem_magic.sources.objects.labels import (
     START,
     OwnerWatch,
     Workspace,
+    address_of,
     label_owners,
     label_workspaces,
 )
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Level, Trace
-from gpumem_magic.values.recording import Cell, Device, Held, LiveBlocks, Phase, Reading, Recording
+from gpumem_magic.values.recording import (
+    Cell,
+    Device,
+    Held,
+    Label,
+    LiveBlocks,
+    Phase,
+    Reading,
+    Recording,
+)
+
+_BACKENDS = {CUDA: ("CUDA", "HIP"), XPU: ("XPU",)}
+"""What texts of out-of-memory errors call these devices."""
 
 MAX_ENTRIES = 2_000_000
 """Events of a cell that are kept, 0.5 KB of host memory each; the oldest go first."""
@@ -79,12 +95,16 @@ class _Ended:
 
 
 class CudaSource:
-    """Measures cells on CUDA or ROCm devices. `index`: the one to show when a cell uses none."""
+    """Measures cells on CUDA, ROCm or XPU devices. `index`: the one to show when a cell uses none.
+    kind: of the devices, CUDA (ROCm's are called so too) or XPU."""
 
-    def __init__(self, index: int | None = None, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self, index: int | None = None, max_entries: int = MAX_ENTRIES, kind: str = CUDA
+    ) -> None:
+        self.kind = kind
         self._index = index
-        self._reader = DeviceReader()
-        self._recorder = HistoryRecorder(max_entries)
+        self._reader = DeviceReader(kind)
+        self._recorder = HistoryRecorder(max_entries, kind)
         self._regions = Regions(self._mark, self._look)
         self._watch: OwnerWatch | None = None
         self._marks: list[dict[int, int]] = []
@@ -113,7 +133,7 @@ class CudaSource:
     def start(self, namespaces: Callable[[], Mapping[str, Any]]) -> None:
         """Begin recording all devices; `namespaces()` gives the names that may own tensors."""
         self._marks = []
-        self._watch = OwnerWatch(namespaces, self._changes)
+        self._watch = OwnerWatch(namespaces, self._changes, partial(address_of, kind=self.kind))
         self._before = self._look_at_devices()
         self._recorder.start()
         self._look(START, None)
@@ -168,6 +188,7 @@ class CudaSource:
                 self._workspaces.get(index, {}),
                 self._regions.last is Phase.OPTIMIZER if known else None,
             ),
+            self.kind,
         )
 
     def born_in(self, cell: Cell) -> frozenset[int]:
@@ -189,11 +210,12 @@ class CudaSource:
         self._reader.close()
 
     def _current(self) -> int:
-        return current_device() if self._index is None else self._index
+        return current_device(self.kind) if self._index is None else self._index
 
     def _mark(self) -> int:
         """Remember how far every device's history is; the number of the mark."""
-        self._marks.append({device: read_counters(device).changes for device in devices()})
+        here = devices(self.kind)
+        self._marks.append({one: read_counters(one, self.kind).changes for one in here})
         return len(self._marks) - 1
 
     def _changes(self) -> int:
@@ -209,7 +231,7 @@ class CudaSource:
             self._watch.look(kind, self._mark, optimizer)
 
     def _look_at_devices(self) -> _Moment:
-        indices = {*devices(), self._current()}
+        indices = {*devices(self.kind), self._current()}
         counters = {device: self._reader.counters(device) for device in indices}
         readings = {device: self._reader.read(device, counters[device]) for device in indices}
         return _Moment(counters, readings)
@@ -235,10 +257,12 @@ class CudaSource:
         assert self._watch is not None
         seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
         labels = label_owners(seen, columns.events, initial)
-        kept, self._workspaces[device] = label_workspaces(
-            labels, columns.events, initial, columns.alive, self._workspaces.get(device, {})
-        )
-        message = out_of_memory(ended.error)
+        kept: tuple[Label, ...] = ()
+        if self.kind == CUDA:  # the libraries of others are not known
+            kept, self._workspaces[device] = label_workspaces(
+                labels, columns.events, initial, columns.alive, self._workspaces.get(device, {})
+            )
+        message = out_of_memory(ended.error, _BACKENDS[self.kind])
         failed = message is not None and device_of(message) in (device, None)
         return Recording(
             device=self._reader.describe(device),

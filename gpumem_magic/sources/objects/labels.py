@@ -103,10 +103,12 @@ class OwnerWatch:
             self.failure = f"Names could not be read ({type(error).__name__}: {error})."
 
 
-def address_of(tensor: torch.Tensor) -> int | None:
-    """Where a CUDA tensor's storage begins; None for tensors elsewhere or without memory."""
+def address_of(tensor: torch.Tensor, kind: str = "cuda") -> int | None:
+    """Where the storage of a tensor on such a device begins; None for tensors elsewhere or without
+    memory."""
     try:
-        return (tensor.untyped_storage().data_ptr() or None) if tensor.is_cuda else None
+        here = tensor.device.type == kind
+        return (tensor.untyped_storage().data_ptr() or None) if here else None
     except (RuntimeError, NotImplementedError):  # sparse, fake and functional tensors have none
         return None
 

@@ -21,6 +21,7 @@ class FakeAccelerator(TorchDispatchMode):
     and keeps `kept` more from its first call on. counts_peak: whether it has that counter."""
 
     kind = "meta"
+    keeps_history = False
 
     def __init__(self, rounding=512, workspace=0, kept=0, counts_peak=True):
         super().__init__()

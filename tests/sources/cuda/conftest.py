@@ -92,27 +92,37 @@ class FakeAllocator:
 @pytest.fixture
 def allocator(monkeypatch):
     """The allocator behind `torch.cuda` in this test."""
+    yield from played(monkeypatch, "cuda")
+
+
+@pytest.fixture
+def xpu_allocator(monkeypatch):
+    """The same behind `torch.xpu`."""
+    yield from played(monkeypatch, "xpu")
+
+
+def played(monkeypatch, kind):
     fake = FakeAllocator()
-    cuda, compiled = torch.cuda, torch._C
-    monkeypatch.setattr(cuda, "is_initialized", lambda: fake.initialized)
-    monkeypatch.setattr(cuda, "device_count", lambda: len(fake.segments))
-    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    module, compiled = getattr(torch, kind), torch._C
+    monkeypatch.setattr(module, "is_initialized", lambda: fake.initialized)
+    monkeypatch.setattr(module, "device_count", lambda: len(fake.segments))
+    monkeypatch.setattr(module, "current_device", lambda: 0)
+    properties = {"major": 7, "minor": 5, "uuid": "uuid"} if kind == "cuda" else {}
     monkeypatch.setattr(
-        cuda,
+        module,
         "get_device_properties",
-        lambda index: SimpleNamespace(
-            name=f"GPU {index}", major=7, minor=5, total_memory=16 << 30, uuid=f"uuid-{index}"
-        ),
+        lambda index: SimpleNamespace(name=f"GPU {index}", total_memory=16 << 30, **properties),
     )
-    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (10 << 30, 16 << 30))
-    monkeypatch.setattr(cuda.memory, "_record_memory_history", fake.record)
-    monkeypatch.setattr(cuda.memory, "_snapshot", fake.snapshot)
-    monkeypatch.setattr(cuda.memory, "memory_snapshot", lambda: fake.snapshot()["segments"])
-    monkeypatch.setattr(compiled, "_cuda_memoryStats", fake.stats, raising=False)
-    monkeypatch.setattr(compiled, "_cuda_hasPrimaryContext", lambda _: True, raising=False)
-    monkeypatch.setattr(
-        compiled, "_cuda_isHistoryEnabled", lambda: fake.recording is not None, raising=False
-    )
+    monkeypatch.setattr(module, "mem_get_info", lambda device: (10 << 30, 16 << 30))
+    monkeypatch.setattr(module.memory, "_record_memory_history", fake.record)
+    monkeypatch.setattr(module.memory, "_snapshot", fake.snapshot)
+    monkeypatch.setattr(module.memory, "memory_snapshot", lambda: fake.snapshot()["segments"])
+    monkeypatch.setattr(compiled, f"_{kind}_memoryStats", fake.stats, raising=False)
+    if kind == "cuda":  # torch.xpu has no such questions
+        monkeypatch.setattr(compiled, "_cuda_hasPrimaryContext", lambda _: True, raising=False)
+        monkeypatch.setattr(
+            compiled, "_cuda_isHistoryEnabled", lambda: fake.recording is not None, raising=False
+        )
     monkeypatch.setattr(
         "gpumem_magic.sources.cuda.nvml.Driver.read_device",
         lambda self, which: DeviceUse(used=6 << 30, this_process=1 << 30),
