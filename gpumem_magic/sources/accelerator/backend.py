@@ -60,7 +60,7 @@ class TorchBackend:
 
         self.kind = kind
         self._torch: Any = torch
-        self._module: Any = torch.get_device_module(kind)
+        self._module: Any = getattr(torch, kind)
 
     @property
     def keeps_history(self) -> bool:

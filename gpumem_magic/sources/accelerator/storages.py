@@ -165,6 +165,8 @@ class StorageLog(TorchDispatchMode):
             stack = self._stacks.capture(sys._getframe())
             self.failed = len(self.rows), stack, str(getattr(func, "overloadpacket", func))
             raise
+        if getattr(func, "is_view", False):
+            return out
         try:
             self._settle([storage for tensor in _tensors(out) for storage in self._new(tensor)])
         except Exception as error:  # in the midst of the user's code: told at the end

@@ -40,7 +40,7 @@ def xpu(monkeypatch):
         mem_get_info=lambda index: (12 << 30, 16 << 30),
         get_device_properties=lambda index: SimpleNamespace(name="Arc", total_memory=16 << 30),
     )
-    monkeypatch.setattr(torch, "get_device_module", lambda kind: module, raising=False)
+    monkeypatch.setattr(torch, "xpu", module)
     monkeypatch.delattr(torch._C, "_accelerator_getDeviceStats", raising=False)
     monkeypatch.setattr(torch._C, "_xpu_memoryStats", lambda index: STATS, raising=False)
     return TorchBackend("xpu")

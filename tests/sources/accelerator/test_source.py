@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from gpumem_magic.pipeline import analyse
+from gpumem_magic.sources.accelerator.source import AcceleratorSource
+from gpumem_magic.sources.accelerator.storages import StorageLog
 from gpumem_magic.sources.holders import take_inventory
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Action, Category, Cell, Phase
@@ -211,3 +213,50 @@ def test_garbage_that_dies_within_the_cell_is_freed_in_it(bench):
     recording = device.measured(run, {}, CELL)
     assert levels(recording)[-1] == 0
     assert max(levels(recording)) == 2 * MIB
+
+
+def test_an_interrupt_in_our_books_comes_after_them(bench):
+    import signal
+    import time
+
+    from gpumem_magic.virtual.interrupts import Interrupts
+
+    device, before = bench(), signal.getsignal(signal.SIGINT)
+    source = AcceleratorSource(device.backend, Interrupts)
+    counters, calls = device.backend.counters, []
+
+    def interrupted(index):
+        calls.append(index)
+        if len(calls) == 9:
+            signal.raise_signal(signal.SIGINT)
+        return counters(index)
+
+    device.backend.counters = interrupted
+
+    def run():
+        while True:
+            mebibytes(1)
+            time.sleep(1e-4)
+
+    source.start(dict)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    (recording,) = source.stop(CELL, {}, None)
+    assert levels(recording)[-1] == recording.after.allocated
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_in_our_books_is_told_when_the_cell_is_over(bench, monkeypatch):
+    device = bench()
+
+    def refuse(self, born):
+        raise ValueError("books")
+
+    monkeypatch.setattr(StorageLog, "_settle", refuse)
+    device.source.start(dict)
+    assert mebibytes(1).numel() == 1 << 18  # the user's code goes on
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="books"):
+        device.source.stop(CELL, {}, None)
+    device.source.start(dict)
+    assert device.source.stop(CELL, {}, None)[0].complete
