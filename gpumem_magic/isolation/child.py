@@ -143,9 +143,9 @@ def _device_threads() -> bool:
         return False
     import torch
 
-    from gpumem_magic.sources.cuda.device import is_in_use
+    from gpumem_magic.sources.cuda.device import XPU, is_in_use, is_initialized
 
-    return is_in_use() or bool(torch.backends.mps.is_available())
+    return is_in_use() or is_initialized(XPU) or bool(torch.backends.mps.is_available())
 
 
 def _raw_fork() -> Any:
