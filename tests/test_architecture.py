@@ -271,7 +271,13 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_tests_stand_where_the_code_stands():
     """tests/trace/test_peak*.py is about gpumem_magic/trace/peak.py; the exceptions are named."""
     elsewhere = ("browser", "cuda", "isolation", "stub", "stacks")
-    whole = {"test_architecture.py", "test_readme.py", "test_notebooks.py", "test_speed.py"}
+    whole = {
+        "test_architecture.py",
+        "test_fuzz.py",
+        "test_readme.py",
+        "test_notebooks.py",
+        "test_speed.py",
+    }
     whole.add("advice/causes/test_causes.py")
     lost = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):

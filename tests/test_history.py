@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gpumem_magic.history import History, compare
+from gpumem_magic.history import DRAWN, History, compare
+from gpumem_magic.renderers.formats.json import dumps, loads
 from gpumem_magic.units import MIB
 from gpumem_magic.values.comparison import Difference
 from gpumem_magic.values.findings import Level, Line, Timeline
@@ -309,3 +311,19 @@ def test_lines_without_text_pair_up_by_their_number(two_snapshots):
     moved = replace(two_snapshots[2], lines=(replace(two_snapshots[2].lines[0], number=8),))
     new, gone = compare(two_snapshots[1], moved).lines
     assert (new.first, gone.second) == (None, None)
+
+
+def test_old_reports_lose_their_timeline_and_say_so():
+    history = History()
+    late = replace(report("with an error"), oom=SimpleNamespace(point=1))
+    history.append(report("first"))
+    history.append(late)
+    for n in range(DRAWN):
+        history.append(report(f"number {n}"))
+    first = history.show(1)
+    assert (len(first.timeline.allocated), first.timeline.peak) == (0, -1)
+    assert "timeline is forgotten" in first.text()
+    assert first.lines == history.show(3).lines
+    assert loads(dumps(first)) == (first,)
+    assert history.show(2) is late
+    assert len(history.show(3).timeline.allocated) == 2

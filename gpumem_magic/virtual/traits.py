@@ -94,7 +94,10 @@ class Traits:
         schema, tags = func._schema, func.tags
         name: str = schema.name.removeprefix("aten::")
         self.name = name
-        self.is_view = func.is_view or torch.Tag.inplace_view in tags or name in _NO_KERNEL
+        resizes = name.startswith("resize")  # torch calls it a view as well: the shape changes
+        self.is_view = name in _NO_KERNEL or (
+            (func.is_view or torch.Tag.inplace_view in tags) and not resizes
+        )
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         self.is_composite = (
@@ -120,7 +123,7 @@ class Traits:
         self.may_mix = name in _HOST_OPERANDS_ALLOWED or self.is_custom
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)
         self.returns_new = any(result.alias_info is None for result in schema.returns)
-        self.may_resize = name.startswith("resize") or any(a.is_out for a in schema.arguments)
+        self.may_resize = resizes or any(a.is_out for a in schema.arguments)
         self.scratch: Scratch | None = scratch_of(scratch, name)
         self.placing: Placing | None = placing_of(scratch, name)
 
