@@ -88,7 +88,9 @@ class _Search:
 
     def walk(self, names: Mapping[str, object]) -> None:
         """Breadth first, so that the shortest path comes first; weaker names after the others."""
-        named = [(name, thing) for name, thing in names.items() if _counts(name, thing)]
+        # The shell keeps each cell's text under a name: thousands that need no second look.
+        kept = ((name, thing) for name, thing in names.items() if type(thing) is not str)
+        named = [(name, thing) for name, thing in kept if _counts(name, thing)]
         for rows in by_preference(self._torch, named):
             self._walk(_Node(thing, name) for name, thing in rows)
         self._walk(_outputs(names))
@@ -227,4 +229,4 @@ def _outputs(names: Mapping[str, object]) -> Iterator[_Node]:
 
 def _counts(name: object, thing: object) -> bool:
     """Whether it is a name of the user's (IPython has its own) and may hold something."""
-    return type(name) is str and not is_shells_own(name) and not is_leaf(thing)
+    return type(name) is str and not is_leaf(thing) and not is_shells_own(name)

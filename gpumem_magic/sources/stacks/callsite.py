@@ -133,7 +133,8 @@ class CellFiles:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._known: dict[str, tuple[object, Cell]] = {}
+        self._cells: dict[str, Cell] = {}
+        self._marks: dict[str, object] = {}
 
     def filename(self, raw_cell: str, transformed_cell: str, number: int) -> str:
         """The file name in a cell's frames.
@@ -150,17 +151,18 @@ class CellFiles:
     def cells(self) -> dict[str, Cell]:
         """All cells that ran, the running one included; number None for those outside `In`."""
         numbers = getattr(self._shell.compile, "_filename_map", None)  # IPython 8 and newer
-        names = getattr(linecache, "_ipython_cache", ()) if numbers is None else numbers
-        found: dict[str, tuple[object, Cell]] = {}
-        for name in list(names):
-            entry = linecache.cache.get(name)  # a new one each time that the cell is compiled
-            known = self._known.get(name)
-            if known is None or known[0] is not entry:
-                number = None if numbers is None else numbers.get(name)
-                known = entry, self._read(name, number)
-            found[name] = known
-        self._known = found
-        return {name: cell for name, (_, cell) in found.items()}
+        if numbers is None:  # an entry is a new one each time that the cell is compiled
+            names = list(getattr(linecache, "_ipython_cache", ()))
+            marks: dict[str, object] = {name: linecache.cache.get(name) for name in names}
+        else:  # a name stands for one text
+            marks = dict(numbers)
+        if not self._marks.keys() <= marks.keys():
+            self._marks, self._cells = {}, {}
+        known = self._marks.get
+        for name in [name for name, mark in marks.items() if known(name, known) is not mark]:
+            self._cells[name] = self._read(name, None if numbers is None else numbers.get(name))
+        self._marks = marks
+        return self._cells.copy()
 
     def _read(self, name: str, number: int | None) -> Cell:
         transformed = "".join(linecache.getlines(name)).rstrip("\n")
