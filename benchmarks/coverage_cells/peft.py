@@ -56,28 +56,38 @@ model = get_peft_model(
 ids = torch.randint(0, 32000, (2, 256), device="cuda")
 model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids).loss.backward()
 
-# %% qlora 7b | https://huggingface.co/docs/peft/main/en/developer_guides/quantization | L4
+# %% qlora 7b | https://huggingface.co/docs/peft/main/en/developer_guides/quantization
 import bitsandbytes as bnb
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
-from transformers.integrations import replace_with_bnb_linear
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
-quantization = BitsAndBytesConfig(
-    load_in_4bit=True,
-    bnb_4bit_quant_type="nf4",
-    bnb_4bit_use_double_quant=True,
-    bnb_4bit_compute_dtype=torch.bfloat16,
-)
-with torch.device("meta"):
-    model = LlamaForCausalLM(LlamaConfig()).to(torch.bfloat16)
-model = replace_with_bnb_linear(
-    model, modules_to_not_convert=["lm_head"], quantization_config=quantization
-)
-model = model.to_empty(device="cpu")
-model.is_loaded_in_4bit = True
-model.quantization_method = "bitsandbytes"
+
+def quantize(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear) and name != "lm_head":
+            layer = bnb.nn.Linear4bit(
+                child.in_features,
+                child.out_features,
+                bias=False,
+                compute_dtype=torch.bfloat16,
+                quant_type="nf4",
+            )
+            layer.weight = bnb.nn.Params4bit(
+                child.weight.data, requires_grad=False, quant_type="nf4"
+            )
+            setattr(module, name, layer)
+        else:
+            quantize(child)
+
+
+torch.set_default_dtype(torch.bfloat16)
+model = LlamaForCausalLM(LlamaConfig())
+quantize(model)
+torch.set_default_dtype(torch.float32)
 model = model.to("cuda")
+model.is_loaded_in_4bit = True
 model = prepare_model_for_kbit_training(model)
 model = get_peft_model(
     model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -92,23 +102,43 @@ for _ in range(2):
     optimizer.zero_grad()
 
 # %% lora on 8 bit | https://huggingface.co/docs/peft/main/en/developer_guides/quantization
+import bitsandbytes as bnb
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
-from transformers.integrations import replace_with_bnb_linear
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def quantize(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear) and name != "lm_head":
+            layer = bnb.nn.Linear8bitLt(
+                child.in_features,
+                child.out_features,
+                bias=False,
+                has_fp16_weights=False,
+                threshold=6.0,
+            )
+            layer.weight = bnb.nn.Int8Params(
+                child.weight.data, requires_grad=False, has_fp16_weights=False
+            )
+            setattr(module, name, layer)
+        else:
+            quantize(child)
+
 
 config = LlamaConfig(
     hidden_size=1024, intermediate_size=2816, num_hidden_layers=4, num_attention_heads=16
 )
 model = LlamaForCausalLM(config).half()
-quantization = BitsAndBytesConfig(load_in_8bit=True)
-model = replace_with_bnb_linear(
-    model, modules_to_not_convert=["lm_head"], quantization_config=quantization
-)
+quantize(model)
+model = model.cuda()
 model.is_loaded_in_8bit = True
-model = prepare_model_for_kbit_training(model.cuda())
+model = prepare_model_for_kbit_training(model)
 model = get_peft_model(
     model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
 )
 ids = torch.randint(0, 32000, (2, 256), device="cuda")
-model(input_ids=ids, labels=ids).loss.backward()
+with torch.autocast("cuda"):
+    loss = model(input_ids=ids, labels=ids).loss
+loss.backward()

@@ -256,7 +256,7 @@ class Tracker(TorchDispatchMode):
                 out = self._compute(func, args, kwargs)
         elif traits.is_custom and not (self.is_dry and traits.is_told_by_shapes):
             with self.facade, self:  # its kernel is user code
-                keys = _CUDA if self.is_dry and traits.has_code_for_cuda else _CPU
+                keys = _CUDA if self.is_dry and traits.has_code_for_card else _CPU
                 out = func.redispatch(keys, *args, **kwargs)
         else:
             try:

@@ -67,13 +67,13 @@ simply all of them in turn."""
 
 class Traits:
     """One operator. scratch: what takes the memory that it needs besides its results,
-    or None. placing: what does both in one, or None. has_code_for_cuda: a custom operator's kernel
-    for CUDA is Python. is_told_by_shapes: its kernel for CUDA is not here, but tells its shapes."""
+    or None. placing: what does both in one, or None. has_code_for_card: what a custom
+    operator runs on CUDA is Python. is_told_by_shapes: it is not, but its shapes are told."""
 
     __slots__ = (
         "accumulates",
         "copies",
-        "has_code_for_cuda",
+        "has_code_for_card",
         "indexes",
         "is_composite",
         "is_custom",
@@ -110,12 +110,9 @@ class Traits:
         )
         self.accumulates = Accumulation.concerns(func)
         self.is_custom = func.namespace not in _TORCHS_OWN and not self.is_composite
-        self.has_code_for_cuda = self.is_custom and _is_python(func, "CUDA")
+        self.has_code_for_card = self.is_custom and _has_code_for_card(func)
         self.is_told_by_shapes = (
-            self.is_custom
-            and not self.has_code_for_cuda
-            and has_kernel(func.name(), "Meta")
-            and not _serves_all_devices(func)
+            self.is_custom and not self.has_code_for_card and has_kernel(func.name(), "Meta")
         )
         self.copies = name == "copy_"
         self.indexes = name in _INDEXING
@@ -136,16 +133,12 @@ _COMPOSITE = (
 """The keys of kernels that are made of other operators."""
 
 
-def _is_python(operator: Any, key: str) -> bool:
-    """Whether a custom operator's kernel for `key` was registered from Python."""
+def _has_code_for_card(operator: Any) -> bool:
+    """Whether the kernel of a custom operator that CUDA runs, its own or the one for all devices,
+    was registered from Python."""
     name = operator.name().partition("::")[2]
-    return f"{operator.namespace}/{name}/{key}" in torch.library._impls
-
-
-def _serves_all_devices(operator: Any) -> bool:
-    """Whether `torch.library.custom_op` made it of one function for all devices."""
-    made = torch._library.custom_ops.OPDEFS.get(operator._schema.name)
-    return made is not None and None in made._backend_fns
+    keys = ("CUDA", "CompositeExplicitAutograd")
+    return any(f"{operator.namespace}/{name}/{key}" in torch.library._impls for key in keys)
 
 
 def composite_kernel(operator: Any) -> Callable[..., Any]:

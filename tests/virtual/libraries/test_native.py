@@ -120,10 +120,11 @@ b = torch.ops.predicted.grow(a)
     assert predicted(OPERATOR + code).peak.allocated == MIB + 2 * MIB
 
 
-def test_an_operator_runs_its_python_for_cuda_with_its_temporaries():
-    code = """
-@torch.library.register_kernel("predicted::grow", "cuda")
-def cuda(a):
+@pytest.mark.parametrize("devices", ["'cuda'", "None"])
+def test_an_operator_runs_its_python_for_the_card_with_its_temporaries(devices):
+    code = f"""
+@torch.library.register_kernel("predicted::grow", {devices})
+def on_card(a):
     twice = torch.cat([a, a])
     return twice + 1
 a = torch.empty(2**18, device="cuda")
