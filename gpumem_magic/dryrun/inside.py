@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -137,7 +138,10 @@ class _Run:
     def _prepare(self, namespace: dict[str, Any]) -> ast.Module:
         """The code to run; from here on nothing gets out of this process."""
         values, filename = self._scenario.values, self._scenario.cell.filename
-        tree, elsewhere = with_values(ast.parse(self._scenario.cell.python, filename), values)
+        code = self._scenario.cell.python
+        lines = code.splitlines(keepends=True)  # where libraries look for the source of functions
+        linecache.cache.setdefault(filename, (len(code), None, lines, filename))
+        tree, elsewhere = with_values(ast.parse(code, filename), values)
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace)
         arrivals = Arrivals()

@@ -61,3 +61,17 @@ def test_a_loop_without_a_bound_ends(module):
     )
     report = predict(SETUP + "from loops_of_a_library import count\nn = count(unknown)", {}, "T4")
     assert report.error is None
+
+
+def test_a_loop_of_the_cell_itself_goes_on_too_and_its_source_can_be_read():
+    code = """
+import inspect
+def more(n): return unknown & torch.full((), n < 20, device="cuda")
+assert inspect.getsource(more).startswith("def more(n)")
+n, finished = 0, False
+while not finished:
+    n += 1
+    finished = not more(n)
+assert n == 20
+"""
+    assert predict(SETUP + code, {}, gpu="T4").error is None
