@@ -2,7 +2,8 @@
 
 python benchmarks/coverage.py [--json FILE] [--seconds N] [NAME ...]
 The cells are in coverage_cells/, a file for each package, written after the page that each cell
-names. A cell runs as it is in a process of its own, imports and all, on the card that it names.
+names. A cell runs as it is in a process of its own, imports and all, on the card that it names (an
+L4). Results are added to what the file has.
 """
 
 from __future__ import annotations
@@ -138,18 +139,24 @@ def main() -> None:
     options = parser.parse_args()
     cells = [cell for file in sorted(FOLDER.glob("*.py")) for cell in cells_of(file)]
     wanted = [c for c in cells if not options.names or any(n in c.name for n in options.names)]
-    results: list[Result] = []
 
     def run() -> Iterator[Result]:
         for cell in wanted:
-            results.append(result_of(cell, options.seconds))
-            yield results[-1]
+            result = result_of(cell, options.seconds)
+            if options.json:
+                add(options.json, result)
+            yield result
 
     for line in lines_of(run()):
         print(line, flush=True)
-    if options.json:
-        rows = {"versions": versions(), "cells": [asdict(result) for result in results]}
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def add(file: Path, result: Result) -> None:
+    """Put a result into the file, in the place of the cell's last one if it has one."""
+    known = json.loads(file.read_text())["cells"] if file.exists() else []
+    rows = {row["name"]: row for row in known} | {result.name: asdict(result)}
+    table = {"versions": versions(), "cells": [rows[name] for name in sorted(rows)]}
+    file.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":
