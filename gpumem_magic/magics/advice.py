@@ -3,6 +3,7 @@ rules' pages."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
@@ -24,6 +25,8 @@ _NO_ADVICE = (
     "%gpucheck --apply: no advice was shown yet; %gpucheck --advise finds what would save memory "
     "in the last cell"
 )
+
+_PREDICTED = re.compile(r"\A\s*%%gpucheck\b.*")
 
 
 @dataclass(slots=True)
@@ -77,7 +80,9 @@ def apply(monitor: Monitor, number: int) -> Change:
     """Put the cell changed by that advice into the notebook. Raises UsageError, saying what to do,
     where there is none."""
     change = _change(monitor, number)
-    monitor.shell.set_next_input(change.advice.source or "")
+    # a cell that was only predicted would be predicted again, and never run
+    source = _PREDICTED.sub("%%gpumem", change.advice.source or "", count=1)
+    monitor.shell.set_next_input(source)
     return change
 
 

@@ -45,6 +45,8 @@ def find_growth(
     event = failure.position - 1 if failure is not None else lives.peak_event
     own = lives.alive(event) & (lives.birth >= 0) & (lives.stack >= 0)
     own &= (lives.born != Phase.OPTIMIZER) & ~lives.of(*_OWNED)
+    if failure is None:
+        own &= lives.freed != Phase.BACKWARD  # it waited for a pass that came
     rows = np.flatnonzero(own)
     stacks, counts = np.unique(lives.stack[rows], return_counts=True)
     rows = rows[np.isin(lives.stack[rows], stacks[counts >= _PASSES])]

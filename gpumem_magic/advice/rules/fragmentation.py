@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import metadata
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.oom_text.cures import grow_segments
+from gpumem_magic.oom_text.cures import allocator_variable, grow_segments
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.names import Names
 
-_OLD, _NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
-_RENAMED = (2, 9)  # https://github.com/pytorch/pytorch/releases/tag/v2.9.0
 _PART_OF_HELD = 0.05
 """Of what tensors held: less lies free in the last pieces of any card that is full."""
-_EXPANDABLE = f"%env {_OLD}=expandable_segments:True\n%gpumem --device off\n%gpumem --device 240MiB"
+_EXPANDABLE = """\
+%env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+%gpumem --device off
+%gpumem --device 240MiB"""
 _GROWING = """\
 kept = []
 for size in (24, 32, 40, 48, 56):
@@ -86,7 +86,7 @@ class Fragmentation(Rule):
             return  # the ordinary rest of full segments: the cell needs more than the card has
         if oom.remedy(Way.EXPANDABLE) is None:
             return  # they are in use
-        variable = _variable()
+        variable = allocator_variable()
         yield Advice(
             self.name,
             problem=_problem(oom),
@@ -106,12 +106,3 @@ def _problem(oom: OutOfMemory) -> str:
         f"{oom.place} asked for {format_bytes(oom.requested or 0)} and failed, while "
         f"{format_bytes(oom.reserved_free or 0)} of what PyTorch held lay free, in pieces{largest}."
     )
-
-
-def _variable() -> str:
-    """What the setting is called by the torch that is installed."""
-    try:
-        version = metadata.version("torch").split(".")
-        return _OLD if (int(version[0]), int(version[1])) < _RENAMED else _NEW
-    except (metadata.PackageNotFoundError, ValueError, IndexError):
-        return _OLD  # which newer ones still read

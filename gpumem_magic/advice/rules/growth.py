@@ -106,7 +106,8 @@ class GrowingMemory(Rule):
 
 def _is_large(trace: Trace, growth: Growth) -> bool:
     share = growth.size / max(trace.peak.allocated or 0, 1)
-    return growth.graph and growth.passes >= _MANY and share >= _MOST_OF_IT
+    kept = growth.graph and bool(growth.holder)  # also after the cell
+    return kept and growth.passes >= _MANY and share >= _MOST_OF_IT
 
 
 def _built(cell: Code, growth: Growth) -> str:

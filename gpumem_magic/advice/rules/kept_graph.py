@@ -114,6 +114,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             one: lines
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
+            if not (one.sums and _goes_on(cell, one))
             if (lines := _lines_behind(one, flow) & piles.keys())
         }
         for group in _of_same_graphs(behind):
@@ -150,6 +151,19 @@ print(f"mean loss {total / len(data):.4f}")""",
             advice,
             lambda: tuple(e for one in group for e in _edits(cell, names, one, methods[one])),
         )
+
+
+def _goes_on(cell: Code, one: Accumulation) -> bool:
+    """Whether each pass computes with what the one before left, as in `x = x + step(x)`: that is no
+    sum of results."""
+    loop = cell.loop(one.statement)
+    if one.target != one.name or loop is None:
+        return False
+    calls = (cell.parent(read) for read in cell.reads(one.name, loop))
+    return any(
+        isinstance(call, ast.Call) and cell.dotted(call.func) not in ("print", "float", "len")
+        for call in calls
+    )
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:

@@ -100,6 +100,10 @@ _ADAFACTOR = _Alternative(
 )
 
 
+_MOST_OF_IT = 0.5
+"""Share of all states that those of the optimizers that the cell steps must have."""
+
+
 class OptimizerState(Rule):
     """The optimizer's state is the largest part of the memory at the peak.
 
@@ -137,8 +141,13 @@ class OptimizerState(Rule):
             yield from self._other_constructors(cell, lives, built[0], trace)
             yield self._others(lives, built[0].kind, built[0].call.lineno)
             return
-        kinds = {optimizer_class(facts.type) for facts in names.optimizers.values()}
         steps = list(find_steps(cell, names))
+        stepped = {step.optimizer for step in steps} & names.optimizers.keys()
+        if stepped and sum(names.optimizers[name].state for name in stepped) < _MOST_OF_IT * (
+            lives.bytes(_state(lives) & lives.at_peak)
+        ):
+            return  # it belongs to optimizers that this cell does not step
+        kinds = {optimizer_class(facts.type) for facts in names.optimizers.values()}
         if not built and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
 

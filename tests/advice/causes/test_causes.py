@@ -290,3 +290,29 @@ def test_gradients_that_the_first_step_needs_are_not_told_to_go(notebook):
     assert report.oom.line == 5
     assert "GRADIENTS" not in [one.way.name for one in report.oom.remedies]
     assert "zero_grad" not in str(report)
+
+
+def test_what_goes_on_from_pass_to_pass_is_no_sum_of_results(notebook):
+    cell, _, _ = LEAKS["sampling-flat"]
+    cell = cell.replace("x = x - 0.01 * noise", "x = x + noise")
+    report = predicted(notebook, cell, "70MiB")
+    assert report.oom is not None
+    assert "kept-graph" not in [one.rule for one in report.advice]
+
+
+def test_what_is_applied_after_a_prediction_can_be_run(notebook, monkeypatch):
+    cell = (
+        "total = 0.0\nfor x in data[:20]:\n    x = x.cuda()\n    total += F.mse_loss(model(x), x)\n"
+        "print(f'{total / 20:.3f}')"
+    )
+    with notebook("T4") as one:
+        result, said = one.run(SETUP)
+        assert result.success, said
+        one.run(f"%%gpucheck --advise\n{cell}")
+        inputs = []
+        monkeypatch.setattr(one.shell, "set_next_input", lambda text, *_: inputs.append(text))
+        for number in (1, 2, 3):
+            one.run(f"%gpucheck --apply {number}")
+    assert inputs
+    assert inputs[0].startswith("%%gpumem\n")
+    assert "gpucheck" not in inputs[0]
