@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from types import MappingProxyType
 
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Remedy, Way
 
-_OLD, _NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
-_RENAMED = (2, 9)  # https://github.com/pytorch/pytorch/releases/tag/v2.9.0
+SETTINGS = "PYTORCH_CUDA_ALLOC_CONF"
+"""What every version reads; from 2.9 on it is also called PYTORCH_ALLOC_CONF
+(https://github.com/pytorch/pytorch/releases/tag/v2.9.0)."""
 
 FREE = "%gpucheck --free"
 FREE_OUTPUTS = f"{FREE} --outputs"
@@ -25,11 +25,11 @@ def end_others(size: int, enough: str = "") -> str:
     )
 
 
-def grow_segments(variable: str = _OLD, size: int | None = None) -> str:
-    """Against gaps between blocks, of `size` bytes in all. variable: that PyTorch reads it from."""
+def grow_segments(size: int | None = None) -> str:
+    """Against gaps between blocks, of `size` bytes in all."""
     gaps = "" if size is None else f": these take {format_bytes(size)} in all"
     return (
-        f"Set {variable}=expandable_segments:True before PyTorch first uses the GPU (restart the "
+        f"Set {SETTINGS}=expandable_segments:True before PyTorch first uses the GPU (restart the "
         f"kernel; Linux only): its segments grow, and leave no such gaps{gaps}."
     )
 
@@ -46,19 +46,10 @@ _REST = MappingProxyType(
 )
 
 
-def allocator_variable() -> str:
-    """What the allocator's settings are called by the torch that is installed."""
-    try:
-        version = metadata.version("torch").split(".")
-        return _OLD if (int(version[0]), int(version[1])) < _RENAMED else _NEW
-    except (metadata.PackageNotFoundError, ValueError, IndexError):
-        return _OLD  # which newer ones still read
-
-
 def worded(remedy: Remedy, name: str = "") -> str:
     """A remedy in words, with its bytes. name: of its variable, as it is shown."""
     if remedy.way is Way.OTHERS:
         return end_others(remedy.size)
     if remedy.way is Way.EXPANDABLE:
-        return grow_segments(allocator_variable(), remedy.size)
+        return grow_segments(remedy.size)
     return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpumem_magic.units import parse_bytes
 from gpumem_magic.values.oom_text import SIZES, Origin, Reading, Size
 
 
@@ -22,8 +23,26 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
     return _Sign(library, re.compile(pattern), certain)
 
 
-# Certain ones first: the first that fits decides.
+_BYTES = r"(?P<asked>[0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?(?:[KMGT]i?B|bytes)?)"
+
+# Frameworks with allocators of their own come before what CUDA says below them, then certain ones:
+# the first that fits decides.
 _SIGNS = (
+    _sign("CuPy", rf"Outofmemoryallocating{_BYTES}\(allocatedsofar"),
+    _sign("JAX", rf"RESOURCE_EXHAUSTED:.{{0,200}}?Outofmemory.{{0,20}}?allocat(?:e|ing){_BYTES}"),
+    _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
+    _sign("ONNX Runtime", rf"Failedtoallocatememoryforrequestedbufferofsize{_BYTES}"),
+    _sign("bitsandbytes", r"Erroroutofmemoryatline\d+infile\S{0,300}?bitsandbytes"),
+    _sign("vLLM", r"Noavailablememoryforthecacheblocks"),
+    _sign("vLLM", r"maximumnumberoftokensthatcanbestoredinKVcache"),
+    _sign("vLLM", r"Freememoryondevice\S{0,40}?onstartupislessthandesiredGPUmemoryutilization"),
+    _sign("llama.cpp", rf"(?:allocating{_BYTES}ondevice\d+:)?cudaMallocfailed:outofmemory"),
+    _sign("PaddlePaddle", rf"OutofmemoryerroronGPU\d+\.Cannotallocate{_BYTES}memory"),
+    _sign("MXNet", r"cudaMallocretryfailed:outofmemory"),
+    _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
+    _sign("PyCUDA", r"cuMemAllocfailed:outofmemory"),
+    _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror"),
+    _sign("XGBoost", r"XGBoostError.{0,300}?cudaErrorMemoryAllocation"),
     _sign("cuBLAS", "(?:CU|HIP|ROC)BLAS_STATUS_ALLOC_FAILED"),
     _sign("cuDNN", "CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)"),
     _sign("cuSOLVER", "CUSOLVER_STATUS_ALLOC_FAILED"),
@@ -42,6 +61,15 @@ _SIGNS = (
     _sign("cuDNN", "CUDNN_STATUS_(?:NOT_SUPPORTED|NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
     _sign("cuBLAS", "CUBLAS_STATUS_NOT_INITIALIZED", certain=False),
 )
+_HOSTS = (
+    _sign("NumPy", rf"Unabletoallocate{_BYTES}foranarraywithshape"),
+    _sign("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
+    _sign("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
+    _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
+    _sign(
+        "the system", r"\[Errno12\]Cannotallocatememory|std::bad_alloc|(?<![A-Za-z.])MemoryError"
+    ),
+)
 _HOST = re.compile(
     r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate([0-9]{1,18})"
     r"|\$Torch:notenoughmemory:youtriedtoallocate([0-9]{1,9})GB"
@@ -49,16 +77,33 @@ _HOST = re.compile(
 _UNTOLD = "this library does not say how much"
 
 
+_OLDEST = re.compile(
+    r"THC(?:Storage|CachingAllocator|Tensor)[^:]{0,40}:[0-9]+|THC\S{0,80}outofmemory"
+)
+"""PyTorch 0.4 and older: its allocator's file is all that the text names."""
+
+
 def find_library(squeezed: str) -> Reading | None:
     """The library whose words stand in a text without spaces; None for none."""
+    if "outofmemory" in squeezed and _OLDEST.search(squeezed):
+        unknown = dict.fromkeys(SIZES, "texts of this version do not tell it")
+        return Reading(Origin.ALLOCATOR, "CUDA", unknown=unknown, written_by="PyTorch 0.4 or older")
     for sign in _SIGNS:
         if found := sign.pattern.search(squeezed):
-            unknown = dict.fromkeys(SIZES, _UNTOLD)
             words = _words(found.group())
-            return Reading(
-                sign.origin, unknown=unknown, certain=sign.certain, library=f"{sign.library}{words}"
-            )
+            return _told(sign, found, f"{sign.library}{words}", Origin.LIBRARY)
     return _host(squeezed)
+
+
+def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
+    """What the words say, which is how much was asked for, at best."""
+    text = (found.groupdict().get("asked") or "").replace(",", "").removesuffix("bytes")
+    asked = Size(parse_bytes(text)) if text else None
+    unknown = {name: _UNTOLD for name in SIZES if asked is None or name != "asked"}
+    backend = "CPU" if origin is Origin.HOST else None
+    return Reading(
+        origin, backend, asked=asked, unknown=unknown, certain=sign.certain, library=library
+    )
 
 
 def _words(found: str) -> str:
@@ -70,7 +115,8 @@ def _words(found: str) -> str:
 def _host(squeezed: str) -> Reading | None:
     found = _HOST.search(squeezed)
     if found is None:
-        return None
+        tried = ((sign, sign.pattern.search(squeezed)) for sign in _HOSTS)
+        return next((_told(s, m, s.library, Origin.HOST) for s, m in tried if m), None)
     size = int(found[1]) if found[1] else int(found[2]) << 30
     unknown = {name: "texts of this form do not tell it" for name in SIZES if name != "asked"}
     return Reading(Origin.HOST, "CPU", asked=Size(size), unknown=unknown)

@@ -190,7 +190,7 @@ def explain(text: str) -> Explanation:
 
 def _headline(reading: Reading) -> str:
     if reading.origin is Origin.NONE:
-        return "This is no text of an out-of-memory error that is known here"
+        return "Not a text I know"
     if reading.origin is Origin.LIBRARY:
         ran = "ran out of memory" if reading.certain else "may have run out of memory"
         return f"{reading.library} {ran}, outside PyTorch's allocator"
@@ -329,7 +329,8 @@ def _untold(reading: Reading) -> tuple[str, ...]:
             reasons.setdefault(reading.unknown[name], []).append(_LABELS.get(name, name))
     untold = [f"{', '.join(labels)}: {why}" for why, labels in reasons.items()]
     if reading.origin is Origin.LIBRARY:
-        untold.append("how much was asked for, and how much was free: the library does not say")
+        asked = "how much was asked for, and " if reading.asked is None else ""
+        untold.append(f"{asked}how much was free: the library does not say")
     if reading.more:
         untold.append(
             f"{reading.more} more out-of-memory text{'s' * (reading.more > 1)} stand in it"

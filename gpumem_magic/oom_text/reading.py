@@ -243,5 +243,7 @@ def _content(reading: Reading) -> tuple[object, ...]:
 
 
 def _nothing(squeezed: str) -> Reading:
-    why = "the text is empty" if not squeezed else "the text is not one of an out-of-memory error"
+    sizes = dict.fromkeys("".join(found) for found in re.findall(_SIZE, squeezed))
+    told = f"; the sizes in it: {', '.join([*sizes][:4])}" if sizes else ""
+    why = "the text is empty" if not squeezed else f"its form is not known here{told}"
     return Reading(Origin.NONE, unknown=dict.fromkeys(SIZES, why), certain=False)

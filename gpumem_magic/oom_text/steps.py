@@ -18,6 +18,11 @@ def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
         return (
             'Paste the error from "CUDA out of memory" (or the name of the library) to its end.',
         )
+    if reading.library == "shared memory":
+        return (
+            "Give the loader's workers more shared memory (docker run --shm-size=8g), or none of "
+            "it: DataLoader(..., num_workers=0).",
+        )
     if reading.origin is Origin.HOST:
         return (
             "Make the data in pieces, or directly on the GPU: torch.empty(..., device='cuda').",

@@ -87,10 +87,6 @@ LIBRARIES = {
         True,
     ),
     "CUDA driver error: out of memory": ("CUDA", True),
-    "RuntimeError: cuda runtime error (2) : out of memory at /x/THC/THCStorage.cu:58": (
-        "CUDA",
-        True,
-    ),
     "HIP error: out of memory": ("CUDA", True),
     "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, unhandled cuda error\nLast error:\n"
     "Cuda failure 2 'out of memory'": ("NCCL", True),

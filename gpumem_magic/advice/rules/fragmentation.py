@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.oom_text.cures import allocator_variable, grow_segments
+from gpumem_magic.oom_text.cures import SETTINGS, grow_segments
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
@@ -86,13 +86,12 @@ class Fragmentation(Rule):
             return  # the ordinary rest of full segments: the cell needs more than the card has
         if oom.remedy(Way.EXPANDABLE) is None:
             return  # they are in use
-        variable = allocator_variable()
         yield Advice(
             self.name,
             problem=_problem(oom),
             change=(
-                f"{grow_segments(variable)} In a notebook: %env "
-                f"{variable}=expandable_segments:True as its first line."
+                f"{grow_segments()} In a notebook: %env "
+                f"{SETTINGS}=expandable_segments:True as its first line."
             ),
             line=oom.line,
             size=oom.reserved_free,
