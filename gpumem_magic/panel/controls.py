@@ -8,8 +8,18 @@ from typing import Any
 
 import ipywidgets
 
-from gpumem_magic.renderers.document import Line, Piece, Row, Section, Style
-from gpumem_magic.renderers.html import Markup, Printer, join, printed, widths
+from gpumem_magic.renderers.document import Document, Line, Piece, Row, Section, Style, Table
+from gpumem_magic.renderers.html import (
+    CLASSES,
+    EMPTY,
+    ROOT,
+    Markup,
+    Printer,
+    element,
+    join,
+    printed,
+    widths,
+)
 
 SNAPSHOT = "gpumem-still"
 """The class of what stays in a saved notebook; the living panel hides it by that."""
@@ -95,6 +105,14 @@ def below(*children: Any) -> Any:
     return ipywidgets.VBox(list(children), layout=_layout())
 
 
+def column(*children: Any) -> Any:
+    """One of two columns, one below the other where there is no room; it scrolls by itself, so that
+    the panel is never taller than a screen."""
+    made = ipywidgets.VBox(list(children), layout=_layout("1 1 340px"))
+    made.add_class("gpumem-column")
+    return made
+
+
 def show(widget: Any, shown: bool) -> None:
     """Let a control be seen, or take it out of the page."""
     widget.layout.display = None if shown else "none"
@@ -117,11 +135,16 @@ def as_many(rows: Sequence[Markup], most: int = MOST) -> tuple[list[Markup], int
     """The first rows that fit into a message, and how many do not."""
     shown: list[Markup] = []
     for row in rows:
-        most -= len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
+        most -= _sent(row)
         if most < 0:
             break
         shown.append(row)
     return shown, len(rows) - len(shown)
+
+
+def _sent(markup: Markup) -> int:
+    """The bytes of it in a message."""
+    return len(json.dumps(markup, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def told(*pieces: Piece, alarm: bool = False) -> Markup:
@@ -129,18 +152,41 @@ def told(*pieces: Piece, alarm: bool = False) -> Markup:
     return printed((Section(pieces, alarm),), plain=False)
 
 
-def table(caption: str, head: tuple[str, ...], rows: Sequence[Row], rest: str) -> Markup:
+def table(
+    caption: str, head: tuple[str, ...], rows: Sequence[Row], rest: str, most: int = MOST
+) -> Markup:
     """As many rows of a table as fit into a message; `rest` says where the others are."""
     printer = Printer(plain=False)
     columns = widths(head, rows)
-    shown, more = as_many([join(*printer.rows(row, columns)) for row in rows])
+    shown, more = as_many([join(*printer.rows(row, columns)) for row in rows], most)
     below = (Line(f"... and {more} more{rest}", Style.FAINT),) if more else ()
     return join(printer.tabulated(caption, head, columns, shown), printer.pieces(below))
 
 
+_FRAME = 1500  # bytes of a table beside its rows
+
+
+def fitted(document: Document, rest: str) -> Markup:
+    """A document that fits into a message: its longest tables are cut."""
+    pieces = [p for one in document if isinstance(one, Section) for p in one.pieces]
+    lengths = [len(p.rows) if isinstance(p, Table) else 0 for p in pieces]
+    made, room = [EMPTY] * len(pieces), MOST
+    for i in sorted(range(len(pieces)), key=lengths.__getitem__):
+        p = pieces[i]
+        if isinstance(p, Table):
+            made[i] = table(p.caption, p.head, p.rows, rest, room - _FRAME)
+        else:
+            made[i] = Printer(plain=False).pieces((p,))
+        room -= _sent(made[i])
+    return element("div", *made, style=ROOT)
+
+
 STYLE = f"""<style>
 .{SNAPSHOT} {{ display: none; }}
-.gpumem-panel {{ min-width: 0; overflow: hidden; }}
+.gpumem-panel {{ min-width: 0; overflow: hidden; container-type: inline-size; }}
+.gpumem-column {{ max-height: 720px; overflow-y: auto; box-sizing: border-box; padding: 0 8px; }}
+.gpumem-column > * {{ flex: 0 0 auto; }}
+@container (max-width: 700px) {{ .gpumem-column {{ max-height: 310px; }} }}
 .gpumem-panel .widget-box, .gpumem-panel .jupyter-widgets {{ min-width: 0; }}
 .gpumem-panel .widget-html-content, .gpumem-panel .widget-html {{ min-width: 0; width: 100%; }}
 .gpumem-panel button:focus-visible, .gpumem-panel select:focus-visible,
@@ -153,6 +199,7 @@ STYLE = f"""<style>
 .gpumem-rows select, .gpumem-rows textarea {{ flex: 0 0 auto !important; width: 100%;
   height: auto !important; box-sizing: border-box; overflow-x: auto; }}
 .gpumem-panel .widget-html > label {{ display: none; }}
+{CLASSES}
 </style>"""
 
 NAME_SLIDERS = (

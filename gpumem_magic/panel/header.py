@@ -1,4 +1,4 @@
-"""The top of the panel: the device, what is measured, which sections are open."""
+"""The frame of the panel: the device, what is measured, which sections are open and where."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from gpumem_magic.devices import device_names
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import STYLE
 from gpumem_magic.panel.desk import Desk, Section
+from gpumem_magic.renderers.document import Line, Style
 
-_OPEN = ("Now", "History")
+_KEPT = ("Now", "History")
+"""The sections of the first column, open from the start; of the others one is open at a time."""
+_BESIDE = "Beside the notebook, in JupyterLab: right-click here, Create New View for Cell Output."
 
 
 class Header:
-    """Settings, and a switch for each section."""
+    """Settings, a switch for each section, and the two columns in which these stand."""
 
     def __init__(
         self,
@@ -28,15 +31,19 @@ class Header:
         self.every = controls.switch(_every(settings.every_cell), settings.every_cell)
         self.exit = controls.button("Close the panel", "It can be opened again: %gpumem --panel")
         self.switches = {
-            section.title: controls.switch("", section.title in _OPEN) for section in sections
+            section.title: controls.switch("", section.title in _KEPT) for section in sections
         }
         style = controls.html()
-        style.value = STYLE
+        style.value = STYLE + controls.told(Line(_BESIDE, Style.FAINT))
         self.box = controls.below(
-            style,
             controls.across(self.device, self.every, self.exit),
+            style,
             controls.across(*self.switches.values()),
         )
+        self._others = [section for section in sections if section.title not in _KEPT]
+        kept = [section.box for section in sections if section.title in _KEPT]
+        self._second = controls.column(*(section.box for section in self._others))
+        self.columns = controls.across(controls.column(*kept), self._second)
         for section in sections:
             self._follow(section)
         desk.on_change_alone(self.device, "value", "Changing the device", self._choose_device)
@@ -56,14 +63,27 @@ class Header:
         switch = self.switches[section.title]
 
         def toggle() -> None:
-            switch.description = _titled(section.title, switch.value)
-            controls.show(section.box, switch.value)
+            if switch.value and section in self._others:
+                self._close_all_but(section)
+            self._draw(section)
             if switch.value:
                 self._opened(section)
 
-        switch.description = _titled(section.title, switch.value)
-        controls.show(section.box, switch.value)
+        self._draw(section)
         self._desk.on_change(switch, "value", f"Opening {section.title}", toggle)
+
+    def _close_all_but(self, section: Section) -> None:
+        for other in self._others:
+            if other is not section and self.is_open(other):
+                with self._desk.quiet():
+                    self.switches[other.title].value = False
+                self._draw(other)
+
+    def _draw(self, section: Section) -> None:
+        is_open = self.is_open(section)
+        self.switches[section.title].description = _titled(section.title, is_open)
+        controls.show(section.box, is_open)
+        controls.show(self._second, any(map(self.is_open, self._others)))
 
     def _choose_device(self) -> None:
         settings = self._desk.host.settings

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumem_magic.panel import chart, controls
-from gpumem_magic.panel.controls import as_many, told
+from gpumem_magic.panel.controls import fitted, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Line, Part, Style
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
 from gpumem_magic.renderers.history import comparison_document
-from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend, printed
+from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend
 from gpumem_magic.renderers.terminal import left, right
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.report import Report
@@ -24,10 +24,10 @@ _CHOSEN = "rgba(128,128,128,0.28)"
 
 _SIGHT = 3  # a limit further than this many times the highest peak is told, not drawn
 
-_NAME = 26
+_NAME = 18  # so that a row is no wider than a column of the panel, but for the card
 
 HEAD = (
-    left("  No  report", 6 + _NAME) + right("peak", 13) + right("kept", 13) + right("time", 10)
+    left("  No  report", 6 + _NAME) + right("peak", 12) + right("kept", 13) + right("time", 12)
 ) + "  card"
 
 
@@ -41,7 +41,7 @@ def row_text(number: int, report: Report) -> str:
     size = format_bytes(kept) if kept is None or kept <= 0 else f"+{format_bytes(kept)}"
     time = wording.format_seconds(report.seconds)
     card = left(wording.visible(report.device.name), 24).rstrip()
-    numbers = right(format_bytes(report.peak.allocated), 13) + right(size, 13) + right(time, 10)
+    numbers = right(format_bytes(report.peak.allocated), 12) + right(size, 13) + right(time, 12)
     return f"{number:>4}  {name}{numbers}  {card}{'  out of memory' if report.oom else ''}"
 
 
@@ -115,9 +115,6 @@ def _said(listed: Numbered) -> str:
         f"Allocated memory before, at the peak and after each of the reports {first} to {last}; "
         f"the highest peak is {format_bytes(most.peak.allocated)} in report {number}{ran_out}"
     )
-
-
-_TOO_LONG = "The comparison is too long to be shown here: %gpumem --compare shows it."
 
 
 class PastSection(Section):
@@ -200,8 +197,7 @@ class PastSection(Section):
         if first == second:
             return told(Line("Choose another report to compare.", Style.FAINT))
         document = comparison_document(state.history.compare(first, second))
-        shown, _ = as_many([printed(document, plain=False)])
-        return shown[0] if shown else told(Line(_TOO_LONG, Style.FAINT))
+        return fitted(document, f": %gpumem --compare {first} {second} shows all")
 
     def _choose(self) -> None:
         listed, index = self.state.listed, self.rows.index

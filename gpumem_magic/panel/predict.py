@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from gpumem_magic.devices import device_names
 from gpumem_magic.dryrun import Scenario, together
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
 from gpumem_magic.predict import fitting, predicting
+from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.forecast import cards_document, largest_document
 from gpumem_magic.renderers.html import printed
 from gpumem_magic.values.forecast import Fit
@@ -75,15 +78,24 @@ class PredictSection(Section):
             desk.dry_runs.carry_out("Predicting", fits, self._show_fits)
         else:
             reports = together([predicting(scenario) for scenario in scenarios])
-            desk.dry_runs.carry_out("Predicting", reports, self._show_reports)
+            desk.dry_runs.carry_out(
+                "Predicting", reports, partial(self._show_reports, self._named(cell))
+            )
+
+    def _named(self, cell: Cell) -> str:
+        """What the prediction is called: as the chosen report, or by the first line of the code."""
+        if self.what.value != _PASTED and self.state.report is not None:
+            return wording.title(self.state.report)
+        return next(line.strip() for line in cell.source.splitlines() if line.strip())[:40]
 
     def _scenario(self, cell: Cell, card: str | None) -> Scenario:
         host = self.desk.host
         cells = host.files.cells()
         return Scenario(host.files.with_code(cell), host.shell.user_ns, card, cells)
 
-    def _show_reports(self, reports: Sequence[Report]) -> None:
-        self.result.value = printed(cards_document(reports), plain=False)
+    def _show_reports(self, name: str, reports: Sequence[Report]) -> None:
+        named = [replace(report, name=name) for report in reports]
+        self.result.value = printed(cards_document(named), plain=False)
         self.desk.say("Predicted.")
 
     def _show_fits(self, fits: Sequence[Fit]) -> None:

@@ -87,6 +87,14 @@ _CHANGE = (
 _BACK = {"+": "rgba(46,158,68,0.18)", "-": "rgba(204,102,51,0.18)"}
 
 
+# Where a page has a style sheet, the cells of tables say only what they are: they are many.
+_LOOKS = {"row": _ROW, "name": _NAME, "cell": _CELL}
+CLASSES = "\n".join(
+    f".gpumem-panel .gpumem-{name} {{ {style}; }}" for name, style in _LOOKS.items()
+)
+"""The style sheet for tables that are not printed plain."""
+
+
 class Markup(str):
     """Text that is HTML already."""
 
@@ -115,7 +123,8 @@ def join(*children: str) -> Markup:
 
 def printed(document: Document, plain: bool = True) -> Markup:
     """The document as one <div>. plain: as a sanitizer leaves it; otherwise tables can be reached
-    by keyboard, and pictures that have a text are that text, as a panel's messages are small."""
+    by keyboard, the page has `CLASSES`, and pictures that have a text are that text, as a panel's
+    messages are small."""
     printer = Printer(plain)
     shown = [one for one in document if isinstance(one, Folded) or one.pieces]
     return element("div", *(printer.part(one, not i) for i, one in enumerate(shown)), style=ROOT)
@@ -199,16 +208,22 @@ class Printer:
     def rows(self, row: Row, columns: Sequence[int], depth: int = 0) -> list[Markup]:
         """A row of a table of such `columns`, and those inside it."""
         name = join(_words(row.cells[0]), self.pieces(row.below))
-        edge = f"{_NAME};flex-basis:{columns[0]}px;padding-left:{24 * depth}px"
         cells = [
-            element("td", _words(cell), style=f"{_CELL};flex-basis:{column}px")
+            element("td", _words(cell), **self._look("cell", f"flex-basis:{column}px"))
             for cell, column in zip(row.cells[1:], columns[1:], strict=False)
             if column
         ]
-        head = element("th", name, scope="row", style=edge)
-        style = _ROW + (";opacity:0.8" if depth else "")
+        edge = f"flex-basis:{columns[0]}px;padding-left:{24 * depth}px"
+        head = element("th", name, scope="row", **self._look("name", edge))
+        look = self._look("row", "opacity:0.8" if depth else "")
         inner = [printed for one in row.inner for printed in self.rows(one, columns, depth + 1)]
-        return [element("tr", head, *cells, style=style), *inner]
+        return [element("tr", head, *cells, **look), *inner]
+
+    def _look(self, name: str, style: str) -> dict[str, str]:
+        """The attributes of a part of a table; style: what only this one has."""
+        if self.plain:
+            return {"style": f"{_LOOKS[name]};{style}" if style else _LOOKS[name]}
+        return {"class": f"gpumem-{name}"} | ({"style": style} if style else {})
 
 
 def widths(head: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:

@@ -115,13 +115,15 @@ def test_the_panel_follows_advises_and_shows_text(
         # WHEN everything about it is hostile THEN it is text
         run_cell(page, kind, 5)
         page.wait_for_function(COUNT, arg=[ROWS.split(" >> ")[0], 3])
-        choose(page, "document.title")
+        choose(page, "<script>")
+        open_section(page, "Cell")
         page.locator(PANEL).get_by_text("<script>document.title").first.wait_for()
         page.locator(PANEL).get_by_text("text, long =").first.wait_for()
         assert "broken" not in page.title()
         assert page.locator(f"{PANEL} script, {PANEL} b").count() == 0
 
         # AND it can be used by everyone, on every page
+        check_height(page, screenshots, kind)
         name = f"panel-{kind.module}"
         for width in ("100%", "320px"):
             page.evaluate("([p, w]) => document.querySelector(p).style.width = w", [PANEL, width])
@@ -137,6 +139,20 @@ def test_the_panel_follows_advises_and_shows_text(
         page.goto(report.as_uri())
         check_accessible(page, "html")
         assert "broken" not in page.title()
+
+
+def check_height(page, screenshots, kind) -> None:
+    """Whatever is open, the panel is no taller than a screen."""
+    style = "([p, w]) => document.querySelector(p).style.width = w"
+    for width in (1000, 360):
+        page.evaluate(style, [PANEL, f"{width}px"])
+        for title in ("Advice", "Predict", "Export", "Cell"):
+            open_section(page, title)
+            page.wait_for_timeout(300)
+            file = f"panel-{kind.module}-{title.lower()}-{width}.png"
+            page.locator(PANEL).first.screenshot(path=screenshots / file)
+            assert page.locator(PANEL).first.bounding_box()["height"] <= 900, title
+    page.evaluate(style, [PANEL, ""])
 
 
 @contextmanager

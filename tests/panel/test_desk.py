@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+
+from gpumem_magic.renderers.document import Line, Row, Section, Table
+
+pytest.importorskip("ipywidgets")
+
+from gpumem_magic.panel.controls import fitted
+from gpumem_magic.panel.past import HEAD, row_text
 
 
 @pytest.fixture
@@ -13,8 +21,10 @@ def measured(board, rich, cell, settle):
     cell(rich, "%%gpumem -q --name first\na = 1\nb = 2")
     cell(rich, "%%gpumem -q --name second\na = 1")
     settle(board)
-    for switch in board.header.switches.values():
-        switch.value = True
+    with board.desk.quiet():
+        for switch in board.header.switches.values():
+            switch.value = True
+    board.redraw()
     return board
 
 
@@ -33,6 +43,44 @@ def test_the_slider_tells_what_was_alive_at_each_moment(measured):
         told.add(measured.cell.alive.value)
     assert len(told) == measured.cell.moment.max + 1
     assert any("3.00 MiB allocated" in text for text in told)
+
+
+@pytest.mark.parametrize(("lines", "whole"), [(1, True), (12, True), (300, False)])
+def test_a_comparison_is_shown_as_far_as_it_fits(lines, whole):
+    head = ("line", "report 1", "report 2", "change")
+    levels, by_line = (
+        Table(
+            caption,
+            head,
+            tuple(Row((f"{caption} {n}: x = net(y)", *["512.00 MiB"] * 3)) for n in range(count)),
+        )
+        for caption, count in (("level", 3), ("line", lines))
+    )
+    document = Section((Line("same peak"), levels)), Section((by_line,))
+    shown = fitted(document, ": the magic shows all")
+    assert len(json.dumps(shown)) < 20_000
+    assert "level 2" in shown
+    assert "line 0" in shown
+    assert shown.index("level 0") < shown.index("line 0")
+    assert (f"line {lines - 1}:" in shown) == whole
+    assert ("more: the magic shows all" in shown) != whole
+
+
+def test_a_prediction_is_called_as_its_report_or_by_its_code(measured):
+    predict = measured.predict
+    predict.run.click()
+    assert ">second</span> \u00b7 predicted for" in predict.result.value
+    predict.what.value = predict.what.options[1]
+    predict.code.value = "\nc = 3\nd = 4"
+    predict.run.click()
+    assert ">c = 3</span> \u00b7 predicted for" in predict.result.value
+
+
+def test_a_row_of_the_history_keeps_its_numbers_apart(measured):
+    report = replace(measured.desk.state.history[1], seconds=93.0)
+    row = row_text(1, report)
+    assert "  1 min 33 s" in row
+    assert row.index("1 min") + len("1 min 33 s") == HEAD.index("time") + len("time")
 
 
 def test_two_reports_are_compared(measured):
