@@ -194,3 +194,13 @@ def test_function_transforms():
     whole = grad(loss)(parameters, x)
     assert torch.allclose(each["weight"].sum(0), whole["weight"], atol=1e-5)
     assert jacrev(torch.exp)(x[0]).is_cuda
+
+
+def test_a_tensor_that_is_resized_gets_a_larger_block(gpu, allocated):
+    x = torch.ones(3, device="cuda")
+    x.resize_(700)
+    assert allocated() == 3072
+    x.resize_(2)
+    assert allocated() == 3072
+    x.resize_as_(torch.empty(1024, device="cuda"))
+    assert allocated() == 4096
