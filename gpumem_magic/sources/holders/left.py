@@ -74,16 +74,22 @@ def _left_again_and_again(events: Events) -> NDArray[np.int64]:
     rows = _alive(events)
     stacks, counts = np.unique(events.stack[rows], return_counts=True)
     several = rows[np.isin(events.stack[rows], stacks[(counts >= _PASSES) & (stacks >= 0)])]
-    largest = rows[events.size[rows] >= MIB]
-    again = [row for row in largest.tolist() if _rises(events, row)]
-    return np.concatenate([several, np.setdiff1d(np.array(again, np.int64), several)])
+    again = _risen(events, rows[events.size[rows] >= MIB])
+    return np.concatenate([several, np.setdiff1d(again, several)])
 
 
-def _rises(events: Events, row: int) -> bool:
-    """Whether the stack made blocks before, each smaller than the next."""
-    same = (events.stack == events.stack[row]) & (events.action == Action.ALLOC)
-    sizes = events.requested[np.flatnonzero(same)]
-    return len(sizes) > _PASSES and bool((np.diff(sizes) > 0).all())
+def _risen(events: Events, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of the rows whose stack made blocks before, each smaller than the next."""
+    made = np.flatnonzero(events.action == Action.ALLOC)
+    made = made[np.argsort(events.stack[made], kind="stable")]
+    stacks = events.stack[made]
+    found = []
+    for stack in np.unique(events.stack[rows]).tolist():
+        begin, end = np.searchsorted(stacks, [stack, stack + 1])
+        sizes = events.requested[made[begin:end]]
+        if len(sizes) > _PASSES and bool((np.diff(sizes) > 0).all()):
+            found.append(stack)
+    return rows[np.isin(events.stack[rows], found)]
 
 
 def _alive(events: Events) -> NDArray[np.int64]:
