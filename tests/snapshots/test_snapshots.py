@@ -184,7 +184,7 @@ def test_an_out_of_memory_error_is_explained(load):
     assert report.oom.line == 3
     # what is not known, or of no use elsewhere, is left out or said
     text = report.text()
-    assert "device 0 of the snapshot · 3.0 s" in text
+    assert "device 0 of the snapshot · 3.0 s" in " ".join(text.split())
     assert "--free" not in text
     assert "no advice" in text
 
