@@ -82,7 +82,7 @@ class StorageLog(TorchDispatchMode):
 
     def adopt(self, storage: Any) -> int | None:
         """The address of a storage, which is followed from here on; None where it is not here."""
-        if not self._is_here(storage.device) or not storage.nbytes():
+        if not self._is_here(storage.device) or not _bytes(storage):
             return None
         key: int = storage._cdata
         if key not in self._sizes:
@@ -187,7 +187,7 @@ class StorageLog(TorchDispatchMode):
                 storage = tensor.untyped_storage()
             except (RuntimeError, NotImplementedError):
                 return
-            if storage._cdata not in self._sizes and storage.nbytes():
+            if storage._cdata not in self._sizes and _bytes(storage):
                 yield storage
 
     def _settle(self, born: list[Any]) -> None:
@@ -267,6 +267,12 @@ def _tensors(out: Any) -> Iterator[torch.Tensor]:
     elif isinstance(out, (tuple, list)):
         for item in out:
             yield from _tensors(item)
+
+
+def _bytes(storage: Any) -> int:
+    """Bytes of a storage; 0 where a symbol stands for them: such a storage has no memory."""
+    size = storage.nbytes()
+    return size if type(size) is int else 0
 
 
 def _take_off(mode: Any) -> None:

@@ -109,7 +109,6 @@ def test_a_cell_of_a_notebook(bench, monkeypatch, shell, capsys):
         said += capsys.readouterr().out
     finally:
         shell.run_line_magic("unload_ext", "gpumem_magic")
-    print(said)
     assert "of 16.00 GiB" in said
     assert "measured on Fake" in said
     assert "x = torch.ones(1 << 20, device='meta')" in said

@@ -260,3 +260,16 @@ def test_an_error_in_our_books_is_told_when_the_cell_is_over(bench, monkeypatch)
         device.source.stop(CELL, {}, None)
     device.source.start(dict)
     assert device.source.stop(CELL, {}, None)[0].complete
+
+
+def test_storages_of_symbolic_size_have_no_memory(bench):
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    fake = FakeTensorMode(shape_env=ShapeEnv())
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    number = fake.from_tensor(torch.ones(77), symbolic_context=context).shape[0]
+    symbolic = torch.empty(number, device="meta")
+    memory = bench().source.memory()
+    assert symbolic.untyped_storage()._cdata not in memory.blocks
+    assert all(type(size) is int for size in memory.blocks.values())
