@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import cycle, product
 from typing import Any
 
 import torch
@@ -17,18 +18,19 @@ Interval = tuple[torch.Tensor, torch.Tensor]
 _MOST = 2**12
 """Elements of operands up to which an operator is asked twice."""
 
-_MONOTONE = frozenset(
+_ALIKE = frozenset(
     f"aten::{name}"
     for name in (
-        "add all any amax amin bitwise_not cat clone ge gt le logical_and logical_not logical_or "
-        "lt max maximum min minimum rsub stack sum _to_copy"
+        "add all any amax amin bitwise_not cat clone logical_and logical_not logical_or max "
+        "maximum min minimum stack sum _to_copy"
     ).split()
 )
-"""Operators that are monotone in each operand: their extremes lie at those of the operands."""
+"""Operators that rise, or fall, with all operands: their extremes lie where all have theirs."""
 
-_MONOTONE_OF_FLAGS = frozenset(
-    f"aten::{name}" for name in ("bitwise_and", "bitwise_or", "eq", "mul", "ne")
-)
+_EACH_ITS_WAY = frozenset(f"aten::{name}" for name in ("ge", "gt", "le", "lt", "rsub"))
+"""Operators that rise or fall with each of two operands: their extremes lie at one of four ends."""
+
+_OF_FLAGS = frozenset(f"aten::{name}" for name in ("bitwise_and", "bitwise_or", "eq", "mul", "ne"))
 """Operators that are so for values of 0 and 1 alone."""
 
 _PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
@@ -48,8 +50,8 @@ class Bounds:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
         None where that is not told by those of its operands."""
         name = func._schema.name
-        flags = name in _MONOTONE_OF_FLAGS
-        if not flags and name not in _MONOTONE:
+        flags = name in _OF_FLAGS
+        if not flags and name not in _ALIKE | _EACH_ITS_WAY:
             return None
         tensors = tensors_among(args, kwargs)
         if sum(tensor.numel() for tensor in tensors) > _MOST:
@@ -61,9 +63,11 @@ class Bounds:
             return None
         if flags and any(isinstance(arg, (int, float)) and arg not in (0, 1) for arg in args):
             return None
-        ends = [_with(args, functools.partial(_end, intervals, end)) for end in (0, 1)]
-        one, other = (func(*end, **kwargs) for end in ends)
-        return torch.minimum(one, other), torch.maximum(one, other)
+        unknown = [key for key, each in intervals.items() if each and each[0] is not each[1]]
+        corners = product((0, 1), repeat=1 if name in _ALIKE else len(unknown))
+        ends = (dict(zip(unknown, cycle(corner), strict=False)) for corner in corners)
+        found = [func(*_with(args, functools.partial(_end, intervals, e)), **kwargs) for e in ends]
+        return functools.reduce(torch.minimum, found), functools.reduce(torch.maximum, found)
 
     def attach(self, tensor: torch.Tensor, interval: Interval) -> None:
         """Remember the interval of a new tensor, and write its lower end where a stand-in is
@@ -114,8 +118,8 @@ def _is_flags(interval: Interval) -> bool:
     return not low.numel() or (bool((low >= 0).all()) and bool((high <= 1).all()))
 
 
-def _end(intervals: dict[int, Any], end: int, tensor: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = intervals[id(tensor)][end]
+def _end(intervals: dict[int, Any], ends: dict[int, int], tensor: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = intervals[id(tensor)][ends.get(id(tensor), 0)]
     return found
 
 

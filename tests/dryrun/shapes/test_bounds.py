@@ -37,6 +37,8 @@ def needs_values(report):
         "torch.logical_or(unknown, some).all()",
         "(unknown.long().sum() <= 4)",
         "(unknown.int() >= 0).all()",
+        "(unknown == unknown).all()",
+        "(1 - unknown.int() <= 1).all()",
     ],
 )
 def test_what_follows_for_every_value_is_known(true):
@@ -52,6 +54,11 @@ def test_what_follows_for_every_value_is_known(true):
         "(unknown | half).all()",
         "(unknown | ~(big[1, :4] > 0)).all()",
         "unknown.long().sum() == 4",
+        "(unknown == (big[1, :4] > 0)).all()",
+        "(unknown.int() >= (big[1, :4] > 0).int()).all()",
+        "(unknown.int() < (big[1, :4] > 0).int()).any()",
+        "(unknown != (big[1, :4] > 0)).any()",
+        "((big[1, :4] > 0).int() - unknown.int()).max() == 0",
         "(unknown.long() * 3).max() == 2",
         "(unknown.fill_(True) | none).all()",
     ],
