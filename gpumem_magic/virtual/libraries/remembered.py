@@ -4,6 +4,7 @@ from what torch itself remembers, which changes with every card (virtual/gpu.py)
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 
 from gpumem_magic.virtual.devices import DEVICE
 
+_MADE = (torch.Tensor, torch.nn.Module)
+
 
 def forget_answers() -> None:
     """Forget what functions of loaded modules have remembered of the device, and set the one that
@@ -19,14 +22,26 @@ def forget_answers() -> None:
     for module in list(sys.modules.values()):
         with suppress(Exception):  # modules may be any objects
             for value in list(vars(module).values()):
-                if type(value) is functools._lru_cache_wrapper and _asks_for_device(value):
+                if type(value) is functools._lru_cache_wrapper and _answers_for_device(value):
                     value.cache_clear()
     _answer_for_accelerate()
 
 
-def _asks_for_device(function: Any) -> bool:
+def _answers_for_device(function: Any) -> bool:
+    """Whether it asks for the device, and what it remembers are answers, not tensors or models."""
     code = getattr(function.__wrapped__, "__code__", None)
-    return code is not None and any("cuda" in name or "gpu" in name for name in code.co_names)
+    asks = code is not None and any("cuda" in name or "gpu" in name for name in code.co_names)
+    return asks and not any(isinstance(it, _MADE) for it in _remembered(function))
+
+
+def _remembered(function: Any) -> list[Any]:
+    """What a cache holds, and what lies in that, such as a tuple's items."""
+    own = id(function.__wrapped__), id(vars(function))
+    held = [
+        it for it in gc.get_referents(function) if not isinstance(it, type) and id(it) not in own
+    ]
+    deeper = gc.get_referents(*held)  # of a cache without bound: what is in its table
+    return [*held, *deeper, *gc.get_referents(*deeper)]
 
 
 def _answer_for_accelerate() -> None:

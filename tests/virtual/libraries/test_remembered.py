@@ -6,6 +6,7 @@ import functools
 import sys
 import types
 
+import pytest
 import torch
 
 from gpumem_magic import predict
@@ -25,6 +26,21 @@ def test_a_remembered_device_is_the_card_inside_and_untouched_outside(monkeypatc
     assert report.error is None
     assert device.cache_info().currsize == 1
     assert device() == "cpu"
+
+
+@pytest.mark.parametrize("maxsize", [None, 4])
+@pytest.mark.parametrize("packed", ["mask", "(mask, 7)"])
+def test_tensors_that_a_function_remembers_stay(maxsize, packed, new_shell):
+    with new_shell() as shell:
+        shell.run_cell("%load_ext gpumem_magic\n%gpumem --device T4")
+        shell.run_cell(
+            f"import functools, torch\n@functools.lru_cache({maxsize})\ndef mask_of(n):\n"
+            f"    mask = torch.ones(n).cuda()\n    return {packed}\nmask_of(1 << 18)"
+        )
+        shell.run_cell("%%gpucheck -o found\nagain = mask_of(1 << 18)")
+        report = shell.user_ns["found"]
+        shell.run_line_magic("unload_ext", "gpumem_magic")
+    assert (report.before.allocated, report.peak.allocated) == (1 << 20, 1 << 20)
 
 
 def test_the_state_of_accelerate_is_the_cards_inside(monkeypatch):
