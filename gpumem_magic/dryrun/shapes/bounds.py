@@ -33,6 +33,14 @@ _EACH_ITS_WAY = frozenset(f"aten::{name}" for name in ("ge", "gt", "le", "lt", "
 _OF_FLAGS = frozenset(f"aten::{name}" for name in ("bitwise_and", "bitwise_or", "eq", "mul", "ne"))
 """Operators that are so for values of 0 and 1 alone."""
 
+_OF_TRUTH = frozenset(
+    f"aten::{name}"
+    for name in ("all", "any", "logical_and", "logical_not", "logical_or", "_to_copy")
+)
+"""Operators that may ask whether a value is 0: that can lie between two that are not."""
+
+_FOLLOWED = _ALIKE | _EACH_ITS_WAY | _OF_FLAGS
+
 _PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
 """Operators whose results are values of their first operand, whatever the indices say."""
 
@@ -49,19 +57,12 @@ class Bounds:
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
         None where that is not told by those of its operands."""
-        name = func._schema.name
-        flags = name in _OF_FLAGS
-        if not flags and name not in _ALIKE | _EACH_ITS_WAY:
-            return None
-        tensors = tensors_among(args, kwargs)
-        if sum(tensor.numel() for tensor in tensors) > _MOST:
+        name, tensors = func._schema.name, tensors_among(args, kwargs)
+        if name not in _FOLLOWED or sum(tensor.numel() for tensor in tensors) > _MOST:
             return None
         intervals = {id(tensor): self._interval(tensor) for tensor in tensors}
-        if "alpha" in kwargs or any(
-            each is None or (flags and not _is_flags(each)) for each in intervals.values()
-        ):
-            return None
-        if flags and any(isinstance(arg, (int, float)) and arg not in (0, 1) for arg in args):
+        known = [each for each in intervals.values() if each is not None]
+        if len(known) < len(intervals) or "alpha" in kwargs or not _is_monotone(name, args, known):
             return None
         unknown = [key for key, each in intervals.items() if each and each[0] is not each[1]]
         corners = product((0, 1), repeat=1 if name in _ALIKE else len(unknown))
@@ -111,6 +112,14 @@ class Bounds:
         geometry = tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset())
         low, high = (tensor_over(storage, *geometry) for storage in known)
         return low, high
+
+
+def _is_monotone(name: str, args: tuple[Any, ...], intervals: list[Interval]) -> bool:
+    """Whether an operator of `_FOLLOWED` is so between these ends."""
+    if name in _OF_FLAGS:
+        numbers = (arg for arg in args if isinstance(arg, (int, float)))
+        return all(map(_is_flags, intervals)) and all(number in (0, 1) for number in numbers)
+    return name not in _OF_TRUTH or all(bool((low >= 0).all()) for low, _ in intervals)
 
 
 def _is_flags(interval: Interval) -> bool:

@@ -54,6 +54,7 @@ def test_what_follows_for_every_value_is_known(true):
         "(unknown | half).all()",
         "(unknown | ~(big[1, :4] > 0)).all()",
         "unknown.long().sum() == 4",
+        "(unknown.int() + (big[1, :4] > 0).int() + -1).all()",
         "(unknown == (big[1, :4] > 0)).all()",
         "(unknown.int() >= (big[1, :4] > 0).int()).all()",
         "(unknown.int() < (big[1, :4] > 0).int()).any()",
