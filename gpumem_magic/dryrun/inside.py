@@ -17,7 +17,6 @@ import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.dryrun.in_use import Beginning, StartingState
-from gpumem_magic.dryrun.refusals import refuse
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
@@ -29,6 +28,7 @@ from gpumem_magic.dryrun.taken_out import take_out
 from gpumem_magic.isolation.child import Inside
 from gpumem_magic.isolation.effects import stop_effects
 from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.refusals import refuse
 from gpumem_magic.isolation.effects.waiting import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.objects.namespaces import names_of
