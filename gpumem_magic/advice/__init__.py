@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -94,18 +95,18 @@ RULES: tuple[Rule, ...] = (
 @dataclass(frozen=True, slots=True)
 class Said:
     """What the rules say of a cell, what saves most first. left_out: names of rules that would have
-    had to look at more of a large cell than a rule may."""
+    had to look at more of a large cell than a rule may. on_host: why nothing was on the device."""
 
     advice: tuple[Advice, ...] = ()
     left_out: tuple[str, ...] = ()
+    on_host: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence for the report, where rules were left out."""
-        if not self.left_out:
-            return ()
+        """Sentences for the report: that all was on the host, that rules were left out."""
         rules = ", ".join(self.left_out)
-        return (f"This cell is too large for these rules, which were left out: {rules}.",)
+        left_out = f"This cell is too large for these rules, which were left out: {rules}."
+        return tuple(filter(None, (self.on_host, left_out if rules else "")))
 
 
 def advise(
@@ -139,7 +140,22 @@ def advise(
             left_out.append(rule.name)
         else:
             found += [one for one in said if not code.ignores(rule.name, one.line)]
-    return Said(tuple(sorted(found, key=_rank)), tuple(left_out))
+    on_host = "" if trace.lines else _why_on_host(code, names)
+    return Said(tuple(sorted(found, key=_rank)), tuple(left_out), on_host)
+
+
+def _why_on_host(code: Code, names: Names) -> str:
+    """The name by which the cell chose the CPU; "" where none is seen."""
+    used = {node.id for node in code.nodes(ast.Name) if isinstance(node.ctx, ast.Load)}
+    for name, cell in names.host.items():
+        if name in used:
+            since = f", assigned in In[{cell}]" if cell else ""
+            return (
+                f'This cell computed on the CPU: {name} is "cpu"{since}, perhaps when there was '
+                f'no GPU as yet. Assign {name} = torch.device("cuda"), and run again what puts the '
+                "model and the data there."
+            )
+    return ""
 
 
 def _rank(advice: Advice) -> tuple[bool, int]:

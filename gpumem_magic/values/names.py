@@ -94,7 +94,9 @@ class Names:
     """What the names of a namespace are, each in one of the mappings.
 
     known: the dotted name of what is imported from a library: modules, functions, classes
-    ("F": "torch.nn.functional"). others: the dotted class of any other object.
+    ("F": "torch.nn.functional"). others: the dotted class of any other object. host: devices, or
+    texts, that mean the CPU (`device`), each with the notebook's cell that assigned it last, None
+    where that is not known.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -103,3 +105,4 @@ class Names:
     containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    host: Mapping[str, int | None] = field(default_factory=dict)

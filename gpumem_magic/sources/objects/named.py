@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import types
 from collections import Counter
@@ -40,6 +41,8 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
     with torch._C.DisableTorchFunction():
         own = {k: v for k, v in names.items() if not (k.startswith("_") or is_shells_own(k))}
         reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
+        cells = names.get("In")
+        reader.cells = [str(cell) for cell in cells] if isinstance(cells, list) else []
         for name, thing in own.items():
             reader.read(name, thing)
     return reader.names
@@ -71,8 +74,9 @@ class _Sizes:
 
 class _Reader:
     def __init__(self, torch: Any, locate: Locate) -> None:
-        self.names = Names({}, {}, {}, {}, {}, {})
+        self.names = Names({}, {}, {}, {}, {}, {}, {})
         self.optimized: frozenset[int] = frozenset()
+        self.cells: list[str] = []
         self._torch = torch
         self._locate = locate
 
@@ -91,6 +95,8 @@ class _Reader:
             _add(names.optimizers, name, self._optimizer(thing))
         elif kind in (list, tuple, dict, set):
             self._container(name, thing)
+        elif (kind is str and thing == "cpu") or (kind is torch.device and thing.type == "cpu"):
+            _add(names.host, name, _assigned_in(name, self.cells))
         elif kind not in (int, float, str, bool, type(None)):
             _add(names.others, name, dotted(kind))
 
@@ -185,6 +191,13 @@ class _Reader:
             tensors=tuple(dict.fromkeys(str(k) for k, v in held if v.dim())),
             options=options,
         )
+
+
+def _assigned_in(name: str, cells: list[str]) -> int | None:
+    """The number of the last cell that assigns a name at the beginning of a line."""
+    assigns = re.compile(rf"^\s*{re.escape(name)}\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+    numbers = range(len(cells) - 1, 0, -1)
+    return next((number for number in numbers if assigns.search(cells[number])), None)
 
 
 def _add(table: Any, name: str, value: object) -> None:
