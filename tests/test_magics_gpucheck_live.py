@@ -92,7 +92,7 @@ def test_a_guessed_way_is_marked(run, shell):
     assert "Probably fits: " in text
     assert "The way through the cell was guessed" in text
     _, text = run("%%gpucheck\nx = torch.ones(1 << 20, device='cuda')\ny = x + x")
-    assert "\nFits: " in text
+    assert "Fits: " in text
 
 
 def test_cards_differ_in_what_fits(run, shell):
@@ -134,7 +134,7 @@ def test_an_interrupt_leaves_everything_as_it_was(run, shell, torch_modes):
     assert shell.user_ns["kept"] == [1]
     assert torch_modes() == []
     _, text = run("%%gpumem --name next\ny = x + x")
-    assert "next · virtual Tesla T4" in text
+    assert "next · peak" in text
     assert history(shell)[0].peak.allocated == 8 * MIB
 
 
