@@ -125,6 +125,7 @@ class AdviceSection(Section):
     def draw_card(self) -> None:
         """The advice that is picked."""
         report, advice = self.state.report, self._advice
+        self.insert.disabled = advice is None or advice.source is None
         if report is None or advice is None:
             self.card.value = told(Line(_NOTHING))
         else:
