@@ -242,8 +242,10 @@ def _verdict(oom: OutOfMemory) -> str:
         return f"stopped by the limit of {format_bytes(oom.allowed)} on PyTorch{missing}"
     if oom.fragmented is None:
         return "whether the memory was full or fragmented is unknown"
-    if oom.fragmented:
+    if oom.is_in_pieces:
         return "fragmented: the free pieces together would have held it, but no single one did"
+    if oom.fragmented:
+        return "full: the little that was free would have held it, but lay in pieces"
     return f"truly full: all that lay free in the cache together would not have held it{missing}"
 
 
@@ -280,7 +282,7 @@ def free(report: Report) -> int | None:
 def short(oom: OutOfMemory) -> int | None:
     """Bytes that the card lacked; None where that is not known, or not why it failed."""
     wanted = oom.requested if oom.segment is None else oom.segment
-    if oom.device_free is None or wanted is None or oom.fragmented:
+    if oom.device_free is None or wanted is None or oom.is_in_pieces:
         return None
     return wanted - oom.device_free if wanted > oom.device_free else None
 
@@ -353,4 +355,4 @@ def _lack(oom: OutOfMemory) -> str:
     missing = short(oom)
     if missing is not None:
         return f", at least {format_bytes(missing)} short"
-    return "; the free memory is in pieces that are too small" if oom.fragmented else ""
+    return "; the free memory is in pieces that are too small" if oom.is_in_pieces else ""

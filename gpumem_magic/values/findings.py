@@ -150,6 +150,10 @@ class Remedy:
     name: str | None = None
 
 
+_PART_OF_HELD = 0.05
+"""Of what tensors held, that gaps must be to be the reason why memory ran out."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """Why an allocation failed: `requested` bytes wanted, `segment` asked of the device, which had
@@ -189,6 +193,13 @@ class OutOfMemory:
         """The largest remedy of this kind, if there is one."""
         found = [remedy for remedy in self.remedies if remedy.way is way]
         return max(found, key=lambda remedy: remedy.size, default=None)
+
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether it is fragmented, and more than what lies free in the last pieces of any card
+        that is full."""
+        least = _PART_OF_HELD * sum(self.held.values())
+        return bool(self.fragmented) and (self.reserved_free or 0) >= least
 
     @property
     def place(self) -> str:

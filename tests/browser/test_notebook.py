@@ -66,9 +66,11 @@ def test_reports_can_be_read_in_jupyterlab(browser, lab, screenshots, theme):
         finally:
             keep(page, screenshots, theme.split()[-1].lower())
 
-        # THEN each measured cell shows its report: a table, its caption and a picture
+        # THEN each measured cell shows its report: a table, its caption and a picture; so does a
+        # comparison
         images = page.locator(f"{OUTPUT} img[alt]")
-        assert images.count() == sum("--no-plot" not in mark for mark in marks) > 0
+        compared = sum("--compare" in "".join(c["source"]) for c in cells)
+        assert images.count() == sum("--no-plot" not in mark for mark in marks) + compared > 0
         assert page.locator(f"{OUTPUT} table:visible").count() >= len(marks)
         assert page.locator(f"{OUTPUT} caption:visible").count() >= len(marks)
         assert all(n > 100 for n in images.evaluate_all("all => all.map(i => i.naturalWidth)"))

@@ -53,10 +53,12 @@ def test_how_the_numbers_came_about(story, reports):
 
 
 def test_full_or_fragmented(story):
-    def said(fragmented):
-        return wording.oom_facts(replace(story.oom, fragmented=fragmented))[-1]
+    def said(fragmented, free=19 << 20):
+        oom = replace(story.oom, fragmented=fragmented, reserved_free=free)
+        return wording.oom_facts(oom)[-1]
 
-    assert said(True).startswith("fragmented")
+    assert said(True, free=2 << 30).startswith("fragmented")
+    assert said(True).startswith("full")
     assert said(False).startswith("truly full")
     assert "unknown" in said(None)
 

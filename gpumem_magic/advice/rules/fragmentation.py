@@ -13,8 +13,6 @@ from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.names import Names
 
-_PART_OF_HELD = 0.05
-"""Of what tensors held: less lies free in the last pieces of any card that is full."""
 _EXPANDABLE = """\
 %env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 %gpumem --device off
@@ -80,10 +78,8 @@ class Fragmentation(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         oom = trace.oom
-        if oom is None or not oom.fragmented or not oom.requested:
+        if oom is None or not oom.is_in_pieces or not oom.requested:
             return
-        if (oom.reserved_free or 0) < _PART_OF_HELD * sum(oom.held.values()):
-            return  # the ordinary rest of full segments: the cell needs more than the card has
         if oom.remedy(Way.EXPANDABLE) is None:
             return  # they are in use
         yield Advice(
