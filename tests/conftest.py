@@ -40,6 +40,7 @@ SLOW = (
     "isolation/test_fresh.py",
     "isolation/walls/test_confinement.py::test_new_openmp_threads",
     "panel/test_board.py::test_the_package_gives_the_same_callable",
+    "stacks/test_holders.py",
     "stacks/test_kernel.py",
     "stacks/test_odd_cells.py",
     "stacks/test_panel.py",

@@ -55,6 +55,7 @@ def outcomes(tmp_path):
     def run(*options):
         command = [sys.executable, "-m", "pytest", "-p", "speed", "-rA", "--tb=short", *options]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        environment.pop("CI", None)  # there pytest says all of it twice
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
