@@ -40,6 +40,8 @@ SLOW = (
     "isolation/test_fresh.py",
     "isolation/walls/test_confinement.py::test_new_openmp_threads",
     "panel/test_board.py::test_the_package_gives_the_same_callable",
+    "sources/holders/test_holders_robust.py::test_nothing_is_kept_alive",
+    "sources/holders/test_walk_bounds.py::test_many_lost_tensors_are_found_together",
     "stacks/test_holders.py",
     "stacks/test_kernel.py",
     "stacks/test_odd_cells.py",

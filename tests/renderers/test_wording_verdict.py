@@ -63,7 +63,7 @@ def test_a_guessed_way_makes_it_probable(unfit, predicted):
         ({"segment": None, "device_free": 0}, "out of memory in line 7, at least 620.00 MiB short"),
         ({"segment": 640 * MIB, "device_free": 0},
          "out of memory in line 7, at least 640.00 MiB short"),
-        ({"fragmented": True},
+        ({"fragmented": True, "reserved_free": 2048 * MIB},
          "out of memory in line 7; the free memory is in pieces that are too small"),
         ({"line": None, "device_free": None}, "out of memory"),
     ],

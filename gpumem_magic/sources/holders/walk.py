@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -39,9 +38,6 @@ _CHECK = 4096  # objects between two looks at what is still unexplained
 _MANY = 200_000
 """Objects, some 1 s, after which other objects than models and tensors come last, and the walk ends
 as soon as every block is explained."""
-
-
-_WORD = re.compile(r"\w*")
 
 
 @dataclass(slots=True)
@@ -147,9 +143,7 @@ class Walk:
 
     def name_again(self) -> None:
         """Tell what was found of the roots that lead to the same: `also`."""
-        begins = {_begin(way.path) for way in self.reached.found.values()}
-        concerned = (pair for pair in self.again if _begin(pair[0].path) in begins)
-        for first, label in islice(concerned, _AGAIN):
+        for first, label in self.again[:_AGAIN]:
             for way in self.reached.found.values():
                 if way.holder.label != label and is_below(way.path, first.path):
                     way.others[label] = None
@@ -338,9 +332,3 @@ def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:
         if edge.kind is not None:
             holder = holder.inner(edge.kind, edge.label)
         yield node._replace(thing=edge.thing, path=cut(edge.path), holder=holder)
-
-
-def _begin(path: str) -> str:
-    """The word that a path begins with, as do all paths below it."""
-    found = _WORD.match(path)
-    return found[0] if found else ""

@@ -227,16 +227,6 @@ def test_output_history_has_many_places_and_all_let_go(notebook):
     assert "_2" not in notebook.shell.user_ns
 
 
-def test_other_names_do_not_hide_who_else_has_it(notebook):
-    many = "\n".join(
-        f"other_{i} = shared_{i} = [object()]\nagain_{i} = other_{i}" for i in range(40)
-    )
-    notebook.run(many, f"x = {BIG}", "x", "y = x")
-
-    (found,) = notebook.holders(SIZE)
-    assert {"y", "Out[4]"} <= set(found.also)
-
-
 def test_what_a_name_also_has_stays_when_the_rest_lets_go(notebook):
     notebook.run(f"x = {BIG}", "x", "def fails():\n    y = x\n    1 / 0", "fails()")
 
