@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,12 +33,15 @@ from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.ownership import Kind, Via, is_whole, parts_of
 from gpumem_magic.values.inventory import HolderKind
 
-_AGAIN = 20
+_AGAIN = 20  # roots that lead to the same, of what begins with one word
 _IN_ORDER, _OBJECTS_LAST = itemgetter(0, 1), itemgetter(1, 0)  # of the queues' keys
 _CHECK = 4096  # objects between two looks at what is still unexplained
 _MANY = 200_000
 """Objects, some 1 s, after which other objects than models and tensors come last, and the walk ends
 as soon as every block is explained."""
+
+
+_WORD = re.compile(r"\w*")
 
 
 @dataclass(slots=True)
@@ -143,8 +147,13 @@ class Walk:
 
     def name_again(self) -> None:
         """Tell what was found of the roots that lead to the same: `also`."""
-        for first, label in self.again[:_AGAIN]:
-            for way in self.reached.found.values():
+        ways, told = defaultdict(list), Counter[str]()
+        for way in self.reached.found.values():
+            ways[_begin(way.path)].append(way)
+        for first, label in self.again:
+            begin = _begin(first.path)
+            told[begin] += 1
+            for way in ways[begin] if told[begin] <= _AGAIN else ():
                 if way.holder.label != label and is_below(way.path, first.path):
                     way.others[label] = None
 
@@ -332,3 +341,9 @@ def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:
         if edge.kind is not None:
             holder = holder.inner(edge.kind, edge.label)
         yield node._replace(thing=edge.thing, path=cut(edge.path), holder=holder)
+
+
+def _begin(path: str) -> str:
+    """The word that a path begins with, as do all paths below it."""
+    found = _WORD.match(path)
+    return found[0] if found else ""
