@@ -35,7 +35,7 @@ test: lint ## ruff, mypy, and the tests of minutes: all that are not slow
 	.venv-test/bin/python $(PYTEST) -q -m 'not slow'
 
 check: lint stacks ## ruff, mypy, and all tests that need no GPU, on three notebook stacks
-	.venv-test/bin/python $(PYTEST) --most-seconds=3
+	.venv-test/bin/python $(PYTEST) --most-seconds=6
 
 lint: .venv-test/ready ## ruff and mypy
 	.venv-test/bin/ruff check .
