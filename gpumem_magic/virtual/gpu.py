@@ -12,6 +12,7 @@ from torch.utils import _python_dispatch
 
 from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.settings import Settings
+from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.interrupts import Interrupts
@@ -166,8 +167,9 @@ class VirtualGPU:
         """Stop tracking; modes that user code has left open above stay open."""
         self._facade.is_entered = False
         self._here.facade = None
-        _leave(self.tracker, _python_dispatch._get_current_dispatch_mode_stack(), _python_dispatch)
-        _leave(self._facade, overrides._get_current_function_mode_stack(), overrides)
+        operators, functions = _python_dispatch, overrides
+        leave_mode(self.tracker, operators._get_current_dispatch_mode_stack(), operators)
+        leave_mode(self._facade, functions._get_current_function_mode_stack(), functions)
         self._interrupts.remove()
 
     def __enter__(self) -> VirtualGPU:
@@ -206,18 +208,6 @@ def _scratch_memory(storages: Storages, model: GPUModel) -> ScratchMemory:
 def _first(lists: Any) -> torch.Tensor:
     first: torch.Tensor = next(tensor for tensor in lists[0] if tensor is not None)
     return first
-
-
-def _leave(mode: Any, stack: list[Any], module: Any) -> None:
-    """Take `mode` off torch's stack of modes, from wherever it is in it."""
-    if mode not in stack:
-        return
-    above = stack[stack.index(mode) + 1 :]
-    for _ in above:
-        module._pop_mode()
-    mode.__exit__(None, None, None)
-    for other in above:
-        module._push_mode(other)
 
 
 def _forget_answers() -> None:

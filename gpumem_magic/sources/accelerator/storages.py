@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.accelerator.backend import Counters
 from gpumem_magic.sources.cuda.history import Columns
+from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.sources.stacks.callsite import phase_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.values.recording import Action, Events, LiveBlocks, Phase
@@ -122,7 +123,8 @@ class StorageLog(TorchDispatchMode):
         if self._clock is None:
             return 0.0
         seconds = time.perf_counter() - self._clock
-        _take_off(self)
+        modes = _python_dispatch
+        leave_mode(self, modes._get_current_dispatch_mode_stack(), modes)
         try:
             self._settle([])
         finally:
@@ -273,16 +275,3 @@ def _bytes(storage: Any) -> int:
     """Bytes of a storage; 0 where a symbol stands for them: such a storage has no memory."""
     size = storage.nbytes()
     return size if type(size) is int else 0
-
-
-def _take_off(mode: Any) -> None:
-    """Take `mode` off torch's stack of modes; those that user code has left open above stay."""
-    stack = _python_dispatch._get_current_dispatch_mode_stack()
-    if mode not in stack:
-        return
-    above = stack[stack.index(mode) + 1 :]
-    for _ in above:
-        _python_dispatch._pop_mode()
-    mode.__exit__(None, None, None)
-    for other in above:
-        _python_dispatch._push_mode(other)
