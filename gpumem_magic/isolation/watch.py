@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from gpumem_magic.isolation.child import Child, DryRunError
+from gpumem_magic.sources.host_memory import host_memory
 from gpumem_magic.units import GIB, MIB, format_bytes
 
 _LONGEST = 5
@@ -94,7 +95,7 @@ class Watch:
         taken = memory - self._memory
         if taken < _MUCH:
             return
-        total, free = _host_memory()
+        total, free = host_memory()
         if free < _LEAST_FREE * total:
             raise DryRunError(
                 f"the dry run took {format_bytes(taken)} of the host's memory{_at(line)}, and only "
@@ -127,16 +128,10 @@ def _memory_of(pid: int) -> int:
     return int(found[1]) << 10 if found else 0
 
 
-def _host_memory() -> tuple[int, int]:
-    """Bytes in all, and those that can be had."""
-    rows = dict(row.split(":") for row in Path("/proc/meminfo").read_text().splitlines())
-    return int(rows["MemTotal"].split()[0]) << 10, int(rows["MemAvailable"].split()[0]) << 10
-
-
 def room_for_another() -> bool:
     """Whether the host has memory for one more child beside those that run."""
     try:
-        total, free = _host_memory()
+        total, free = host_memory()
     except OSError:
         return True
     return free > max(2 * GIB, 2 * _LEAST_FREE * total)

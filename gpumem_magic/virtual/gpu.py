@@ -15,6 +15,7 @@ from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
+from gpumem_magic.virtual.headroom import Headroom
 from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.kernels.table import Kernels
 from gpumem_magic.virtual.patches import Patches
@@ -64,8 +65,11 @@ class VirtualGPU:
         self.random = DeviceRandom()
         self.scratch = _scratch_memory(self.storages, model)
         self._compute = compute
+        headroom = Headroom(self.storages, model.total) if compute is None else None
         self.tracker = Tracker(
-            self.storages, self.scratch, self.random, compute=compute or run_kernel
+            *(self.storages, self.scratch, self.random),
+            compute=compute or run_kernel,
+            headroom=headroom,
         )
         self._facade = Facade(self.tracker)
         self._here = Here(self.tracker)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.accumulation import Accumulation
 from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.headroom import Headroom
 from gpumem_magic.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages, pinned, storage_id
@@ -42,7 +43,7 @@ class Tracker(TorchDispatchMode):
     records_graph: autograd records it. function: the one of torch's that user code has called, as
     far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
-    on CUDA. compute: runs the kernels, or does without them.
+    on CUDA. compute: runs the kernels, or does without them. headroom: is asked before kernels run.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Tracker(TorchDispatchMode):
         random: DeviceRandom,
         accumulation: Accumulation | None = None,
         compute: Compute = run_kernel,
+        headroom: Headroom | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
@@ -67,6 +69,7 @@ class Tracker(TorchDispatchMode):
         self._made_inside: set[int] = set()
         self._accumulation = accumulation or Accumulation()
         self._compute = compute
+        self._headroom = headroom
 
     @property
     def is_dry(self) -> bool:
@@ -75,7 +78,7 @@ class Tracker(TorchDispatchMode):
 
     def go_dry(self, scratch: ScratchMemory, compute: Compute) -> None:
         """From here on compute nothing; scratch: what operators take beside their results."""
-        self._scratch, self._compute = scratch, compute
+        self._scratch, self._compute, self._headroom = scratch, compute, None
         self._traits.clear()
 
     @classmethod
@@ -101,7 +104,8 @@ class Tracker(TorchDispatchMode):
     def sibling(self) -> Tracker:
         """A tracker for another thread: same device, same knowledge of operators."""
         other = Tracker(
-            self.storages, self._scratch, self._random, self._accumulation, self._compute
+            *(self.storages, self._scratch, self._random, self._accumulation),
+            *(self._compute, self._headroom),
         )
         other.replacements, other._traits = self.replacements, self._traits
         return other
@@ -245,11 +249,12 @@ class Tracker(TorchDispatchMode):
         to_gpu: bool,
     ) -> Any:
         self.operator = traits.name
-        self.records_graph = torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in tensors_among(args, kwargs)
-        )
+        operands = tensors_among(args, kwargs)
+        self.records_graph = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
             return self._make(func, traits, args, kwargs, size)
+        if self._headroom is not None and to_gpu and traits.returns_new:
+            self._headroom.check(traits, operands, func, args, kwargs)
         if traits.is_random and to_gpu:
             self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
@@ -284,6 +289,8 @@ class Tracker(TorchDispatchMode):
             self._random.check(kwargs.get("generator"), on_device=True)
         address = self.storages.malloc(size)
         try:
+            if self._headroom is not None:
+                self._headroom.check_host(size)
             with self._random.current() if traits.is_random else contextlib.nullcontext():
                 out = self._compute(func, args, kwargs)
         except BaseException:

@@ -52,6 +52,19 @@ _TORCHS_OWN = frozenset(
 """Namespaces of operators written in C++: all others may have kernels in Python."""
 
 
+_GROWING = (
+    "_pdist",
+    "_upsample",
+    "constant_pad",
+    "convolution",
+    "im2col",
+    "max_unpool",
+    "repeat",
+    "upsample",
+)
+"""What the names of operators begin with whose results can be far larger than what they are given,
+by arguments that are no tensors."""
+
 _TAKEN_APART = frozenset(
     "_euclidean_dist _trilinear allclose binary_cross_entropy_with_logits dist embedding".split()
 )
@@ -73,6 +86,7 @@ class Traits:
     __slots__ = (
         "accumulates",
         "copies",
+        "grows",
         "has_code_for_card",
         "indexes",
         "is_composite",
@@ -115,6 +129,7 @@ class Traits:
             self.is_custom and not self.has_code_for_card and has_kernel(func.name(), "Meta")
         )
         self.copies = name == "copy_"
+        self.grows = name.startswith(_GROWING)
         self.indexes = name in _INDEXING
         self.on_device = _RESULTS_ON_DEVICE.get(name)
         self.may_mix = name in _HOST_OPERANDS_ALLOWED or self.is_custom

@@ -1,0 +1,140 @@
+"""Whether what an operator will make has room on the card and on the host, asked before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from gpumem_magic.sources.host_memory import host_memory
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.traits import Traits
+
+_MUCH = 512 * MIB
+"""Bytes of results that are asked for before they are made."""
+
+_STEP = 64 * MIB
+"""Bytes by which the card's memory changes between two looks at the host's."""
+
+_SPARED = 0.03
+"""Share of the host's memory that is left to others."""
+
+_LARGEST_ELEMENT = 16  # bytes: complex128
+
+_KEPT = 4096
+"""Shapes whose results are known to be small."""
+
+_Key = tuple[Any, ...] | None
+
+Look = Callable[[], tuple[int, int]]
+"""Bytes of the host's memory in all, and those that can be had."""
+
+
+class HostMemoryError(MemoryError):
+    """The values of what is on the virtual GPU do not fit into the host's memory."""
+
+
+class Headroom:
+    """What is on the virtual GPU is computed in host memory, and that can end before the card's
+    does: then the system would end the process. total: bytes of the card. look: tells the host's
+    memory."""
+
+    def __init__(self, storages: Storages, total: int, look: Look = host_memory) -> None:
+        self._storages = storages
+        self._total = total
+        self._look = look
+        self._seen = 0
+        self._small: set[_Key] = {()}
+
+    def check(
+        self,
+        traits: Traits,
+        operands: list[torch.Tensor],
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Raises torch.OutOfMemoryError where the results have no room on the card, and
+        HostMemoryError where the host has none for them. operands: the tensors among what `func`
+        is given."""
+        sizes = self._large_results(self._key(traits, operands, func), func, args, kwargs)
+        free = self._total - self._storages.allocator.allocated
+        for size in sizes:
+            if size > free:
+                self._storages.release(self._storages.malloc(size))  # which raises, as CUDA does
+            free -= size
+        self.check_host(sum(sizes))
+
+    def check_host(self, size: int) -> None:
+        """Raises HostMemoryError unless the host has `size` bytes more."""
+        allocated = self._storages.allocator.allocated
+        if abs(allocated + size - self._seen) < _STEP:
+            return
+        self._seen = allocated
+        try:
+            total, free = self._look()
+        except OSError:
+            return
+        if free - size < _SPARED * total:
+            raise HostMemoryError(_words(size, free))
+
+    def _large_results(
+        self, key: _Key, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[int, ...]:
+        """Bytes of each result, where there are many."""
+        if key in self._small:
+            return ()
+        sizes = tuple(_result_bytes(func, args, kwargs))
+        if sum(sizes) >= _MUCH:
+            return sizes
+        if key is not None:
+            if len(self._small) > _KEPT:
+                self._small = {()}
+            self._small.add(key)
+        return ()
+
+    def _key(self, traits: Traits, operands: list[torch.Tensor], func: Any) -> _Key:
+        """What tells the sizes of results: () where they are small whatever the operator does, None
+        where it is not only shapes."""
+        if not operands or traits.grows:
+            return None
+        *others, largest = sorted(tensor.numel() for tensor in operands)
+        if _LARGEST_ELEMENT * largest * (sum(others) or 1) < _MUCH:
+            return ()
+        return (func, *(tensor.shape for tensor in operands))
+
+
+def _words(size: int, free: int) -> str:
+    need = f"this operator would make {format_bytes(size)} more" if size else "it is nearly used up"
+    return (
+        f"the virtual GPU computes in the host's memory, of which {format_bytes(free)} are left: "
+        f"{need}. %%gpucheck instead of %%gpumem tells what a cell takes without computing it, "
+        "whatever its size"
+    )
+
+
+def _result_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
+    """Bytes of each tensor that the operator will make, told by torch's own shape rules."""
+    try:
+        with torch._C._DisableTorchDispatch():
+            results = func(*map(_shape_only, args), **_shapes_only(kwargs))
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return  # values decide, or the kernel will say what is wrong
+    for result in results if isinstance(results, (tuple, list)) else (results,):
+        if isinstance(result, torch.Tensor):
+            yield result.untyped_storage().nbytes()
+
+
+def _shapes_only(kwargs: dict[str, Any]) -> dict[str, Any]:
+    given = {"device": "meta", "generator": None, "pin_memory": None}
+    return {name: given.get(name, _shape_only(value)) for name, value in kwargs.items()}
+
+
+def _shape_only(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [_shape_only(item) for item in value]
+    return value
