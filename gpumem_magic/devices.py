@@ -14,7 +14,6 @@ from gpumem_magic.sources.cuda.device import CUDA, cuda_devices, is_initialized
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.units import MIB
 from gpumem_magic.virtual.catalog import MODELS, GPUModel, lookup
-from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.source import VirtualSource
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
@@ -34,7 +33,7 @@ def choose_source(name: str = "auto") -> Source | None:
     if backend is not None and name == backend.kind:
         if backend.keeps_history:
             return CudaSource(kind=backend.kind)
-        return AcceleratorSource(backend, Interrupts)
+        return AcceleratorSource(backend)
     if _is_cuda(name):
         return CudaSource(int(name[5:]) if ":" in name else None)
     return VirtualSource(lookup(name))

@@ -43,6 +43,7 @@ SLOW = (
     "sources/holders/test_holders_robust.py::test_nothing_is_kept_alive",
     "sources/holders/test_walk_bounds.py::test_many_lost_tensors_are_found_together",
     "stacks/test_holders.py",
+    "stacks/test_interrupts.py",
     "stacks/test_kernel.py",
     "stacks/test_odd_cells.py",
     "stacks/test_panel.py",

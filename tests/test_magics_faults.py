@@ -8,7 +8,6 @@ import signal
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpumem_magic.magics.faults import uninterrupted
 from gpumem_magic.sources import ACTIVE
 
 MAGICS = "gpumem_magic.magics."
@@ -231,16 +230,3 @@ def test_an_error_in_the_midst_of_an_operator_is_told_at_the_end(shell, monkeypa
     _, shown = run(shell, cell)
     assert shown.stderr == ""
     assert len(monitor(shell).history) == 1
-
-
-def interrupted_and_failing():
-    with uninterrupted():
-        interrupt()
-        failing()
-
-
-def test_an_interrupt_while_a_step_fails_is_not_lost():
-    with pytest.raises(KeyboardInterrupt) as raised:
-        interrupted_and_failing()
-    assert isinstance(raised.value.__context__, ZeroDivisionError)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

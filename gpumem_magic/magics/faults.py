@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,23 +85,6 @@ def harmless(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         warn(f"{what} failed, your code is not affected: {one_line(error)}")
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold an interrupt back until the end: what stands within is done whole."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    held: list[tuple[object, ...]] = []
-    signal.signal(signal.SIGINT, lambda *call: held.append(call))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if held:
-            handler(*held[0])  # type: ignore[arg-type]
 
 
 def place_of(error: BaseException) -> str:

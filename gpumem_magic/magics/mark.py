@@ -92,8 +92,7 @@ class CellHooks:
         """Act on the rest of the cell that loads the extension, as on every later one."""
         if self._shell.displayhook.exec_result is not None:
             self._running.append(None)
-            with self._kept_away("entering the device"):
-                self._monitor.enter()
+            self._enter()
             self._monitor.cell_began()
 
     @property
@@ -135,7 +134,11 @@ class CellHooks:
             return
         if not self._running:
             self._monitor.faults.cell_begins()
+        self._enter()
+
+    def _enter(self) -> None:
         with self._kept_away("entering the device"):
+            self._monitor.interrupts.install()
             self._monitor.enter()
 
     def post_execute(self) -> None:
@@ -144,6 +147,7 @@ class CellHooks:
             self._forget_interrupt()
             with self._kept_away("leaving the device"):
                 self._monitor.leave()
+                self._monitor.interrupts.remove()
 
     def pre_run_cell(self, info: ExecutionInfo) -> None:
         """Start to measure, if the cell or the settings ask for it."""
@@ -158,6 +162,8 @@ class CellHooks:
             with self._kept_away("starting to measure"):
                 self._begin(raw)
             self._monitor.cell_began()
+            if self._monitor.interrupts.take_held():
+                self._interrupted = True
             if self._interrupted:
                 self._shell.ast_transformers.append(_Interruption(self._shell.ast_transformers))
 
@@ -177,6 +183,8 @@ class CellHooks:
             self._monitor.cell_ended()
             if asked:
                 faults.cell_was_measured()
+            with faults.kept_away("the report" if asked else "leaving the device"):
+                self._monitor.interrupts.remove()
 
     def _kept_away(self, what: str) -> AbstractContextManager[None]:
         """An interrupt before the cell is the cell's, and not lost."""

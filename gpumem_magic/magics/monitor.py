@@ -15,7 +15,7 @@ from gpumem_magic.advice import Advice
 from gpumem_magic.devices import choose_source, resolve_device
 from gpumem_magic.history import History
 from gpumem_magic.magics.display import Progress, level_line, show, tell, warn
-from gpumem_magic.magics.faults import OFF, Faults, harmless, uninterrupted
+from gpumem_magic.magics.faults import OFF, Faults, harmless
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.shell_places import shell_roots
 from gpumem_magic.measure import finish
@@ -24,6 +24,7 @@ from gpumem_magic.renderers.wording import visible
 from gpumem_magic.sources import ACTIVE, Active, Source
 from gpumem_magic.sources.holders import take_inventory
 from gpumem_magic.sources.holders.growth import Growth, held_by_name
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.sources.stacks.callsite import CellFiles
 from gpumem_magic.trace.lifetimes import find_large_storages
@@ -135,6 +136,7 @@ class Monitor:
         self.files = CellFiles(shell)
         self.watch = GrowthWatch()
         self.faults = Faults()
+        self.interrupts = Interrupts()
         self.offered: Offer | None = None
         self.last_report: Report | None = None
         self.why_off = ""
@@ -197,20 +199,18 @@ class Monitor:
         """Let the source act on the code that runs from now on; more than once is once."""
         if self._inside:
             return
-        with uninterrupted():
-            self._inside = True  # also where it fails half-way: `leave` then ends that half
-            if self.source is not None:
-                self.source.enter()
-                ACTIVE.set(Active(self.source, recording=False))
+        self._inside = True  # also where it fails half-way: `leave` then ends that half
+        if self.source is not None:
+            self.source.enter()
+            ACTIVE.set(Active(self.source, recording=False))
 
     def leave(self) -> None:
         """End what `enter` began."""
         if self._inside:
-            with uninterrupted():
-                self._inside = False
-                ACTIVE.set(None)
-                if self.source is not None:
-                    self.source.leave()
+            self._inside = False
+            ACTIVE.set(None)
+            if self.source is not None:
+                self.source.leave()
 
     def end_cell(self) -> None:
         """Leave nothing on behind a cell."""
@@ -238,6 +238,7 @@ class Monitor:
             with harmless("closing the panel"):
                 observer.unloaded()
         self.close()
+        self.interrupts.remove()
 
     def start(self, request: Request) -> bool:
         """Begin to measure; False where there is no device to measure."""
@@ -250,18 +251,20 @@ class Monitor:
             if not (request.quiet or request.brief):
                 warn(f"not measured: {OFF}")
             return False
-        with uninterrupted():
-            try:
-                self.source.start(names_of(self.shell.user_ns))
-            except BaseException:
-                self._drop_recording()
-                raise
-            self.measuring = True
-            ACTIVE.set(Active(self.source, recording=True))
+        self._start_recording(self.source)
         if not request.quiet:
             with self.faults.kept_away("following the memory"):
                 self._follow(self.source)
         return True
+
+    def _start_recording(self, source: Source) -> None:
+        try:
+            source.start(names_of(self.shell.user_ns))
+        except BaseException:
+            self._drop_recording()
+            raise
+        self.measuring = True
+        ACTIVE.set(Active(source, recording=True))
 
     def stop(self, request: Request, cell: Cell, error: BaseException | None) -> tuple[Report, ...]:
         """End what `start` began; put its reports into the history, a file, a variable."""
@@ -290,7 +293,7 @@ class Monitor:
     def _drop_recording(self) -> None:
         """Whatever the source did begin; nothing for one that has ended."""
         if self.source is not None:
-            with uninterrupted(), suppress(Exception):
+            with suppress(Exception):
                 self.source.stop(Cell("", ""), {}, None)
 
     def _reports(

@@ -12,11 +12,11 @@ from torch.utils import _python_dispatch
 
 from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.settings import Settings
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.headroom import Headroom
-from gpumem_magic.virtual.interrupts import Interrupts
 from gpumem_magic.virtual.kernels.table import Kernels
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.random import DeviceRandom
@@ -77,10 +77,7 @@ class VirtualGPU:
         self._patches = Patches()
         self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
-        steps = Tracker._make, Tracker.function_called, Tracker.function_returned
-        self._interrupts = Interrupts(
-            (*steps, self.switch_on, self.switch_off, self.enter, self.leave)
-        )
+        self._interrupts = Interrupts()
         self.is_on = False
 
     def become(

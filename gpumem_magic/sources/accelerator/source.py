@@ -4,9 +4,9 @@ and after, and lines from the storages that operators make."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gpumem_magic.sources.cuda.memory import python_tensors
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
@@ -34,28 +35,6 @@ from gpumem_magic.values.recording import (
 )
 
 _CATEGORIES = tuple(Category)
-
-
-class Guard(Protocol):
-    """Keeps interrupts from code that must run to its end, between `install` and `remove`."""
-
-    def install(self) -> None:
-        """Begin."""
-
-    def remove(self) -> None:
-        """End."""
-
-
-class Unguarded:
-    """Lets interrupts come whenever they do."""
-
-    def __init__(self, indivisible: Iterable[Callable[..., Any]]) -> None: ...
-
-    def install(self) -> None:
-        """Nothing."""
-
-    def remove(self) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +56,14 @@ class _Fact:
 
 
 class AcceleratorSource:
-    """Measures cells on the device of an accelerator that is current when the first one begins.
+    """Measures cells on the device of an accelerator that is current when the first one begins."""
 
-    guarded(functions): what keeps interrupts away from them.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        guarded: Callable[[Iterable[Callable[..., Any]]], Guard] = Unguarded,
-    ) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._index = backend.current()
         self._log = StorageLog(backend.kind, self._index, lambda: backend.counters(self._index))
         self._regions = Regions(self._log.__len__, self._look)
-        self._guard = guarded((StorageLog._settle, StorageLog._died))
+        self._interrupts = Interrupts()
         self._begun: _Begun | None = None
         self._facts: dict[int, _Fact] = {}
 
@@ -115,7 +87,7 @@ class AcceleratorSource:
         """Begin recording; `namespaces()` gives the names that may own tensors."""
         watch = OwnerWatch(namespaces, self._log.__len__, self._log.locate)
         watch.look(START, lambda: 0)
-        self._guard.install()
+        self._interrupts.install()
         before = self._backend.read(self._index)
         initial = self._with_categories(self._log.begin())
         self._begun = _Begun(watch, time.time(), before, initial)
@@ -224,7 +196,7 @@ class AcceleratorSource:
         try:
             return self._log.end()
         finally:
-            self._guard.remove()
+            self._interrupts.remove()
 
     def _look(self, kind: str, optimizer: object | None) -> None:
         if self._begun is not None:

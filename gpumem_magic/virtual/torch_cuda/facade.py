@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 from torch.utils._device import _device_constructors
 
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.virtual.tracker import Tracker
 
@@ -66,6 +67,8 @@ class Facade(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self._tracker.function_returned(outer)
+            if (interrupts := Interrupts.standing) is not None and interrupts.is_held:
+                interrupts.handle_held()
 
     def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """`kwargs` with the device as the tracker understands it, the default one included."""

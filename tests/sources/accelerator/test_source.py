@@ -219,10 +219,8 @@ def test_an_interrupt_in_our_books_comes_after_them(bench):
     import signal
     import time
 
-    from gpumem_magic.virtual.interrupts import Interrupts
-
     device, before = bench(), signal.getsignal(signal.SIGINT)
-    source = AcceleratorSource(device.backend, Interrupts)
+    source = AcceleratorSource(device.backend)
     counters, calls = device.backend.counters, []
 
     def interrupted(index):

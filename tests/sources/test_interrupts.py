@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import _signal
+import ast
 import asyncio
+import contextlib
 import gc
 import random
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from gpumem_magic.sources import interrupts
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
-from gpumem_magic.virtual.interrupts import Interrupts
 
 MOMENTS = 100
 ENOUGH = 3000  # turns after which an interrupt that was sent has been lost
@@ -105,18 +109,18 @@ def test_an_interrupt_in_a_death_callback_ends_the_loop_around_it(monkeypatch):
 
 @pytest.mark.usefixtures("default_handler")
 def test_the_handler_of_before_is_back_and_the_users_own_stays():
-    interrupts, native = Interrupts(), (signal.getsignal, signal.signal)
-    interrupts.install()
-    interrupts.install()
+    ours, native = Interrupts(), (signal.getsignal, signal.signal)
+    ours.install()
+    ours.install()
     assert _signal.getsignal(signal.SIGINT) != signal.default_int_handler
-    interrupts.remove()
+    ours.remove()
     assert _signal.getsignal(signal.SIGINT) == signal.default_int_handler
     assert (signal.getsignal, signal.signal) == native
-    interrupts.install()
+    ours.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    interrupts.remove()
+    ours.remove()
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    interrupts.install()
+    ours.install()
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
@@ -157,3 +161,22 @@ def test_asyncio_run_cancels_its_task_at_an_interrupt():
             asyncio.run(wait())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert cancelled == ([True] if sys.version_info >= (3, 11) else [])
+
+
+def test_what_is_named_as_indivisible_is_there():
+    assert all(Path(place).exists() for place in interrupts._INDIVISIBLE)
+    for file, names in interrupts._STEPS.items():
+        tree = ast.parse(Path(file).read_text("utf-8"))
+        assert names <= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_an_interrupt_that_is_held_to_the_end_is_handled_there():
+    held, code = Interrupts(), "signal.raise_signal(signal.SIGINT); held = ours.is_held"
+    held.install()
+    found = {"signal": signal, "ours": held}
+    exec(compile(code, contextlib.__file__, "exec"), found)
+    assert found["held"]
+    with pytest.raises(KeyboardInterrupt):
+        held.remove()
+    assert _signal.getsignal(signal.SIGINT) is signal.default_int_handler
