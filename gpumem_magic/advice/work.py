@@ -18,6 +18,9 @@ _PER_NODE: Final = 8
 _AT_LEAST: Final = 300_000
 """Looks that a rule has on any cell: a fraction of a second."""
 
+MOST: Final = 2_000_000
+"""Looks that a rule has on the largest of cells: some three seconds."""
+
 COLUMN: Final = 1 / 32
 """What numpy takes for one element of a column, as a share of what Python takes for one node."""
 
@@ -35,7 +38,7 @@ class Work:
 
     def begin(self, size: int) -> None:
         """Count from 0 again, for a cell of so many nodes and storages."""
-        self.limit = _AT_LEAST + _PER_NODE * size
+        self.limit = min(_AT_LEAST + _PER_NODE * size, MOST)
         self.spent = 0.0
 
     def spend(self, looks: float) -> None:

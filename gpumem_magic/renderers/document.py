@@ -163,12 +163,18 @@ FOLDED = 100
 """Rows that can be opened; more would weigh on the notebook's file."""
 
 
-def listed(table: Table, hidden: Sequence[Row], what: str, see: str) -> tuple[Piece, ...]:
-    """The table, and the rows for which it has no room as "12 `what`"; `see` has all of them."""
+def listed(
+    table: Table, hidden: Sequence[Row], what: str, see: str, many: int | None = None
+) -> tuple[Piece, ...]:
+    """The table, and the rows for which it has no room as "12 `what`"; `see` has all of them.
+
+    many: how many these are, where `hidden` has only the first `FOLDED`.
+    """
     if not hidden:
         return (table,)
-    told = f"{len(hidden)} {what}"
-    cut = f"; the first {FOLDED} here, all in {see}" if len(hidden) > FOLDED else ""
+    many = many or len(hidden)
+    told = f"{many} {what}"
+    cut = f"; the first {FOLDED} here, all in {see}" if many > FOLDED else ""
     others = Table("Others", table.head, tuple(hidden[:FOLDED]))
     return table, Fold(f"{told}{cut}", (others,), f"  ... and {told}")
 

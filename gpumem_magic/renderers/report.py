@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.advice import advice_pieces, first_advice
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import (
+    FOLDED,
     Bar,
     Code,
     Document,
@@ -251,13 +253,15 @@ def _by_line(report: Report) -> tuple[Piece, ...]:
     ranked = sorted(report.lines, key=_moved, reverse=True)
     largest, others = ranked[:_LINES], ranked[_LINES:]
     table = Table("By line", _BY_LINE, _lines(report, largest))
-    return listed(table, _lines(report, others), "lines that moved less", "report.lines")
+    rows = _lines(report, others)
+    return listed(table, rows, "lines that moved less", "report.lines", len(others))
 
 
 def _lines(report: Report, lines: Sequence[findings.Line]) -> tuple[Row, ...]:
-    """Rows in the order of the cell."""
+    """Rows in the order of the cell, at most the first `FOLDED`."""
     chosen = {id(line) for line in lines}
-    return tuple(_line(report, line) for line in report.lines if id(line) in chosen)
+    shown = (line for line in report.lines if id(line) in chosen)
+    return tuple(_line(report, line) for line in islice(shown, FOLDED))
 
 
 def _line(report: Report, line: findings.Line) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,70 @@ from gpumem_magic.trace.cell_flow import Flow
 from gpumem_magic.trace.stacks import Stacks
 from gpumem_magic.values.recording import Action, Frame, Phase, Recording, Stack
 
-Nesting = Mapping[int, NDArray[np.bool_]]
-"""For each line that called functions of its own cell, the rows of Stacks in which it runs."""
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """Which lines of one file called functions of that file: a column of such lines, in order, and
+    one of the rows of Stacks in which each runs, itself or what it called."""
+
+    line: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    def rows_of(self, line: int) -> NDArray[np.int64]:
+        """The rows in which a line runs; none for a line that called no function of its file."""
+        begin, end = np.searchsorted(self.line, (line, line + 1))
+        return self.row[begin:end]
+
+    def runs(self, row: NDArray[np.int64], apart: NDArray[np.int64]) -> Runs:
+        """The uninterrupted runs of all its lines, of events that these rows answer for.
+
+        Events with different numbers in `apart` are never of one run.
+        """
+        order = np.argsort(row, kind="stable")
+        begins, ends = (np.searchsorted(row[order], self.row, side) for side in ("left", "right"))
+        many = ends - begins
+        first = np.repeat(begins - np.cumsum(many) + many, many)
+        event = order[first + np.arange(len(first))]
+        line = np.repeat(self.line, many)
+        sort = np.lexsort((event, line))
+        line, event = line[sort], event[sort]
+        joined = (line[1:] == line[:-1]) & (np.diff(event) == 1)
+        joined &= apart[event[1:]] == apart[event[:-1]]
+        return Runs(len(row), line, event, np.cumsum(np.append(0, ~joined))[: len(line)])
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Columns, in the order of lines and then of events: which event of so many belongs to which
+    run of each line. Numbers tell apart runs of one line only."""
+
+    events: int
+    line: NDArray[np.int64]
+    event: NDArray[np.int64]
+    run: NDArray[np.int64]
+
+    def at(self, line: NDArray[Any], event: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The run of each of these lines that each of these events belongs to; -1: none."""
+        key = self.line * self.events + self.event
+        wanted = line.astype(np.int64) * self.events + event
+        if not len(key):
+            return np.full(len(wanted), -1)
+        place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        return np.where(key[place] == wanted, self.run[place], -1)
+
+    def count(self, line: int) -> int:
+        """How many runs a line has."""
+        begin, end = np.searchsorted(self.line, (line, line + 1))
+        return int(self.run[end - 1] - self.run[begin]) + 1 if end > begin else 0
 
 
 def find_nesting(stacks: tuple[Stack, ...], filename: str) -> Nesting:
-    """The nesting of the lines of one file; rows are those of Stacks, "no stack" the last."""
+    """The nesting of the lines of one file."""
     found = [[frame.line for frame in stack if frame.filename == filename] for stack in stacks]
     outer = {line for lines in found for line in lines[1:]}
-    nesting = {line: np.zeros(len(stacks) + 1, bool) for line in outer}
-    for row, lines in enumerate(found):
-        for line in outer.intersection(lines):
-            nesting[line][row] = True
-    return nesting
+    pairs = {(line, row) for row, lines in enumerate(found) for line in lines if line in outer}
+    line, row = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+    return Nesting(line, row)
 
 
 def find_runs(
@@ -34,17 +86,11 @@ def find_runs(
 
     Runs with different numbers in `apart` are never one. Numbers tell apart runs of one line only.
     """
-    run = find_stretches(line, apart)
-    for number, rows in nesting.items():
-        own = line == number
-        if own.any():
-            run[own] = find_stretches(rows[row], apart)[own]
-    return run
+    nested = nesting.runs(row, apart).at(line, np.arange(len(line)))
+    return np.where(nested >= 0, nested, find_stretches(line, apart))
 
 
-def find_stretches(
-    state: NDArray[np.int32] | NDArray[np.bool_], apart: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def find_stretches(state: NDArray[np.int32], apart: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the stretches in which neither column changes."""
     begins = np.zeros(len(state), np.int64)
     begins[1:] = (state[1:] != state[:-1]) | (apart[1:] != apart[:-1])
@@ -88,8 +134,9 @@ class Attribution:
     row: int64 row of Stacks that answers for the event. line: int32 line of the cell, 0 unknown.
     phase: int8, a Phase. step: int64, number of the uninterrupted stretch of one phase: one call of
     `backward()`, one step of an optimizer. run: int64, number of the uninterrupted stretch of one
-    line; events of no known line belong to the stretch they fall into. within: the same for each
-    line that called functions of the cell, which are then part of it. nesting: who called whom.
+    line; events of no known line belong to the stretch they fall into. known: int64, how many
+    events up to this one have a known line, less one. within: the runs of each line that called
+    functions of the cell, which are then part of it, over the known ones. nesting: who called whom.
     """
 
     row: NDArray[np.int64]
@@ -97,7 +144,8 @@ class Attribution:
     phase: NDArray[np.int8]
     step: NDArray[np.int64]
     run: NDArray[np.int64]
-    within: Mapping[int, NDArray[np.int64]]
+    known: NDArray[np.int64]
+    within: Runs
     nesting: Nesting
 
 
@@ -119,9 +167,12 @@ def attribute(recording: Recording, stacks: Stacks) -> Attribution:
         row[orphans] = np.where(parent >= 0, row[parent], row[orphans])
     line = stacks.line[row]
     nesting = find_nesting(recording.stacks, recording.cell.filename)
-    run = _stretches(line, line > 0)
-    within = {number: _stretches(rows[row], line > 0) for number, rows in nesting.items()}
-    return Attribution(row, line, phase, step, run, within, nesting)
+    moments = np.flatnonzero(line > 0)
+    so_far = np.cumsum(line > 0) - 1
+    alone = np.zeros(len(moments), np.int64)
+    run = np.append(find_stretches(line[moments], alone), -1)[so_far]
+    within = nesting.runs(row[moments], alone)
+    return Attribution(row, line, phase, step, run, so_far, within, nesting)
 
 
 def _steps(recording: Recording, stacks: Stacks, phase: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -143,12 +194,3 @@ def _first_of_step(step: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray
     events = np.flatnonzero(known)[::-1]
     first[step[events]] = events
     return first
-
-
-def _stretches(
-    state: NDArray[np.int32] | NDArray[np.bool_], known: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Number the stretches of one state; what is not known belongs to what came before it."""
-    moments = np.flatnonzero(known)
-    number = np.append(0, find_stretches(state[moments], np.zeros(len(moments), np.int64)) + 1)
-    return np.asarray(number[np.cumsum(known)], np.int64)

@@ -116,9 +116,10 @@ def _facts(attribution: Attribution, lives: Pairing, no_stack: int) -> _Facts:
     ends = (birth < end) & (lives.death < end)
     born = np.where(birth == end, np.int8(Phase.FORWARD), phase[birth])
     same_pass = run[birth] == run[lives.death]
-    for number, within in attribution.within.items():
-        stretch = np.append(within, -1)
-        same_pass |= (line[birth] == number) & (stretch[birth] == stretch[lives.death])
+    known = np.append(attribution.known, -1)
+    within = attribution.within.at(line[birth], known[birth])
+    died = attribution.within.at(line[birth], known[lives.death])
+    same_pass |= (within >= 0) & (within == died)
     return _Facts(
         row=row[birth],
         line=line[birth],

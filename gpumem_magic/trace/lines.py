@@ -34,6 +34,15 @@ class _Sums:
         allocated, freed = int(self.allocated[rows].sum()), int(self.freed[rows].sum())
         return allocated, freed, int(self.peak[rows].max())
 
+    def of_groups(
+        self, rows: NDArray[np.int64], first: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], ...]:
+        """The same for stretches of rows, which begin at these places."""
+        if not len(rows):
+            return rows, rows, rows
+        sums = (np.add.reduceat(column[rows], first) for column in (self.allocated, self.freed))
+        return *sums, np.maximum.reduceat(self.peak[rows], first)
+
 
 class _Counter:
     """Counts passes; reads each source and each file's nesting once."""
@@ -46,6 +55,7 @@ class _Counter:
         self._flows = {name: read_flow(cells[name]) for name in files & cells.keys()}
         self._repeated = find_repeated(recording.stacks, self._flows)
         self._nesting: dict[str, Nesting] = {}
+        self._lines: dict[str, NDArray[np.int32]] = {}
 
     def count(self, cell: Cell, visits: Visits) -> dict[int, int]:
         """How often each line of the cell ran, given its visits."""
@@ -57,8 +67,10 @@ class _Counter:
         name = cell.filename
         if name not in self._nesting:
             self._nesting[name] = find_nesting(self._recording.stacks, name)
-        lines = [line if caller == cell else 0 for caller, line, _ in self._stacks.callers]
-        line = np.array([*lines, 0], np.int32)[self._stacks.caller[visits.row]]
+            callers = self._stacks.callers
+            lines = [line if caller == cell else 0 for caller, line, _ in callers]
+            self._lines[name] = np.array([*lines, 0], np.int32)
+        line = self._lines[name][self._stacks.caller[visits.row]]
         run = find_runs(line, visits.row, visits.run, self._nesting[name])
         return self.count(cell, replace(visits, line=line, run=run))
 
@@ -72,22 +84,26 @@ def find_lines(
     counter = _Counter(recording, stacks)
     counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
-    sorted_lines = visits.line[order]
     lines, text = [], recording.cell.source.splitlines()
     known = np.flatnonzero(sums.peak >= 0)
     known = known[np.argsort(stacks.line[known], kind="stable")]
     numbers, first = np.unique(stacks.line[known], return_index=True)
-    for number, rows in zip(numbers.tolist(), np.split(known, first[1:]), strict=False):
-        begin, end = np.searchsorted(sorted_lines, [number, number + 1])
-        calls = _find_calls(rows, sums, stacks, visits[order[begin:end]], counter)
-        allocated, freed, peak = sums.of(rows)
+    begins = np.searchsorted(visits.line[order], numbers)
+    ends = np.searchsorted(visits.line[order], numbers, side="right")
+    columns = (*sums.of_groups(known, first), np.append(first, len(known))[1:], first, begins, ends)
+    for number, *sizes, last, start, begin, end in zip(
+        numbers.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        rows = known[start:last]
+        calls = _find_calls(rows, sums, stacks, visits, order[begin:end], counter)
+        allocated, freed, peak = sizes
+        called = _called(number, sums, stacks, attribution)
+        net, count = allocated - freed, counts.get(number, 1)
         source = _text(text, number)
-        count, called = counts.get(number, 1), _called(number, sums, stacks, attribution)
-        net = allocated - freed
         lines.append(Line(number, source, allocated, freed, net, peak, count, calls, called))
-    for number in attribution.nesting.keys() - set(numbers.tolist()):
+    for number in np.setdiff1d(attribution.nesting.line, numbers).tolist():
         if called := _called(number, sums, stacks, attribution):
-            count = _times(number, attribution)
+            count = attribution.within.count(number)
             source = _text(text, number)
             lines.append(Line(number, source, 0, 0, 0, None, count, called=called))
     return tuple(sorted(lines, key=lambda line: line.number))
@@ -95,28 +111,27 @@ def find_lines(
 
 def _called(number: int, sums: _Sums, stacks: Stacks, attribution: Attribution) -> Called | None:
     """What lines of the cell did that this one had called."""
-    inside = attribution.nesting.get(number)
-    if inside is None:
-        return None
-    rows = np.flatnonzero(inside & (stacks.line != number) & (sums.peak >= 0))
+    inside = attribution.nesting.rows_of(number)
+    rows = inside[(stacks.line[inside] != number) & (sums.peak[inside] >= 0)]
     return Called(*sums.of(rows)) if len(rows) else None
 
 
-def _times(number: int, attribution: Attribution) -> int:
-    """How often a line without events of its own ran, as those of what it called show."""
-    inside = attribution.nesting[number][attribution.row]
-    return len(np.unique(attribution.within[number][inside]))
-
-
 def _find_calls(
-    rows: NDArray[np.int64], sums: _Sums, stacks: Stacks, visits: Visits, counter: _Counter
+    rows: NDArray[np.int64],
+    sums: _Sums,
+    stacks: Stacks,
+    visits: Visits,
+    own: NDArray[np.int64],
+    counter: _Counter,
 ) -> tuple[Call, ...]:
     """The functions of other cells that one line called, by their cell and line.
 
-    visits: those of the line.
+    own: the visits of the line.
     """
     callers = stacks.caller[rows]
-    calls = []
+    if callers.max(initial=-1) < 0:
+        return ()
+    calls, visits = [], visits[own]
     counted: dict[Cell, dict[int, int]] = {}
     for index in np.unique(callers[callers >= 0]).tolist():
         cell, number, function = stacks.callers[index]

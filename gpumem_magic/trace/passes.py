@@ -199,10 +199,10 @@ def _together(counts: dict[int, int], flow: Flow, raised: bool) -> dict[int, int
         place = flow.places.get(line)
         if place is not None and place.always and place.body:
             by_region.setdefault(place.region, []).append(line)
-    for number, region in enumerate(flow.regions):
+    for number, lines in by_region.items():
+        region = flow.regions[number]
         if region.repeats not in (Repeats.LOOP, Repeats.CALL):
             continue
-        lines = by_region.get(number, [])
         most = max((counts[n] for n in lines), default=0) if region.straight and not raised else 0
         for line in reversed(lines):
             most = max(most, counts[line])

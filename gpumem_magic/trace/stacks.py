@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntFlag
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.sources.stacks.callsite import call_of, line_of
-from gpumem_magic.values.recording import Cell, Frame, Recording, Stack
+from gpumem_magic.values.recording import Cell, Frame, Recording
 
 Caller = tuple[Cell, int, str]
 """A function of another cell that was running: its cell, line and name."""
@@ -44,47 +46,47 @@ def read_stacks(recording: Recording) -> Stacks:
     found = [call_of(stack, filename, recording.cells) for stack in rows]
     callers = tuple(dict.fromkeys(caller for caller in found if caller))
     index = {caller: i for i, caller in enumerate(callers)}
-    kinds = _kinds(rows)
+    kinds = {frame: _kind(frame) for frame in {frame for stack in rows for frame in stack}}
+    kind = np.array([reduce(or_, map(kinds.__getitem__, stack), 0) for stack in rows], np.int8)
 
-    def column(is_kind: Callable[[_Kind], bool]) -> NDArray[np.bool_]:
-        return np.array([any(is_kind(kinds[frame]) for frame in stack) for stack in rows], bool)
+    def has(one: _Kind) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (kind & one) > 0
+        return found
 
     return Stacks(
         line=np.array([line_of(stack, filename) or 0 for stack in rows], np.int32),
         caller=np.array([index[caller] if caller else -1 for caller in found], np.int32),
         callers=callers,
-        in_backward=column(lambda kind: kind.backward),
-        starts_backward=column(lambda kind: kind.makes_gradient),
-        module=column(lambda kind: kind.module),
-        parameter=column(lambda kind: kind.builds) & ~column(lambda kind: kind.fills),
+        in_backward=has(_Kind.BACKWARD),
+        starts_backward=has(_Kind.MAKES_GRADIENT),
+        module=has(_Kind.MODULE),
+        parameter=has(_Kind.BUILDS) & ~has(_Kind.FILLS),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What one frame of torch's own Python code is doing."""
+class _Kind(IntFlag):
+    """What a frame of torch's own Python code is doing."""
 
-    backward: bool
-    makes_gradient: bool
-    module: bool
-    builds: bool
-    fills: bool
-
-
-def _kinds(stacks: tuple[Stack, ...]) -> dict[Frame, _Kind]:
-    return {frame: _kind(frame) for frame in {frame for stack in stacks for frame in stack}}
+    BACKWARD = 1
+    MAKES_GRADIENT = 2
+    MODULE = 4
+    BUILDS = 8
+    FILLS = 16
+    """torch.nn.init: its scratch tensors are no parameters."""
 
 
-def _kind(frame: Frame) -> _Kind:
+def _kind(frame: Frame) -> int:
     path = frame.filename.replace("\\", "/")
     module = "torch/nn/modules/" in path
     moves = frame.function == "_apply" and path.endswith("torch/nn/modules/module.py")
-    return _Kind(
-        backward=path.endswith(_BACKWARD_FILES) and frame.function in _BACKWARD,
-        makes_gradient=frame.function == "_make_grads" and path.endswith(_BACKWARD_FILES[0]),
-        module=module,
-        builds=path.endswith("torch/nn/parameter.py")
-        or moves
-        or (module and frame.function in _CONSTRUCTION),
-        fills=path.endswith("torch/nn/init.py"),  # its scratch tensors are no parameters
-    )
+    builds = path.endswith("torch/nn/parameter.py") or moves
+    builds = builds or (module and frame.function in _CONSTRUCTION)
+    first = frame.function == "_make_grads" and path.endswith(_BACKWARD_FILES[0])
+    found = {
+        _Kind.BACKWARD: path.endswith(_BACKWARD_FILES) and frame.function in _BACKWARD,
+        _Kind.MAKES_GRADIENT: first,
+        _Kind.MODULE: module,
+        _Kind.BUILDS: builds,
+        _Kind.FILLS: path.endswith("torch/nn/init.py"),
+    }
+    return sum(int(kind) for kind, true in found.items() if true)

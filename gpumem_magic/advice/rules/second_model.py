@@ -92,9 +92,8 @@ class SecondModel(Rule):
         lives = trace.lifetimes
         if lives is None:
             return
-        roots = _roots_at_start(lives)
-        for built in _built(cell, lives, roots):
-            advice = self._let_go_first(trace, lives, built, cell, names, roots)
+        for built in _built(cell, lives, least_saving(trace)):
+            advice = self._let_go_first(trace, lives, built, cell, names)
             if advice is not None:
                 yield advice
 
@@ -105,7 +104,6 @@ class SecondModel(Rule):
         built: _Built,
         cell: Code,
         names: Names,
-        roots: Mapping[int, str],
     ) -> Advice | None:
         let_go = [built.name, *_others(built, cell, names)]
         lines = {n for name in let_go for n in _lines_of(cell, name)}
@@ -148,22 +146,24 @@ class _Built:
     old: NDArray[np.bool_]
 
 
-def _roots_at_start(lives: Lifetimes) -> Mapping[int, str]:
-    """By storage, the variable that it belonged to before the cell: of an optimizer's state, the
-    model."""
+def _held_at_start(lives: Lifetimes) -> Mapping[str, list[int]]:
+    """By variable, the storages that belonged to it before the cell; an optimizer's states belong
+    to the model."""
     named = {label.address: label.name for label in lives.labels if label.position == 0}
-    found = {}
+    found: dict[str, list[int]] = {}
     for i in np.flatnonzero(lives.line == BEFORE).tolist():
         name = named.get(int(lives.address[i])) or ""
         match = _STATE.match(name)
         root = match[1] if match else (_ROOT.match(name) or [""])[0]
         if root:
-            found[i] = str(root)
+            found.setdefault(str(root), []).append(i)
     return found
 
 
-def _built(cell: Code, lives: Lifetimes, roots: Mapping[int, str]) -> Iterator[_Built]:
-    old = set(roots.values())
+def _built(cell: Code, lives: Lifetimes, least: int) -> Iterator[_Built]:
+    """Models built anew whose old ones had as many bytes as are worth a word."""
+    held = _held_at_start(lives)
+    large = {name: old for name, old in held.items() if int(lives.size[old].sum()) >= least}
     born = np.flatnonzero(lives.of(Category.PARAMETER) & (lives.birth >= 0)).tolist()
     own = cell.cell.filename
     lines = {f.line for i in born for f in lives.frames(i) if f.filename == own}
@@ -172,8 +172,8 @@ def _built(cell: Code, lives: Lifetimes, roots: Mapping[int, str]) -> Iterator[_
         if statement not in running:
             continue
         for target in _targets(statement):
-            if target.id in old and not _is_read_before(cell, target.id, statement):
-                yield from _built_by(statement, target.id, cell, lives, roots)
+            if target.id in large and not _is_read_before(cell, target.id, statement):
+                yield from _built_by(statement, target.id, cell, lives, large[target.id])
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.Name]:
@@ -188,12 +188,12 @@ def _targets(statement: ast.stmt) -> Iterator[ast.Name]:
 
 
 def _built_by(
-    statement: ast.stmt, name: str, cell: Code, lives: Lifetimes, roots: Mapping[int, str]
+    statement: ast.stmt, name: str, cell: Code, lives: Lifetimes, held: list[int]
 ) -> Iterator[_Built]:
     born = lives.of(Category.PARAMETER) & cell.born_in(statement, lives) & (lives.death > 0)
     new = np.flatnonzero(born)
     mine = np.zeros(len(lives), bool)
-    mine[[storage for storage, root in roots.items() if root == name]] = True
+    mine[held] = True
     if len(new) and (mine & lives.of(Category.PARAMETER)).any():
         complete = int(lives.birth[new].max())
         if (mine & lives.alive(complete)).any():

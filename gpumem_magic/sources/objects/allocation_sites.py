@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpumem_magic.sources.stacks.callsite import call_of, line_of, unfold
+from gpumem_magic.sources.stacks.callsite import call_of, line_of, unfold_all
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.recording import Action, Label, Recording, Stack
 
@@ -57,7 +57,6 @@ def sites_of(
     """
     named = {label.address: label for label in _in_order(recording.labels)}
     rows, untouched = _ended_with(recording)
-    places: dict[int, tuple[int | None, int | None]] = {}
     found: dict[int, AllocationSite] = {}
     for address in untouched:
         before = earlier.get(address, AllocationSite(None, None, None))
@@ -65,9 +64,8 @@ def sites_of(
             before.cell, before.line, _name(named, address) or before.name
         )
     stacks = recording.events.stack[list(rows.values())].tolist()
+    places = _places(recording, set(stacks))
     for (address, row), stack in zip(rows.items(), stacks, strict=True):
-        if stack not in places:
-            places[stack] = _place(recording, stack)
         found[address] = AllocationSite(*places[stack], _name(named, address, row))
     return found
 
@@ -99,13 +97,21 @@ def _ended_with(recording: Recording) -> tuple[dict[int, int], list[int]]:
     return born, initial[~np.isin(initial, addresses)].tolist()
 
 
-def _place(recording: Recording, index: int) -> tuple[int | None, int | None]:
-    """Cell and line of a stack: this cell's where it is in it, else another's."""
-    cell, cells = recording.cell, recording.cells
-    stack: Stack = recording.stacks[index] if index >= 0 else ()
-    stack = unfold(stack, cell, cells)
+def _places(
+    recording: Recording, indices: Iterable[int]
+) -> dict[int, tuple[int | None, int | None]]:
+    """Cell and line of stacks: this cell's where it is in it, else another's."""
+    wanted = dict.fromkeys(indices)
+    stacks = unfold_all(
+        [recording.stacks[i] if i >= 0 else () for i in wanted], recording.cell, recording.cells
+    )
+    return {i: _place(recording, stack) for i, stack in zip(wanted, stacks, strict=True)}
+
+
+def _place(recording: Recording, stack: Stack) -> tuple[int | None, int | None]:
+    cell = recording.cell
     line = line_of(stack, cell.filename)
     if line is not None:
         return cell.number, line
-    called = call_of(stack, cell.filename, cells)
+    called = call_of(stack, cell.filename, recording.cells)
     return (called[0].number, called[1]) if called else (None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -65,25 +65,26 @@ def _is_step(path: str, function: str) -> bool:
     return function == "step" and "torch/optim/" in path and not path.endswith("lr_scheduler.py")
 
 
-def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
-    """`stack` with what ran below a cell magic (`%%time`, `%%capture`) told as lines of the cell.
+def unfold_all(stacks: Sequence[Stack], cell: Cell, cells: Mapping[str, Cell]) -> tuple[Stack, ...]:
+    """Stacks with what ran below a cell magic (`%%time`, `%%capture`) told as lines of the cell.
 
     Such a magic gets its body as text and compiles it under another file name, with its own lines.
     A dry run, which runs the body itself, keeps the cell's: such a stack stays as it is.
     """
     body = body_of(cell.source)
-    outer = next((i for i, frame in enumerate(stack) if frame.filename == cell.filename), None)
-    if body is None or outer is None:
-        return stack
+    if body is None:
+        return tuple(stacks)
     magic, first, text = body
-    if stack[outer].line >= first:
+    bodies = {name for name, other in cells.items() if other.source.strip() == text}
+    return tuple(_unfolded(one, cell, magic, first, bodies | _MAGIC_BODIES) for one in stacks)
+
+
+def _unfolded(stack: Stack, cell: Cell, magic: int, first: int, bodies: Set[str]) -> Stack:
+    outer = next((i for i, frame in enumerate(stack) if frame.filename == cell.filename), None)
+    if outer is None or stack[outer].line >= first:
         return stack
-    names = {name for name, other in cells.items() if other.source.strip() == text}
     return (
-        *(
-            _moved(f, cell, first - 1) if f.filename in names | _MAGIC_BODIES else f
-            for f in stack[:outer]
-        ),
+        *(_moved(f, cell, first - 1) if f.filename in bodies else f for f in stack[:outer]),
         *(
             _moved(f, cell, magic - f.line) if f.filename == cell.filename else f
             for f in stack[outer:]
@@ -91,20 +92,11 @@ def unfold(stack: Stack, cell: Cell, cells: Mapping[str, Cell]) -> Stack:
     )
 
 
-def unfold_all(
-    stacks: tuple[Stack, ...], cell: Cell, cells: Mapping[str, Cell]
-) -> tuple[Stack, ...]:
-    """All stacks of a recording, each as `unfold` tells it."""
-    if body_of(cell.source) is None:
-        return stacks
-    return tuple(unfold(stack, cell, cells) for stack in stacks)
-
-
 def error_line(error: BaseException | None, cell: Cell, cells: Mapping[str, Cell]) -> int | None:
     """The cell's line that `error` came from; None where none of its frames is the cell's."""
     walked = traceback.walk_tb(error.__traceback__ if error else None)
     stack = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walked]
-    return line_of(unfold(tuple(reversed(stack)), cell, cells), cell.filename)
+    return line_of(unfold_all([tuple(reversed(stack))], cell, cells)[0], cell.filename)
 
 
 def _moved(frame: Frame, cell: Cell, lines: int) -> Frame:

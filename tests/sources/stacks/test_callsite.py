@@ -13,7 +13,7 @@ from gpumem_magic.sources.stacks.callsite import (
     error_line,
     line_of,
     phase_of,
-    unfold,
+    unfold_all,
 )
 from gpumem_magic.values.recording import Cell, Frame, Phase
 
@@ -110,7 +110,7 @@ def test_a_body_below_a_cell_magic_is_told_in_lines_of_the_cell():
         Frame("cell.py", 1, "<module>"),
     )
 
-    moved = unfold(stack, cell, {})
+    moved = unfold_all([stack], cell, {})[0]
 
     assert moved[1] == Frame("cell.py", 5, "<module>")
     assert moved[3] == Frame("cell.py", 2, "<module>")
@@ -120,14 +120,14 @@ def test_a_body_below_a_cell_magic_is_told_in_lines_of_the_cell():
 def test_unfold_leaves_cells_without_a_magic_alone():
     stack = (Frame("<timed exec>", 2, "f"), Frame("cell.py", 3, "<module>"))
 
-    assert unfold(stack, Cell("%%gpumem --quiet\n\nf()", "cell.py"), {}) is stack
-    assert unfold(stack, Cell("f()\n%%time", "cell.py"), {}) is stack
-    assert unfold(stack[:1], Cell("%%time\nf()", "cell.py"), {}) == stack[:1]
+    assert unfold_all([stack], Cell("%%gpumem --quiet\n\nf()", "cell.py"), {})[0] is stack
+    assert unfold_all([stack], Cell("f()\n%%time", "cell.py"), {})[0] is stack
+    assert unfold_all([stack[:1]], Cell("%%time\nf()", "cell.py"), {})[0] == stack[:1]
 
 
 SETUP = """
     import sys
-    from gpumem_magic.sources.stacks.callsite import CellFiles, call_of, line_of, unfold
+    from gpumem_magic.sources.stacks.callsite import CellFiles, call_of, line_of, unfold_all
     from gpumem_magic.sources.stacks.callstacks import CallStacks
     shell = get_ipython()
     files, stacks, seen = CellFiles(shell), CallStacks(), []
@@ -143,7 +143,7 @@ SETUP = """
     shell.events.register("post_run_cell", after)
     def told(index, position):
         cell, cells = seen[position]
-        stack = unfold(stacks.resolve(index), cell, cells)
+        stack = unfold_all([stacks.resolve(index)], cell, cells)[0]
         called, at, function = call_of(stack, cell.filename, cells)
         line = line_of(stack, cell.filename)
         return {
@@ -253,4 +253,4 @@ def test_an_error_left_the_cell_from_the_line_that_called():
 def test_a_dry_run_has_true_lines_below_a_magic():
     cell = Cell("%%gpucheck\n%%time\nx = 1\ny = 2", "<this>")
     stack = (Frame("<this>", 4, "<module>"), Frame("<this>", 2, "<module>"))
-    assert unfold(stack, cell, {}) == stack
+    assert unfold_all([stack], cell, {})[0] == stack
