@@ -15,14 +15,27 @@ from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
 from gpumem_magic.dryrun.runs import Result, outcome_of
 from gpumem_magic.predict import planned, read_scenario, report_of
+from gpumem_magic.units import MIB
 from gpumem_magic.values.advice import Advice, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.report import Report
 
-__all__ = ["TOGETHER", "WORTH", "Assessment", "Question", "assess", "assess_source", "assessing"]
+__all__ = [
+    "TOGETHER",
+    "WORTH",
+    "Assessment",
+    "Question",
+    "assess",
+    "assess_source",
+    "assessing",
+    "question_of",
+]
 
 WORTH = 0.01
 """Share of the size as it is that a change has to save; less is told as "saves nothing here"."""
+
+ALIKE = 0.02
+"""Share of its peak by which a dry run may differ from the cell that it is to repeat."""
 
 WORTH_MORE = 0.05
 """Share of the peak as it is that changes together have to save beyond the best one alone, since
@@ -47,13 +60,25 @@ class _Run:
 class Question:
     """What is asked of a cell. scenario: the cell and what it is predicted with. to_code: makes
     Python code of a cell as typed, with the same lines. known: advice of a report of the same cell,
-    to be measured as well. ignore: rules that give no advice. name: of the report."""
+    to be measured as well. ignore: rules that give no advice. name: of the report. peak: allocated
+    bytes at the peak of the cell as it ran on this card; None where it did not run to its end."""
 
     scenario: Scenario
     to_code: Callable[[str], str]
     known: tuple[Advice, ...] = ()
     ignore: frozenset[str] = frozenset()
     name: str = ""
+    peak: int | None = None
+
+
+def question_of(
+    report: Report, scenario: Scenario, to_code: Callable[[str], str], *, compare: bool = True
+) -> Question:
+    """The question about the cell of a report. compare: whether dry runs should come to its peak,
+    where it ran."""
+    ran = compare and not report.predicted and report.error is None
+    peak = report.peak.allocated if ran else None
+    return Question(scenario, to_code, report.advice, name=report.name, peak=peak)
 
 
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
@@ -79,13 +104,21 @@ def assessing(question: Question) -> Flow[Assessment]:
     found = _distinct([*report.advice, *known])
     room = run.plan.total - run.plan.card.context
     done: dict[str, _Run | str] = {scenario.cell.source: as_is}
-    assessment = Assessment(report, tuple(found), limit=room)
+    ran = question.peak if _differs(question.peak, report) else None
+    assessment = Assessment(report, tuple(found), limit=room, ran=ran)
     if report.error is None:
         assessment = yield from _measuring(question, done, assessment)
     seconds = time.perf_counter() - began
     return replace(
         assessment, runs=len(done), fits=as_is.fits, seconds=seconds, again=outcome.again
     )
+
+
+def _differs(peak: int | None, report: Report) -> bool:
+    """Whether the dry run comes to another peak than the cell when it ran."""
+    if peak is None or report.error is not None or report.peak.allocated is None:
+        return False
+    return abs(report.peak.allocated - peak) > max(MIB, ALIKE * peak)
 
 
 def assess_source(
@@ -121,6 +154,8 @@ def _measuring(
             kept.append(advice)
             continue
         error, measured = _compared(done[advice.source], as_is, advice)
+        if found.ran is not None:
+            measured = replace(measured, estimate=_estimate(question, advice))
         if error is not None:
             failed.append((advice.rule, error))
         else:
@@ -215,9 +250,16 @@ def _size(report: Report, saves: Saves) -> int | None:
     return report.peak.reserved if saves is Saves.RESERVED else report.peak.allocated
 
 
+def _estimate(question: Question, advice: Advice) -> int | None:
+    """What the report of the cell as it ran says that a change saves."""
+    same = (o for o in question.known if (o.rule, o.source) == (advice.rule, advice.source))
+    return next((one.saving for one in same), None)
+
+
 def _is_worth(claimed: Advice, measured: Advice) -> bool:
     """Whether a change saves something, or is made for another reason than memory."""
-    if measured.saving is None or measured.saving > WORTH * (measured.before or 0):
+    saving = max(measured.saving or 0, measured.estimate or 0)
+    if measured.saving is None or saving > WORTH * (measured.before or 0):
         return True
     kinds = {rule.name: rule.kind for rule in RULES}
     return not claimed.saving and kinds.get(claimed.rule) in (Kind.MISTAKE, Kind.FACT)

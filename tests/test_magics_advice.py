@@ -114,6 +114,50 @@ def test_advise_measures_the_last_measured_cell_from_where_it_began(notebook):
     assert advice.saving == advice.before - advice.after > 0
 
 
+KEPT = """\
+%%gpumem
+outs = []
+for _ in range(6):
+    outs.append(model(x))
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "%gpucheck --advise -o found",
+        KEPT.replace("%%gpumem", "%%gpucheck --advise -o found"),
+    ],
+    ids=["the last cell", "the same code"],
+)
+def test_what_a_cell_left_is_not_held_against_its_changes(notebook, asked):
+    """However often it is asked, and whatever was measured since."""
+    clean = notebook.show(f"%%gpucheck --advise -o clean\n{KEPT.partition(chr(10))[2]}")
+    assert "from what is alive now" in clean
+    notebook.show(KEPT)
+    notebook.show("%gpumem --on")
+    expected = {one.rule: one.saving for one in notebook.shell.user_ns["clean"].advice}
+    assert expected[RULE] > 50 * 2**20
+    for _ in range(2):
+        assert "from where the cell began" in notebook.show(asked)
+        found = notebook.shell.user_ns["found"]
+        assert {one.rule: one.saving for one in found.advice} == expected
+        assert found.ran is None
+
+
+def test_what_was_measured_from_elsewhere_stands_beside_the_estimate(notebook):
+    notebook.show("big = torch.ones(40 * 2**20, device='cuda')")
+    notebook.show("%%gpumem -q -o ran\ny = model(x) + big[0]\nbig = big[:1].clone()")
+    ran = notebook.shell.user_ns["ran"]
+    (estimated,) = (one.saving for one in ran.advice if one.rule == RULE)
+    text = notebook.show("%gpucheck --advise -o found")
+    found = notebook.shell.user_ns["found"]
+    assert found.ran == ran.peak.allocated > found.report.peak.allocated
+    (advice,) = (one for one in found.advice if one.rule == RULE)
+    assert (advice.known, advice.estimate) == (Known.MEASURED, estimated)
+    assert "estimated when it ran" in " ".join(text.split())
+
+
 def test_advise_measures_the_last_predicted_cell_too(notebook):
     notebook.show(CELL)
     notebook.show("%%gpucheck --gpu T4,L4\nother = model(x)")

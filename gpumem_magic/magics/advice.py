@@ -42,13 +42,18 @@ class _Counted:
         return f"{seconds:.0f} s · measuring changes{self.under_way}"
 
 
-def measure_changes(monitor: Monitor, question: Question) -> Assessment:
+def measure_changes(
+    monitor: Monitor, question: Question, report: Report | None = None
+) -> Assessment:
     """Measure what changes to a cell would save, and remember them under their numbers. Raises as
-    `attempt`."""
+    `attempt`.
+
+    report: the one of the cell as it ran, which stays the last one.
+    """
     counted = _Counted()
     with monitor.prediction(counted.say):
         found = attempt(lambda: assess(question, counted.note), "%%gpucheck --advise")
-    monitor.offer(found.report, offered(found.advice, found.together))
+    monitor.offer(report or found.report, offered(found.advice, found.together))
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.assess import Question
+from gpumem_magic.assess import Question, question_of
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.scenario import TIMEOUT
 from gpumem_magic.magics import advice, checkup
@@ -151,21 +151,33 @@ def _predict(monitor: Monitor, check: Check) -> Answer:
 
 
 def _advise(monitor: Monitor, check: Check) -> Answer:
-    """Of the code, or without it of the last cell."""
+    """Of the code, or without it, and where it is the same, of the last cell."""
     require_torch()
+    cell = _cell(monitor, check) if check.code.strip() else None
+    last = _last_of(monitor, cell)
+    typed = monitor.files.with_code(last.cell) if last else cell
+    assert typed is not None
     card, to_code = check.gpu[0] if check.gpu else None, monitor.files.python
-    if check.code.strip():
-        cell = _cell(monitor, check)
-        name = f"In[{cell.number}]" if cell.number else ""
-        asked = Question(_scenario(monitor, check, cell, card), to_code, name=name)
+    scenario = _scenario(monitor, check, typed, card)
+    if last is None:
+        asked = Question(scenario, to_code, name=f"In[{typed.number}]" if typed.number else "")
     else:
-        last = advice.last_report(monitor)
-        scenario = _scenario(monitor, check, monitor.files.with_code(last.cell), card)
-        scenario = replace(scenario, again=not last.predicted)
-        asked = Question(scenario, to_code, last.advice, name=last.name)
+        whole = card is None and check.optimizer_steps is None
+        asked = question_of(last, replace(scenario, again=True), to_code, compare=whole)
     ignore = frozenset((*check.ignore, *monitor.settings.ignored))
     asked = replace(asked, ignore=ignore, name=check.name or asked.name)
-    return advice.measure_changes(monitor, asked)
+    return advice.measure_changes(monitor, asked, last)
+
+
+def _last_of(monitor: Monitor, cell: Cell | None) -> Report | None:
+    """The report of the last cell, if it is asked for, or ran the same code as `cell`."""
+    if cell is None:
+        return advice.last_report(monitor)
+    last = monitor.last_report
+    if last is None or last.predicted:
+        return None
+    ran = monitor.files.with_code(last.cell).python
+    return last if ran.strip() == cell.python.strip() else None
 
 
 def _cell(monitor: Monitor, check: Check) -> Cell:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpumem_magic.advice import Advice, find_rule, pages_of
-from gpumem_magic.assess import Question, assessing
+from gpumem_magic.assess import assessing, question_of
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import MOST, as_many, told
@@ -163,16 +165,11 @@ class AdviceSection(Section):
             raise ValueError("no cell was measured yet")
         host = desk.host
         desk.say("Measuring what each change saves: the cell is run without kernels ...")
-        cell, again = host.files.with_code(report.cell), not report.predicted
-        scenario = Scenario(cell, host.shell.user_ns, cells=host.files.cells(), again=again)
-        question = Question(
-            scenario,
-            host.files.python,
-            report.advice,
-            frozenset((*self.state.ignored, *host.settings.ignored)),
-            report.name,
-        )
-        flow = assessing(question)
+        cell = host.files.with_code(report.cell)
+        scenario = Scenario(cell, host.shell.user_ns, cells=host.files.cells(), again=True)
+        question = question_of(report, scenario, host.files.python)
+        ignore = frozenset((*self.state.ignored, *host.settings.ignored))
+        flow = assessing(replace(question, ignore=ignore))
         desk.dry_runs.carry_out("Measuring", flow, lambda found: self._show(report, found))
 
     def _show(self, report: Report, found: Assessment) -> None:

@@ -60,7 +60,10 @@ def saving(advice: Advice, report: Report | None = None) -> str:
 
 def how_known(advice: Advice) -> str:
     """How the saving is known; empty where there is none."""
-    return _KNOWN[advice.known] if advice.saving is not None else ""
+    known = _KNOWN[advice.known] if advice.saving is not None else ""
+    if advice.estimate is None:
+        return known
+    return f"{known}; {format_bytes(advice.estimate)} estimated when it ran"
 
 
 def _whole(report: Report | None, saves: Saves) -> int | None:
@@ -126,7 +129,16 @@ def as_it_is(assessment: Assessment) -> str:
             f"{wording.visible(report.error)[:300]}.{first}"
         )
     fits = f"; {fit(assessment.fits)} the card" if assessment.fits is not None else ""
-    return f"As it is: {wording.peak_phrase(report)}{fits}"
+    return f"As it is: {wording.peak_phrase(report)}{fits}{_other_than_it_ran(assessment)}"
+
+
+def _other_than_it_ran(assessment: Assessment) -> str:
+    if assessment.ran is None:
+        return ""
+    return (
+        f". When it ran, the peak was {format_bytes(assessment.ran)}: names or memory are not what "
+        "they were then, so what its report estimated stands beside what was measured"
+    )
 
 
 def fit(fits: bool | None) -> str:
@@ -157,7 +169,8 @@ def failures(assessment: Assessment) -> tuple[str, ...]:
 
 def measured(advice: Advice) -> str:
     """ "saves 1.50 GiB (43 %) at the peak; the cell then fits"."""
-    return "; the cell then ".join(filter(None, (saving(advice), fit(advice.fits))))
+    told = "; the cell then ".join(filter(None, (saving(advice), fit(advice.fits))))
+    return told if advice.estimate is None else f"{told}; {how_known(advice)}"
 
 
 def apply_line(assessment: Assessment) -> str:
@@ -256,7 +269,9 @@ def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
     sizes = (format_bytes(size) if known else "" for size in (advice.before, advice.after))
     saved = Span(format_bytes(advice.saving) if advice.saving else "", Style.STRONG)
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
-    facts = measured(advice) if known else saving(advice, assessment.report)
+    report = assessment.report
+    same = report.error is None and assessment.ran is None  # else shares would be of another peak
+    facts = measured(advice) if known else saving(advice, report if same else None)
     facts = ", ".join(filter(None, (facts, how_known(advice) if not known else "")))
     lines = (Line(facts, Style.FAINT),) if facts else ()
     below = (*_bar(advice), *lines, *_told(assessment.report, advice))

@@ -42,8 +42,8 @@ class Source(Protocol):
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """Addresses of the blocks that `cell` left on `device`, if it was the last one recorded and
-        that is still known."""
+        """Addresses of the blocks on `device` that came with `cell`, when it was last recorded, or
+        with a later recording, as far as that is still known."""
 
     def memory(self) -> DeviceMemory:
         """What the allocator of `device` holds now, block by block."""

@@ -51,6 +51,7 @@ class Advice:
     saving: None where it is not known, negative for what would cost memory. price: what it costs
     otherwise. before, after: the size that `saves` names with the cell as it is and as changed,
     where both were measured. fits: whether the changed cell fits the card, where that was tried.
+    estimate: the saving that was told when the cell ran, where dry runs could not begin as it did.
     """
 
     rule: str
@@ -68,6 +69,7 @@ class Advice:
     before: int | None = None
     after: int | None = None
     fits: bool | None = None
+    estimate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ class Assessment(Answer):
     changed cell raised an error, with that error. runs: dry runs made, in `seconds`. limit: bytes
     that PyTorch can have on the card. fits: whether the cell as it is fits the card; None where it
     was not tried to its end. again: the cell had run already, and what it left was taken out of the
-    dry runs; else they begin with all that is alive.
+    dry runs; else they begin with all that is alive. ran: the peak of the cell when it ran, in
+    bytes, where dry runs of it do not come to the same.
     """
 
     report: Report
@@ -33,6 +34,7 @@ class Assessment(Answer):
     fits: bool | None = None
     seconds: float = 0.0
     again: bool = False
+    ran: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_since, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
@@ -66,9 +66,9 @@ class VirtualSource:
         self._begun: _Begun | None = None
         self._told: dict[int, tuple[object, int]] = {}
         self._sites: dict[int, tuple[object, AllocationSite]] = {}
+        self._recorded: dict[str, float] = {}  # when each cell was last recorded
         self._requests = -1
         self._highest = 0
-        self._last: tuple[str, dict[int, object]] = "", {}
         self._machine = Machine()
         self._regions = Regions(self._position, self._look)
         self.gpu.switch_on()
@@ -152,23 +152,19 @@ class VirtualSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
+        self._recorded[recording.cell.filename] = recording.started
         placements = self.gpu.storages.placements()
         born = sites_of(recording, self._known(self._sites))
         self._sites = {address: (placements.get(address), b) for address, b in born.items()}
         self._requests = self._allocations()
-        new = {address: placements.get(address) for address in allocated_within(recording)}
-        self._last = recording.cell.filename, new
         if trace.survivors is None:
             return
         told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
         self._told = {address: (placements.get(address), category) for address, category in told}
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """Addresses of blocks on the card that `cell` left, if it was the last one recorded."""
-        filename, new = self._last
-        placements = self.gpu.storages.placements()
-        found = (at for at, then in new.items() if then and placements.get(at) is then)
-        return frozenset(found) if filename == cell.filename else frozenset()
+        """See Source."""
+        return born_since(self._known(self._sites), self._recorded.get(cell.filename))
 
     def memory(self) -> DeviceMemory:
         """What the card's allocator holds now."""

@@ -18,7 +18,7 @@ from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, allocated_within, sites_of
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_since, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
@@ -52,7 +52,6 @@ class _Fact:
     storage: object
     category: int
     site: AllocationSite
-    cell: str | None  # the file of the last cell, if that allocated it
 
 
 class AcceleratorSource:
@@ -66,6 +65,7 @@ class AcceleratorSource:
         self._interrupts = Interrupts()
         self._begun: _Begun | None = None
         self._facts: dict[int, _Fact] = {}
+        self._recorded: dict[str, float] = {}  # when each cell was last recorded
 
     @property
     def device(self) -> Device:
@@ -129,26 +129,22 @@ class AcceleratorSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the storages that stay, as long as they live."""
+        self._recorded[recording.cell.filename] = recording.started
         standing, alive = self._log.identities(), trace.survivors
         told: dict[int, int] = {}
         if alive is not None:
             told.update(zip(alive.address.tolist(), alive.category.tolist(), strict=True))
         earlier = {address: fact.site for address, fact in self._known().items()}
-        new = frozenset(allocated_within(recording))
         self._facts = {
-            address: _Fact(
-                standing[address],
-                told.get(address, -1),
-                site,
-                recording.cell.filename if address in new else None,
-            )
+            address: _Fact(standing[address], told.get(address, -1), site)
             for address, site in sites_of(recording, earlier).items()
             if address in standing
         }
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """Addresses of the storages that `cell` left, if it was the last one recorded."""
-        return frozenset(at for at, fact in self._known().items() if fact.cell == cell.filename)
+        """See Source: addresses of storages."""
+        sites = {at: fact.site for at, fact in self._known().items()}
+        return born_since(sites, self._recorded.get(cell.filename))
 
     def memory(self) -> DeviceMemory:
         """What tensors tell of the device: each storage that Python comes to is one block."""

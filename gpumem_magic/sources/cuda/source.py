@@ -41,7 +41,7 @@ from gpumem_magic.sources.failures import (
     outside_allocator,
 )
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told
+from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told, born_since
 from gpumem_magic.sources.objects.labels import (
     START,
     OwnerWatch,
@@ -112,6 +112,7 @@ class CudaSource:
         self._told: dict[int, Told] = {}
         # of what was alive before this cell
         self._sites: dict[int, Mapping[int, AllocationSite]] = {}
+        self._recorded: dict[str, float] = {}  # when each cell was last recorded
         self._workspaces: dict[int, Mapping[int, Workspace]] = {}  # of the last cell
         self._started = self._clock = 0.0
 
@@ -168,6 +169,7 @@ class CudaSource:
         # Only now is it known which state this holds for: while the trace was made, Python's
         # collector may have freed blocks, and the counter of changes went on.
         device = recording.device.index
+        self._recorded[recording.cell.filename] = recording.started
         earlier = self._sites.pop(device, {})
         self._told[device] = Told.of(
             recording, trace, earlier, self._reader.counters(device).changes
@@ -192,10 +194,10 @@ class CudaSource:
         )
 
     def born_in(self, cell: Cell) -> frozenset[int]:
-        """Addresses of blocks on the current device that `cell` left, if nothing came after it."""
+        """See Source: on the current device, if no block has changed since the last recording."""
         index = self._current()
         known = self._known(index, self._reader.counters(index))
-        return known.new if known and known.filename == cell.filename else frozenset()
+        return born_since(known.sites if known else {}, self._recorded.get(cell.filename))
 
     def _known(self, index: int, counters: Counters) -> Told | None:
         """What the last cell told, if no block has changed since."""

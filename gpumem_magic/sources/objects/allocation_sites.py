@@ -3,8 +3,9 @@ one recording to the next."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,24 +16,25 @@ from gpumem_magic.values.recording import Action, Label, Recording, Stack
 
 @dataclass(frozen=True, slots=True)
 class AllocationSite:
-    """Of a block: In[cell]:line that allocated it, None where unknown, and its last known name."""
+    """Of a block: In[cell]:line that allocated it, None where unknown, and its last known name.
+
+    started: when the recording began in which it was allocated; 0 where that is not known.
+    """
 
     cell: int | None
     line: int | None
     name: str | None
+    started: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What is known of the blocks that outlived a recording, by address, while the allocator stands
-    at `changes`. categories: by their place in Category. new: those allocated in the recording,
-    which was of the cell whose frames carry `filename`."""
+    at `changes`. categories: by their place in Category."""
 
     changes: int
     categories: Mapping[int, int]
     sites: Mapping[int, AllocationSite]
-    filename: str
-    new: frozenset[int]
 
     @classmethod
     def of(
@@ -44,8 +46,7 @@ class Told:
         if alive is not None:
             pairs = zip(alive.address.tolist(), alive.category.tolist(), strict=True)
             told.update(pairs)
-        sites, new = sites_of(recording, earlier), frozenset(allocated_within(recording))
-        return cls(changes, told, sites, recording.cell.filename, new)
+        return cls(changes, told, sites_of(recording, earlier))
 
 
 def sites_of(
@@ -60,19 +61,20 @@ def sites_of(
     found: dict[int, AllocationSite] = {}
     for address in untouched:
         before = earlier.get(address, AllocationSite(None, None, None))
-        found[address] = AllocationSite(
-            before.cell, before.line, _name(named, address) or before.name
-        )
+        found[address] = replace(before, name=_name(named, address) or before.name)
     stacks = recording.events.stack[list(rows.values())].tolist()
     places = _places(recording, set(stacks))
     for (address, row), stack in zip(rows.items(), stacks, strict=True):
-        found[address] = AllocationSite(*places[stack], _name(named, address, row))
+        name = _name(named, address, row)
+        found[address] = AllocationSite(*places[stack], name, recording.started)
     return found
 
 
-def allocated_within(recording: Recording) -> list[int]:
-    """Addresses of the blocks alive at its end that were allocated in it."""
-    return list(_ended_with(recording)[0])
+def born_since(sites: Mapping[int, AllocationSite], started: float | None) -> frozenset[int]:
+    """Addresses of the blocks that were allocated in recordings that began at `started` or later;
+    None: none."""
+    since = math.inf if started is None else started
+    return frozenset(at for at, site in sites.items() if site.started >= since)
 
 
 def _in_order(labels: Iterable[Label]) -> list[Label]:

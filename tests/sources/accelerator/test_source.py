@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,14 +33,14 @@ def levels(recording):
     return [recording.before.allocated, *(recording.before.allocated + np.cumsum(changes)).tolist()]
 
 
-def ran(code, bench, source_names=None):
+def ran(code, bench, source_names=None, filename="<cell>"):
     """The trace and report of a cell's text."""
     names = {} if source_names is None else source_names
     names.setdefault("torch", torch)
-    cell = Cell(code, "<cell>")
+    cell = Cell(code, filename)
 
     def run():
-        exec(compile(code, "<cell>", "exec"), names)
+        exec(compile(code, filename, "exec"), names)
 
     recording = bench.measured(run, names, cell)
     found = analyse(recording)
@@ -164,6 +165,19 @@ def test_kinds_are_remembered_from_one_cell_to_the_next(bench):
     assert len(device.source.born_in(CELL)) == 2  # y, and the input that its graph keeps
     del names["y"]
     assert device.source.born_in(CELL) == frozenset()
+
+
+def test_what_later_cells_left_came_after_it_too(bench):
+    device = bench()
+    later = replace(CELL, filename="<later>")
+    names = {}
+    ran("a = torch.ones(512, device='meta')", device, names)
+    ran("b = torch.ones(512, device='meta')", device, names, "<later>")
+    assert len(device.source.born_in(CELL)) == 2
+    assert len(device.source.born_in(later)) == 1
+    ran("c = torch.ones(512, device='meta')", device, names)  # the first cell again
+    assert len(device.source.born_in(CELL)) == 1
+    assert len(device.source.born_in(later)) == 2
 
 
 def test_the_inventory_names_who_holds_it(bench):
