@@ -118,6 +118,12 @@ def find_places(basis: Basis) -> Places:
     return Places(dict(frames.most_common()), dict(modules.most_common()))
 
 
+def places_of(stack: Stack, recording: Recording) -> tuple[str, ...]:
+    """The frames outside of torch, the innermost first; of a stack within it the outermost."""
+    outside = [frame for frame in stack if not _PYTORCH.search(_path_of(frame))]
+    return tuple(_place(frame, recording) for frame in outside or stack[-1:])
+
+
 def _asking(stack: Stack) -> Frame | None:
     """The innermost frame that is not torch's; the outermost where all are."""
     outside = (frame for frame in stack if not _PYTORCH.search(_path_of(frame)))

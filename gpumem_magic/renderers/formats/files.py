@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.renderers import html
+from gpumem_magic.renderers import html, interactive
 from gpumem_magic.renderers.formats.csv import to_csv
 from gpumem_magic.renderers.formats.json import dumps, dumps_all
 from gpumem_magic.renderers.formats.snapshot import to_pickle
@@ -43,16 +43,21 @@ def page(reports: Sequence[Report], title: str = "GPU memory", above: Markup = E
         element("article", above) if above else EMPTY, *(_article(report) for report in reports)
     ) or element("p", "Nothing was measured.")
     foot = element("footer", "Made by gpumem_magic.")
+    answers = interactive.script() if any(map(interactive.has_course, reports)) else EMPTY
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"{element('title', title)}\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body>\n{body}\n{foot}\n</body>\n</html>\n"
+        f"<body>\n{body}\n{foot}\n{answers}\n</body>\n</html>\n"
     )
 
 
 def _article(report: Report) -> Markup:
-    return element("article", html.printed(report_document(report)), _source(report))
+    """The report with its picture, and below it the timeline that answers; printed or without
+    scripts, the picture stands alone."""
+    said = html.printed(report_document(report))
+    course = interactive.place_of(report) if interactive.has_course(report) else EMPTY
+    return element("article", said, course, _source(report))
 
 
 def _source(report: Report) -> Markup:

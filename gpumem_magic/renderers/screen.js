@@ -1,0 +1,348 @@
+// What answers the mouse and the keyboard: the timeline of a cell, in a saved page and in the panel,
+// and the panel itself. One plain ES module, so that it can be written into a page as it is.
+
+const LOOKS = `
+.gpumem-screen { --ink: var(--jp-ui-font-color1, var(--vscode-editor-foreground, currentColor));
+  --line: rgba(128,128,128,.45); --soft: rgba(128,128,128,.16); --chosen: rgba(68,119,170,.28);
+  color: var(--ink); font-size: 13px; line-height: 1.45; min-width: 0; container-type: inline-size; }
+.gpumem-screen * { box-sizing: border-box; }
+.gpumem-screen button, .gpumem-screen select, .gpumem-screen input, .gpumem-screen textarea {
+  font: inherit; color: inherit; background: transparent; border: 1px solid var(--line);
+  border-radius: 4px; padding: 2px 8px; max-width: 100%; min-height: 26px; }
+.gpumem-screen option { color: #1c1c1c; background: #fff; }
+.gpumem-screen button { cursor: pointer; }
+.gpumem-screen button:disabled { opacity: .5; cursor: default; }
+.gpumem-screen button[aria-pressed=true], .gpumem-screen [aria-selected=true] {
+  background: var(--chosen); }
+.gpumem-screen :focus-visible { outline: 2px solid #3b82f6; outline-offset: 1px; }
+.gpumem-screen table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+.gpumem-screen caption { text-align: left; font-weight: 600; caption-side: top; color: inherit; }
+.gpumem-screen .g-tools { display: flex; flex-wrap: wrap; gap: 6px; align-items: center;
+  margin: 6px 0; }
+.gpumem-screen .g-chart { display: flex; margin: 10px 0 4px; }
+.gpumem-screen .g-axis { position: relative; flex: 0 0 76px; font-size: 11px; }
+.gpumem-screen .g-axis span { position: absolute; right: 6px; transform: translateY(-50%);
+  white-space: nowrap; }
+.gpumem-screen .g-plot { position: relative; flex: 1 1 auto; min-width: 0; height: 170px;
+  cursor: crosshair; touch-action: none; overflow: hidden; border-bottom: 1px solid var(--line); }
+.gpumem-screen .g-plot svg { display: block; width: 100%; height: 100%; }
+.gpumem-screen .g-mark, .gpumem-screen .g-brush { position: absolute; top: 0; bottom: 0;
+  pointer-events: none; }
+.gpumem-screen .g-mark { width: 2px; margin-left: -1px; background: var(--ink); }
+.gpumem-screen .g-brush { background: var(--chosen); }
+.gpumem-screen .g-ends { display: flex; justify-content: space-between; gap: 8px;
+  margin-left: 76px; font-size: 11px; }
+.gpumem-screen .g-said { min-height: 4.4em; margin-left: 76px; overflow-wrap: anywhere; }
+.gpumem-screen .g-patch { display: inline-block; width: 10px; height: 10px; border-radius: 2px;
+  margin-right: 5px; }
+.gpumem-screen code, .gpumem-screen pre { font-family: ui-monospace, Menlo, Consolas, monospace;
+  background: transparent; color: inherit; padding: 0; margin: 0; white-space: pre-wrap;
+  overflow-wrap: anywhere; font-size: .95em; }
+.gpumem-screen .g-blocks { max-height: 260px; overflow: auto; }
+.gpumem-screen .g-blocks th, .gpumem-screen .g-blocks td { padding: 2px 8px 2px 0; text-align: left;
+  vertical-align: top; border: 0; border-top: 1px solid var(--soft); font-weight: normal; }
+.gpumem-screen .g-blocks code { overflow-wrap: break-word; }
+.gpumem-screen .g-blocks td:nth-child(2), .gpumem-screen .g-blocks td:nth-child(4) {
+  white-space: nowrap; }
+`;
+
+const UNITS = ["bytes", "KiB", "MiB", "GiB"];
+
+/** Bytes as text; as `units.format_bytes` writes them. */
+export function bytes(size) {
+  let place = 0;
+  for (let rest = Math.abs(size); rest >= 1024 && place < 3; rest /= 1024) place += 1;
+  return place === 0 ? `${size} bytes` : `${(size / 1024 ** place).toFixed(2)} ${UNITS[place]}`;
+}
+
+function seconds(time) {
+  if (time < 1) return `${Number((time * 1000).toPrecision(3))} ms`;
+  return time < 60 ? `${time.toFixed(2)} s` : `${Math.floor(time / 60)} min ${(time % 60).toFixed(0)} s`;
+}
+
+/** An element: properties that begin with "on" are listeners; children may be text. */
+function make(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function looks(place) {
+  place.classList.add("gpumem-screen");
+  place.prepend(make("style", {}, LOOKS));
+}
+
+/** Running sums: columns come as differences, which are short. */
+function summed(column) {
+  let sum = 0;
+  return column.map((change) => (sum += change));
+}
+
+/** Round sizes from 0 to `top`, powers of two apart. */
+function steps(top) {
+  let step = 2 ** Math.ceil(Math.log2(Math.max(top, 1) / 5 + 1));
+  if (top / step < 3 && step > 1) step /= 2;
+  return Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
+}
+
+/** The memory of a cell over its course, in `place`; `data` is made by `interactive.py`. */
+export function timeline(place, data) {
+  const kinds = data.kinds.map(([name, colour, sizes]) => ({ name, colour, sizes: summed(sizes) }));
+  const [time, reserved] = [summed(data.time).map((t) => t / 1e6), summed(data.reserved)];
+  const count = time.length;
+  const whole = Math.max(time[count - 1], 1e-9);
+  const allocated = time.map((_, i) => kinds.reduce((sum, kind) => sum + kind.sizes[i], 0));
+  const highest = Math.max(...allocated, ...reserved, 1);
+  const seen = data.limit && data.limit <= 3 * highest;
+  const top = (seen ? Math.max(highest, data.limit) : highest) * 1.04;
+  const state = { point: data.peak, kind: -1, window: [0, 1], events: true, from: null };
+
+  const edge = (i) => (state.events ? i / count : time[Math.min(i, count - 1)] / whole);
+  const across = (i) => (edge(i) - state.window[0]) / (state.window[1] - state.window[0]);
+  const within = (share) => state.window[0] + share * (state.window[1] - state.window[0]);
+
+  function pointAt(share) {
+    const wanted = within(share);
+    let [low, high] = [0, count - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (edge(middle) <= wanted) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  /** The kind whose band lies at a size, at the chosen point; -1 for none. */
+  function kindAt(size) {
+    let floor = 0;
+    return kinds.findIndex((kind) => {
+      const below = floor;
+      floor += kind.sizes[state.point];
+      return size >= below && size < floor;
+    });
+  }
+
+  const y = (size) => 1000 - (1000 * size) / top;
+  const x = (i) => Math.max(-1e5, Math.min(1e5, 1000 * across(i))).toFixed(1);
+
+  function course(sizes) {
+    let path = "";
+    for (let i = 0, before = -1; i < count; i += 1) {
+      if (sizes[i] !== before) path += `H${x(i)}V${y(sizes[i]).toFixed(1)}`;
+      before = sizes[i];
+    }
+    return `${path}H${x(count)}`;
+  }
+
+  function drawn(name, properties) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(properties)) made.setAttribute(key, value);
+    return made;
+  }
+
+  const thin = { fill: "none", "vector-effect": "non-scaling-stroke" };
+  const level = (size, colour, dash) =>
+    drawn("path", { ...thin, d: `M0,${y(size)}H1000`, stroke: colour, "stroke-dasharray": dash });
+
+  function draw() {
+    let floor = time.map(() => 0);
+    const bands = kinds.map((kind, i) => {
+      floor = floor.map((size, j) => size + kind.sizes[j]);
+      return drawn("path", { d: `M${x(0)},1000${course(floor)}V1000Z`, fill: kind.colour,
+        opacity: state.kind < 0 || state.kind === i ? 1 : 0.55 });
+    });
+    const lines = steps(top).map((size) => level(size, "rgba(128,128,128,.35)", ""));
+    const grey = drawn("path", { ...thin, d: `M${x(0)},1000${course(reserved)}`, stroke: "#808080",
+      "stroke-width": 1.5 });
+    picture.replaceChildren(...lines, ...bands.reverse(), grey);
+    if (seen) picture.append(level(data.limit, "#EE6677", "6 4"));
+    if (data.oom !== null) {
+      picture.append(drawn("path", { ...thin, d: `M${x(data.oom + 1)},0V1000`, stroke: "#EE6677",
+        "stroke-width": 3 }));
+    }
+    const [first, last] = [pointAt(0), pointAt(0.999999)];
+    ends.replaceChildren(make("span", {}, first ? seconds(time[first]) : "0 s"),
+      make("span", {}, seconds(time[last])));
+    tell();
+  }
+
+  function blocksAt(point, kind) {
+    return data.blocks.filter(([, of, , born, died]) => born <= point && point < died
+      && (kind < 0 || of === kind));
+  }
+
+  /** What the allocator did to come to this point: the largest block that was made or freed. */
+  function happened(point) {
+    const at = data.blocks.find(([, , , born, died]) => point && (born === point || died === point));
+    if (!at || !data.lives) return "";
+    const [size, , , born, , name, , stack] = at;
+    const where = (data.stacks[stack] || [])[0];
+    return `${born === point ? "made" : "freed"} ${name} ${bytes(size)}${where ? ` in ${where}` : ""}`;
+  }
+
+  function tell() {
+    const { point, kind } = state;
+    const share = Math.min(Math.max(across(point), 0), 1);
+    mark.style.left = `${100 * share}%`;
+    const facts = [`${seconds(time[point])}${point === data.peak ? " (the peak)" : ""}`];
+    const line = data.line[point];
+    if (line) facts.push(`line ${line}: ${data.source[line - 1] || ""}`.trim());
+    if (kind >= 0) facts.push(`${kinds[kind].name} ${bytes(kinds[kind].sizes[point])}`);
+    facts.push(`${bytes(allocated[point])} allocated`, `${bytes(reserved[point])} reserved`);
+    const text = [...facts, happened(point)].filter(Boolean).join(" · ");
+    said.textContent = text;
+    plot.setAttribute("aria-valuenow", point);
+    plot.setAttribute("aria-valuetext", text);
+  }
+
+  function list() {
+    const { point, kind } = state;
+    const rows = blocksAt(point, kind).sort((a, b) => b[0] - a[0]);
+    const size = kind < 0 ? allocated[point] : kinds[kind].sizes[point];
+    const rest = size - rows.reduce((sum, row) => sum + row[0], 0);
+    const what = kind < 0 ? "allocated" : kinds[kind].name;
+    const shown = rows.slice(0, 100).map(([of, , line, , , name, tensor, stack]) =>
+      make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", {}, bytes(of)),
+        make("td", {}, tensor), make("td", {}, line),
+        make("td", {}, frames(data.stacks[stack]))));
+    const more = rest > 0 || rows.length > 100
+      ? make("div", {}, `and ${rows.length > 100 ? `${rows.length - 100} more, ` : ""}`
+        + `${bytes(Math.max(rest, 0))} in blocks that are not listed`) : null;
+    const head = make("caption", {}, `${what} at ${seconds(time[point])}: ${bytes(size)}`);
+    blocks.replaceChildren(make("table", {}, head, make("tbody", {}, ...shown)), ...(more ? [more] : []));
+  }
+
+  function frames(stack) {
+    if (!stack || !stack.length) return "";
+    if (stack.length === 1) return stack[0];
+    return make("details", {}, make("summary", {}, stack[0]), make("pre", {}, stack.slice(1).join("\n")));
+  }
+
+  function zoom(begin, end) {
+    const least = 2 / Math.max(count, 2);
+    if (end - begin < least) [begin, end] = [(begin + end - least) / 2, (begin + end + least) / 2];
+    state.window = [Math.max(begin, 0), Math.min(end, 1)];
+    whole_.disabled = state.window[0] === 0 && state.window[1] === 1;
+    draw();
+  }
+
+  function scale(factor) {
+    const [begin, end] = state.window;
+    const middle = edge(state.point);
+    zoom(middle - (middle - begin) * factor, middle + (end - middle) * factor);
+  }
+
+  function move(point) {
+    state.point = Math.max(0, Math.min(count - 1, point));
+    if (state.kind >= 0 && !kinds[state.kind].sizes[state.point]) state.kind = -1;
+    const share = across(state.point);
+    const [begin, end] = state.window;
+    if (share < 0 || share > 1) {
+      const half = (end - begin) / 2;
+      const middle = Math.min(Math.max(edge(state.point), half), 1 - half);
+      zoom(middle - half, middle + half);
+    } else tell();
+  }
+
+  /** Choose the band above or below; past the last one, and at first, all of them are meant. */
+  function turn(by) {
+    const there = [-1, ...kinds.keys()].filter((i) => i < 0 || kinds[i].sizes[state.point]);
+    state.kind = there.at((there.indexOf(state.kind) + by) % there.length);
+    draw();
+  }
+
+  const keys = {
+    ArrowLeft: (by) => move(state.point - by), ArrowRight: (by) => move(state.point + by),
+    ArrowUp: () => turn(1), ArrowDown: () => turn(-1), Home: () => move(0),
+    End: () => move(count - 1), Enter: list, " ": list, "+": () => scale(0.5),
+    "=": () => scale(0.5), "-": () => scale(2), 0: () => zoom(0, 1), Escape: () => zoom(0, 1),
+    p: () => move(data.peak),
+  };
+
+  function key(event) {
+    const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act(event.shiftKey ? 10 : 1);
+  }
+
+  function spot(event) {
+    const box = plot.getBoundingClientRect();
+    return [Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1),
+      top * (1 - (event.clientY - box.top) / box.height)];
+  }
+
+  function hover(event) {
+    const [share, size] = spot(event);
+    if (state.from !== null && Math.abs(share - state.from) * plot.clientWidth > 4) {
+      brush.style.display = "block";
+      brush.style.left = `${100 * Math.min(share, state.from)}%`;
+      brush.style.width = `${100 * Math.abs(share - state.from)}%`;
+    }
+    state.point = pointAt(share);
+    const kind = kindAt(size);
+    if (kind !== state.kind) {
+      state.kind = kind;
+      draw();
+    } else tell();
+  }
+
+  function press(event) {
+    state.from = spot(event)[0];
+    plot.setPointerCapture(event.pointerId);
+  }
+
+  function release(event) {
+    const [share] = spot(event);
+    const brushed = brush.style.display === "block";
+    brush.style.display = "none";
+    const from = state.from;
+    state.from = null;
+    if (from === null) return;
+    if (brushed) zoom(within(Math.min(share, from)), within(Math.max(share, from)));
+    else list();
+  }
+
+  function axis(event) {
+    state.events = !state.events;
+    state.window = [0, 1];
+    event.currentTarget.setAttribute("aria-pressed", !state.events);
+    zoom(0, 1);
+  }
+
+  const picture = drawn("svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none",
+    "aria-hidden": "true" });
+  const mark = make("div", { class: "g-mark" });
+  const brush = make("div", { class: "g-brush", style: "display:none" });
+  const plot = make("div", { class: "g-plot", tabindex: 0, role: "slider", "aria-label": data.name,
+    "aria-valuemin": 0, "aria-valuemax": count - 1, onkeydown: key, onpointermove: hover,
+    onpointerdown: press, onpointerup: release }, picture, brush, mark);
+  const labels = steps(top).map((size) =>
+    make("span", { style: `top:${y(size) / 10}%` }, bytes(size)));
+  const ends = make("div", { class: "g-ends" });
+  const said = make("div", { class: "g-said" });
+  const blocks = make("div", { class: "g-blocks", tabindex: 0, role: "region",
+    "aria-label": "Blocks of the band that was chosen", "aria-live": "polite" });
+  const whole_ = make("button", { type: "button", disabled: "", onclick: () => zoom(0, 1) }, "Whole");
+  const tools = make("div", { class: "g-tools" },
+    make("button", { type: "button", "aria-pressed": false, onclick: axis }, "Axis: time"),
+    make("button", { type: "button", onclick: () => scale(0.5) }, "Zoom in"), whole_,
+    make("button", { type: "button", onclick: () => move(data.peak) }, "Peak"),
+    make("span", { style: "opacity:.75;font-size:11px" },
+      "drag: zoom · click: blocks · keys: ← → moment, ↑ ↓ kind, Enter blocks, + − 0 zoom"));
+  const legend = make("div", { class: "g-tools", style: "margin-left:76px;gap:0 14px;font-size:12px" },
+    ...kinds.filter((kind) => kind.sizes.some(Boolean)).map((kind) => make("span", {},
+      make("span", { class: "g-patch", style: `background:${kind.colour}` }), kind.name)),
+    make("span", {}, "grey line: reserved"),
+    data.limit ? make("span", {}, `limit ${bytes(data.limit)}${seen ? "" : ", far above"}`) : null);
+  place.replaceChildren();
+  looks(place);
+  place.append(tools, make("div", { class: "g-chart" }, make("div", { class: "g-axis" }, ...labels), plot),
+    ends, legend, said, blocks);
+  draw();
+}
