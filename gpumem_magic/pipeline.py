@@ -88,6 +88,7 @@ def build_report(
         output=recording.output,
         error_line=recording.error_line,
         flow_guessed=recording.flow_guessed,
+        call_tree=trace.call_tree,
         advice=advice,
         basis=Basis(recording, trace.lifetimes) if trace.lifetimes is not None else None,
     )

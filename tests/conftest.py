@@ -52,6 +52,8 @@ SLOW = (
     "test_notebooks.py::test_runs",
     "test_predict.py::test_large_values",
     "test_predict_cells.py::test_a_cell_runs_live",
+    "test_predict_modules.py::test_a_trainer",
+    "test_predict_modules.py::test_a_fit",
     "test_readme.py::test_every_cell_runs",
 )
 

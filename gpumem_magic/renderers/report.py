@@ -44,6 +44,8 @@ _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # a part of a bar that is smaller than one of so many is not named
 _SHORT = 60
+_DEEPEST = 7  # levels of calls, and
+_LEAST = 0.01  # of the peak, that are shown; report.call_tree has all
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
 
@@ -70,6 +72,7 @@ def report_document(report: Report, plot: bool = True) -> Document:
         failure(report, oom) if oom else Section(()),
         Section(_levels(report)),
         Section(_by_line(report)),
+        Section(_by_module(report)),
         Section(_by_kind(report)),
         Section(largest(report)),
         Section(advice_pieces(report)),
@@ -303,6 +306,32 @@ def _peak_bar(report: Report, line: findings.Line | Call) -> tuple[Bar, ...]:
     if peak is None or not top:
         return ()
     return (Bar((Part("peak", peak, ALARM if peak == top else ALLOCATED),), top, thin=True),)
+
+
+def _by_module(report: Report) -> tuple[Table, ...]:
+    """The call tree without what had little at the peak; bars are parts of it."""
+    least = (report.peak.allocated or 0) * _LEAST
+    nodes = [n for n in report.call_tree if n.depth <= _DEEPEST and n.at_peak >= max(least, 1)]
+    head = ("line, module, call", "at the peak", "allocated", "kept")
+    rows, _ = _inside(report, nodes, 0)
+    return (Table("By module and by call", head, rows),) if rows else ()
+
+
+def _inside(
+    report: Report, nodes: Sequence[findings.CallNode], start: int
+) -> tuple[tuple[Row, ...], int]:
+    """The rows of the nodes from `start` on that have its depth, with what they called inside; and
+    where the next node that is none of them stands."""
+    rows, place = [], start
+    while place < len(nodes) and nodes[place].depth >= nodes[start].depth:
+        node = nodes[place]
+        deeper = place + 1 < len(nodes) and nodes[place + 1].depth > node.depth
+        inner, place = _inside(report, nodes, place + 1) if deeper else ((), place + 1)
+        sizes = (format_size(size) for size in (node.at_peak, node.allocated, node.kept))
+        part = (Part("at the peak", node.at_peak, ALLOCATED),)
+        bar = Bar(part, report.peak.allocated or 1, thin=True)
+        rows.append(Row((Span(wording.visible(node.name), Style.CODE), *sizes), (bar,), inner))
+    return tuple(rows), place
 
 
 def _by_kind(report: Report) -> tuple[Piece, ...]:

@@ -160,8 +160,11 @@ def call_place(call: Call) -> str:
 
 
 def block_name(block: Block) -> str:
-    """The variable's name, or its kind in parentheses."""
-    return visible(block.name) if block.name else f"({block.category.value})"
+    """The variable's name, or its kind in parentheses after the module that made it."""
+    if block.name:
+        return visible(block.name)
+    kind = f"({block.category.value})"
+    return f"{visible(block.module)} {kind}" if block.module else kind
 
 
 def tensor_type(block: Block) -> str:

@@ -17,7 +17,13 @@ from gpumem_magic.trace.lines import find_lines
 from gpumem_magic.trace.owners import find_owners
 from gpumem_magic.trace.pairing import Pairing, pair_events
 from gpumem_magic.trace.passes import find_visits
-from gpumem_magic.trace.peak import KnownBlocks, by_category, find_blocks, find_peak
+from gpumem_magic.trace.peak import (
+    KnownBlocks,
+    by_category,
+    find_blocks,
+    find_call_tree,
+    find_peak,
+)
 from gpumem_magic.trace.stacks import read_stacks
 from gpumem_magic.trace.timeline import choose_moments, empty_timeline, find_timeline
 from gpumem_magic.values.findings import Level, Survivors, Trace
@@ -81,6 +87,7 @@ def build_trace(recording: Recording) -> Trace:
         machine=recording.machine,
         lifetimes=lifetimes,
         growth=growth,
+        call_tree=find_call_tree(recording, known, highest),
     )
 
 

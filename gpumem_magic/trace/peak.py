@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from gpumem_magic.sources.stacks.callsite import cell_number
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
-from gpumem_magic.trace.owners import CATEGORIES, Owners
+from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
-from gpumem_magic.values.findings import Block, Level
-from gpumem_magic.values.recording import Category, Frame, Label, Reading, Recording, Stack
+from gpumem_magic.values.findings import Block, CallNode, Level
+from gpumem_magic.values.recording import (
+    Category,
+    Frame,
+    Phase,
+    Reading,
+    Recording,
+    Running,
+    Stack,
+)
 from gpumem_magic.values.report import Basis
 
 _BLOCKS_KEPT = 1000  # a list that grows in a loop is seen whole, and saved in some 100 KB
@@ -76,12 +84,13 @@ def find_blocks(recording: Recording, known: KnownBlocks, event: int) -> tuple[B
     """The largest blocks alive right after `event`; the older first among equals."""
     alive = known.lives.alive(event)
     largest = alive[np.argsort(-known.lives.size[alive], kind="stable")][:_BLOCKS_KEPT]
-    return tuple(_block(int(block), recording.labels, known) for block in largest)
+    return tuple(_block(int(block), recording, known) for block in largest)
 
 
-def _block(block: int, labels: tuple[Label, ...], known: KnownBlocks) -> Block:
-    lives, owners = known.lives, known.owners
+def _block(block: int, recording: Recording, known: KnownBlocks) -> Block:
+    lives, owners, labels = known.lives, known.owners, recording.labels
     birth, naming, shaping = lives.birth[block], owners.naming[block], owners.shaping[block]
+    running = _running(recording, int(known.attribution.row[birth])) if birth >= 0 else None
     return Block(
         name=labels[naming].name if naming >= 0 else None,
         size=int(lives.size[block]),
@@ -89,7 +98,148 @@ def _block(block: int, labels: tuple[Label, ...], known: KnownBlocks) -> Block:
         dtype=labels[shaping].dtype if shaping >= 0 else None,
         category=CATEGORIES[known.kind[block]],
         line=int(known.attribution.line[birth]) if birth >= 0 else None,
+        module=running.path if running else "",
     )
+
+
+def _running(recording: Recording, row: int) -> Running | None:
+    """The module that ran at a row of Stacks."""
+    running = recording.modules.running
+    return running[row] if row < len(running) else None
+
+
+def find_call_tree(recording: Recording, known: KnownBlocks, event: int) -> tuple[CallNode, ...]:
+    """Who allocated the blocks: lines of the cell, the modules that ran in them, and their lines.
+
+    Parameters, gradients and what optimizers keep belong to the module that has them. event: of the
+    peak. Empty where the recording knows no module.
+    """
+    if not recording.modules.paths or not len(known.lives):
+        return ()
+    tree = _Branch()
+    ways = _Ways(recording, known)
+    lives, born = known.lives, known.lives.birth >= 0
+    masks = (
+        (lives.birth <= event) & (lives.death > event),
+        born,
+        born & (lives.death >= len(recording.events)),
+    )
+    sums = [np.bincount(ways.column, np.where(mask, lives.size, 0)) for mask in masks]
+    columns = np.array(sums, np.int64).T
+    for way in np.flatnonzero(columns.any(axis=1)).tolist():
+        tree.add(ways.steps(way), columns[way])
+    return tuple(tree.nodes(np.maximum(tree.sums // _PARTS, 1)))
+
+
+_PARTS = 200
+"""What is smaller than one of so many parts of the whole is told together with others."""
+
+_OWNED = frozenset(
+    {Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE}
+)
+_STATE_OF = re.compile(r".*\.state\[(.+)\]\['")
+_STEP = re.compile(r"[^.\[]+(?:\[[^\]]*\])*")
+_BEFORE = "(before the cell)"
+_WITHIN = {Phase.BACKWARD: "(backward)", Phase.OPTIMIZER: "(optimizer)"}
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A node while the tree grows. sums: at the peak, allocated, kept; of all that is inside."""
+
+    sums: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, np.int64))
+    inner: dict[str, _Branch] = field(default_factory=dict)
+
+    def add(self, steps: Sequence[str], sums: NDArray[np.int64]) -> None:
+        branch = self
+        branch.sums += sums
+        for step in steps:
+            branch = branch.inner.setdefault(step, _Branch())
+            branch.sums += sums
+
+    def nodes(self, least: NDArray[np.int64], depth: int = 0) -> Iterator[CallNode]:
+        """What is inside, the most at the peak first; what is smaller than `least` as one."""
+        ranked = sorted(self.inner.items(), key=lambda item: (-item[1].sums).tolist())
+        small = [branch.sums for _, branch in ranked if (branch.sums < least).all()]
+        for name, branch in ranked[: len(ranked) - len(small)] if len(small) > 1 else ranked:
+            way, last = branch.unforked()
+            yield CallNode(" > ".join((name, *way)), depth, *last.sums.tolist())
+            yield from last.nodes(least, depth + 1)
+        if len(small) > 1:
+            yield CallNode(f"({len(small)} smaller)", depth, *np.sum(small, axis=0).tolist())
+
+    def unforked(self) -> tuple[list[str], _Branch]:
+        """The steps that have all bytes of this node, and the last of them."""
+        for step, branch in self.inner.items():
+            if (branch.sums == self.sums).all():
+                way, last = branch.unforked()
+                return [step, *way], last
+        return [], self
+
+
+class _Ways:
+    """The way to each block: lines of the cell, the modules that they called, and what those did.
+
+    column: int64, the number of each block's way.
+    """
+
+    def __init__(self, recording: Recording, known: KnownBlocks) -> None:
+        self._recording = recording
+        self._texts: dict[str, list[str]] = {}
+        self._owned: dict[tuple[int, str, str], int] = {}
+        birth = known.lives.birth
+        row = np.append(known.attribution.row, -1)[birth]  # a birth before the cell is -1
+        phase = np.append(known.attribution.phase, 0)[birth].astype(np.int64)
+        self.column = (row + 1) * len(Phase) + phase
+        self._rest = (len(recording.stacks) + 2) * len(Phase)
+        for block, key in self._owners(known, row):
+            self.column[block] = self._rest + self._owned.setdefault(key, len(self._owned))
+        self._keys = tuple(self._owned)
+
+    def _owners(
+        self, known: KnownBlocks, row: NDArray[np.int64]
+    ) -> Iterator[tuple[int, tuple[int, str, str]]]:
+        """Blocks that a module has: each with its row, the module's path and its kind."""
+        kinds = np.isin(known.kind, [CODE[kind] for kind in _OWNED])
+        for block in np.flatnonzero(kinds & (known.owners.naming >= 0)).tolist():
+            name = self._recording.labels[known.owners.naming[block]].name or ""
+            if path := self._module_of(name):
+                yield block, (int(row[block]), path, CATEGORIES[known.kind[block]].value)
+
+    def _module_of(self, name: str) -> str:
+        state = _STATE_OF.match(name)
+        path = (state[1] if state else name.removesuffix(".grad")).rpartition(".")[0]
+        return self._recording.modules.paths.get(path, "")
+
+    def steps(self, way: int) -> tuple[str, ...]:
+        """The names of the nodes on the way of that number."""
+        if way >= self._rest:
+            row, path, kind = self._keys[way - self._rest]
+            return (*self._lines(row), *_STEP.findall(path), kind)
+        row, phase = way // len(Phase) - 1, Phase(way % len(Phase))
+        running = _running(self._recording, row) if row >= 0 else None
+        within = (_WITHIN[phase],) if phase in _WITHIN else ()
+        end = (*_STEP.findall(running.path), running.text) if running else ()
+        return (*self._lines(row, running.frames if running else 0), *within, *end)
+
+    def _lines(self, row: int, inside: int = 0) -> tuple[str, ...]:
+        """The cells' lines that called each other, without so many innermost frames."""
+        stacks = self._recording.stacks
+        if row < 0:
+            return (_BEFORE,)
+        frames = stacks[row][inside:] if row < len(stacks) else ()
+        named = (self._line(frame) for frame in reversed(frames))
+        return tuple(name for name in named if name) or (UNKNOWN,)
+
+    def _line(self, frame: Frame) -> str:
+        own, name = self._recording.cell, frame.filename
+        cell = own if name == own.filename else self._recording.cells.get(name)
+        if cell is None:
+            return ""
+        lines = self._texts.setdefault(name, cell.source.splitlines())
+        text = lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
+        where = "line " if cell is own else f"In[{cell.number}]:"
+        return f"{where}{frame.line}  {text}"
 
 
 @dataclass(frozen=True, slots=True)

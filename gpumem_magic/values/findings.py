@@ -91,7 +91,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One storage that was alive at the peak. line is None when it is older than the cell."""
+    """One storage that was alive at the peak. line is None when it is older than the cell. module:
+    the one that ran when it was made, "" where none is known."""
 
     name: str | None
     size: int
@@ -99,6 +100,24 @@ class Block:
     dtype: str | None
     category: Category
     line: int | None
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallNode:
+    """A line of the cell, a module that ran in it, or what that did: bytes of the blocks that it,
+    with all that it called, allocated.
+
+    depth: 0 for a line of the cell; what a node called follows it, one deeper. at_peak: of blocks
+    alive at the peak; those of depth 0 are all that were. allocated: in the whole cell. kept: of
+    blocks made in the cell that outlive it.
+    """
+
+    name: str
+    depth: int
+    at_peak: int
+    allocated: int
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +271,8 @@ class Trace:
     need not have been reached at the same moment. at_peak and blocks: when `allocated` was highest.
     survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
     device, error, machine: of the recording. lifetimes: every storage; None where events
-    are missing. growth: what passes of a loop left, up to the failure or the peak.
+    are missing. growth: what passes of a loop left, up to the failure or the peak. call_tree: who
+    allocated, by module; empty where no module is known.
     """
 
     before: Level
@@ -271,3 +291,4 @@ class Trace:
     lifetimes: Lifetimes | None = None
     machine: Machine = field(default_factory=Machine)
     growth: tuple[Growth, ...] = ()
+    call_tree: tuple[CallNode, ...] = ()

@@ -244,6 +244,26 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """The innermost module of the user's that ran at a stack: its path, the line of its `forward`
+    as text, and how many frames, from the innermost, the outermost such module's call has."""
+
+    path: str
+    text: str
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """The user's modules. paths: each as the user writes it ("model.h[3].mlp"), and the same with
+    modules of one class in one list as one ("model.h[0..11].mlp"). running: which one ran at each
+    of Recording.stacks, by the second; None for none. Empty where a source does not know."""
+
+    paths: Mapping[str, str] = field(default_factory=dict)
+    running: tuple[Running | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything a source knows of one cell on one device. Raw: all meaning is derived from it.
 
@@ -282,3 +302,4 @@ class Recording:
     machine: Machine = field(default_factory=Machine)
     rules: Rules = field(default_factory=Rules)
     held: tuple[Held, ...] = ()
+    modules: Modules = field(default_factory=Modules)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.answer import Answer, form_of
-from gpumem_magic.values.findings import Block, Level, Line, OutOfMemory, Timeline
+from gpumem_magic.values.findings import Block, CallNode, Level, Line, OutOfMemory, Timeline
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Cell, Device, Recording
 
@@ -34,6 +34,7 @@ class Report(Answer):
     context: bytes the CUDA context takes; others: bytes of other processes; both after the cell.
     output: what a predicted cell printed in its dry run. error_line: the line of the cell that
     raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
+    call_tree: who allocated, line by line and module by module, empty where no module is known.
     advice: what to change, what saves most first. basis: the events themselves, which only a memory
     snapshot (`save("x.pickle")`) and comparisons need; None where events are missing, and in
     reports that were loaded from a .json or are older than those that the history keeps whole.
@@ -63,6 +64,7 @@ class Report(Answer):
     output: str = ""
     error_line: int | None = None
     flow_guessed: bool = False
+    call_tree: tuple[CallNode, ...] = ()
     advice: tuple[Advice, ...] = ()
     basis: Basis | None = field(default=None, repr=False, compare=False)
 

@@ -147,6 +147,7 @@ class VirtualSource:
             machine=self._machine,
             rules=self._rules(),
             held=find_held(self.memory, names, events, error),
+            modules=begun.watch.modules(stacks),
         )
         return (recording,)
 

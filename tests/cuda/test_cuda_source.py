@@ -578,3 +578,21 @@ def test_readings_speak_of_the_whole_device(source):
 def test_asking_before_starting_is_an_error(source):
     with pytest.raises(RuntimeError, match="start comes first"):
         source.stop(CELL, {}, None)
+
+
+def test_the_call_tree_has_every_byte_by_module(source):
+    nets = {}
+
+    def run():
+        nets["net"] = net = nn.ModuleList(nn.Linear(256, 256) for _ in range(3)).cuda()
+        x = torch.ones(64, 256, device="cuda")
+        for layer in net:
+            x = layer(x)
+        x.sum().backward()
+
+    recording = measured(source, run, nets)
+    trace = build_trace(recording)
+    assert sum(node.at_peak for node in trace.call_tree if not node.depth) == trace.peak.allocated
+    told = " ".join(node.name for node in trace.call_tree)
+    assert "net[0..2] > return F.linear(" in told
+    assert "net[0..2] > parameter" in told

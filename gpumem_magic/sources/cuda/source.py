@@ -289,6 +289,7 @@ class CudaSource:
             machine=self._reader.machine(device, failed),
             rules=rules,
             held=self._held(ended, device, columns),
+            modules=self._watch.modules(columns.stacks),
         )
 
     def _held(self, ended: _Ended, device: int, columns: Columns) -> tuple[Held, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,19 @@ import numpy as np
 
 from gpumem_magic.sources.objects.last_error import kept_by_error
 from gpumem_magic.sources.objects.named import read_names
-from gpumem_magic.sources.objects.owners import Owned, scan_counted
+from gpumem_magic.sources.objects.owners import Owned, scan_all
+from gpumem_magic.sources.stacks.running import Forward, forwards_of, name_modules
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Action, Category, Events, Label, LiveBlocks, Phase
+from gpumem_magic.values.recording import (
+    Action,
+    Category,
+    Events,
+    Label,
+    LiveBlocks,
+    Modules,
+    Phase,
+    Stack,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +72,7 @@ class OwnerWatch:
         self._locate = locate or address_of
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kinds: set[str] = set()
+        self._forwards: dict[str, Forward | None] = {}
         self._objects = self._last = 0
 
     def look(self, kind: str, mark: Callable[[], int], optimizer: object | None = None) -> None:
@@ -76,10 +87,9 @@ class OwnerWatch:
             return
         self._kinds.add(kind)
         try:
-            found, self._last = scan_counted(
-                self._namespaces(), tuple(self._optimizers), self._locate
-            )
-            owned = tuple(found)
+            found = scan_all(self._namespaces(), tuple(self._optimizers), self._locate)
+            owned, self._last = tuple(found.owned), found.objects
+            self._forwards.update(forwards_of(found.modules))
             if kind == START:
                 owned += kept_by_error(self._locate, {one.address for one in owned})
             else:
@@ -87,6 +97,10 @@ class OwnerWatch:
             self.seen.append((mark(), owned))
         except Exception as error:  # whatever user objects do when looked at: their cell goes on
             self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
+
+    def modules(self, stacks: Sequence[Stack]) -> Modules:
+        """The modules that were seen, and which of them ran at each stack."""
+        return name_modules(stacks, self._forwards)
 
     def visible(self) -> Mapping[str, Any]:
         """The names that may own tensors, now; empty where they cannot be read."""

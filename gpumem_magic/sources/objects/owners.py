@@ -13,7 +13,7 @@ from gpumem_magic.sources.objects.modules import OPTIMIZERS_OWN, by_preference, 
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import Kind, Locate, Owned, Ownership, Via
 
-__all__ = ["Owned", "scan", "scan_counted"]
+__all__ = ["Owned", "scan", "scan_all"]
 
 _DEEPEST: Final = 6
 _NODES: Final = 20_000
@@ -48,29 +48,37 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
     is kept. 1,000 parameters with gradients take some 8 ms, with Adam's states (5,000 storages) 14
     ms.
     """
-    return scan_counted(names, optimizers, locate)[0]
+    return scan_all(names, optimizers, locate).owned
 
 
-def scan_counted(
-    names: Mapping[str, object], optimizers: Iterable[object], locate: Locate
-) -> tuple[list[Owned], int]:
-    """As `scan`, and how many objects and storages it came to."""
+class Found(NamedTuple):
+    """What `scan` finds, how many objects and storages it came to, and the class of each module by
+    its path."""
+
+    owned: list[Owned]
+    objects: int
+    modules: dict[str, type]
+
+
+def scan_all(names: Mapping[str, object], optimizers: Iterable[object], locate: Locate) -> Found:
+    """As `scan`, with what else it comes to know."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return [], 0
+        return Found([], 0, {})
     with no_collection(), torch._C.DisableTorchFunction():
         ownership = Ownership(torch, locate)
         search = _Search(torch, ownership)
         search.walk(names)
         search.read_optimizers(optimizers)
         owned = ownership.owned()
-        return owned, len(owned) + search.objects
+        return Found(owned, len(owned) + search.objects, search.modules)
 
 
 class _Search:
     """Goes through names and optimizers, and notes what they own."""
 
     def __init__(self, torch: Any, ownership: Ownership) -> None:
+        self.modules: dict[str, type] = {}
         self._torch = torch
         self._ownership = ownership
         self._contents = Contents()
@@ -159,6 +167,7 @@ class _Search:
     def _module(self, node: _Node) -> Iterable[_Node]:
         if not self._first_time(node):
             return
+        self.modules[node.path] = type(node.thing)
         held = fields(node.thing)
         for name, parameter in items(held.get("_parameters")):
             self._ownership.parameter(
