@@ -4,7 +4,9 @@ caused it."""
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -14,6 +16,7 @@ import torch
 
 from gpumem_magic.sources.stacks.callsite import phase_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
+from gpumem_magic.sources.summing import LEFT_OUT, changes_of, outlast, peak_missing
 from gpumem_magic.values.recording import Action, Events, Failure, Phase, Stack
 from gpumem_magic.virtual.gpu import VirtualGPU
 
@@ -21,19 +24,38 @@ _Row = tuple[int, int, int, int, int, bool, float, bool]
 """action, address, size, requested, index of the stack, in backward, time, records a graph"""
 
 
-class EventLog:
-    """The allocator's events of one cell, each with the Python stack that caused it: `rows`."""
+MAX_EVENTS = 1_000_000
+"""Events of a cell that are kept, some 300 bytes of host memory each; the older half is summed up
+where there are more."""
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+
+class EventLog:
+    """The allocator's events of one cell, each with the Python stack that caused it: `rows`.
+
+    most: how many are kept; None: all. summed_up: how many of the first are kept as sums.
+    """
+
+    def __init__(self, gpu: VirtualGPU, most: int | None = None) -> None:
         self._gpu = gpu
         self.rows: list[_Row] = []
+        self.summed_up = 0
+        self._most = most or sys.maxsize
+        self._room = self._most
+        self._kept: list[int] = []  # the first rows, by the number of events before them
+        self._summing = threading.Lock()
         self._stacks = CallStacks()
         self._clock = 0.0
         self._refusal: Failure | None = None
         self._fault: Exception | None = None
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.summed_up + len(self.rows) - len(self._kept)
+
+    def row(self, position: int) -> int:
+        """The row before which so many events had happened."""
+        if position < self.summed_up:
+            return bisect_left(self._kept, position)
+        return position - self.summed_up + len(self._kept)
 
     @property
     def places(self) -> int:
@@ -54,7 +76,8 @@ class EventLog:
 
     def _listener(self) -> Callable[[int, int, int, int], None]:
         """A function rather than a method: it runs twice for every tensor of the cell."""
-        append, capture = self.rows.append, self._stacks.capture
+        rows, capture = self.rows, self._stacks.capture
+        append = rows.append
         graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
         completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
         tracker = self._gpu.tracker
@@ -77,10 +100,36 @@ class EventLog:
                         tracker.records_graph,
                     )
                 )
+                if len(rows) >= self._room:
+                    self._sum_up()
             except Exception as error:  # in the midst of the user's operator: told at the end
                 self._fault = error
 
         return hear
+
+    def _sum_up(self) -> None:
+        """Let the older half of the rows go but for what outlasts it.
+
+        Had it gone higher than what is left of it shows, a block of the bytes that miss stands for
+        them, by the stack that reached the peak.
+        """
+        if not self._summing.acquire(blocking=False):  # another thread is about it
+            return
+        try:
+            old = self.rows[: len(self.rows) // 2]
+            action, address, size = np.array([row[:3] for row in old], np.int64).T
+            kept = outlast(action.astype(np.int8), address)
+            missing = peak_missing(changes_of(action, size), kept)
+            until = self.summed_up + len(old) - len(self._kept)
+            numbers = [*self._kept, *range(self.summed_up, until)]
+            found = [(numbers[i], old[i]) for i in np.flatnonzero(kept).tolist()]
+            if missing is not None:
+                found = _with_peak(found, numbers[missing[0]], old[missing[0]], missing[1])
+            self.rows[: len(old)] = [row for _, row in found]
+            self._kept, self.summed_up = [number for number, _ in found], until
+            self._room = max(self._most, len(self.rows) + self._most // 2)
+        finally:
+            self._summing.release()
 
     def _refused(self, requested: int) -> Failure:
         allocator = self._gpu.allocator
@@ -90,7 +139,7 @@ class EventLog:
             requested=requested,
             segment=None,
             device_free=allocator.driver.free,
-            position=len(self.rows),
+            position=len(self),
             stack=self._stacks.capture(sys._getframe(2)),
             phase=Phase.BACKWARD if torch._C._current_graph_task_id() != -1 else Phase.FORWARD,
             op=operator and f"aten.{operator}",
@@ -102,7 +151,10 @@ class EventLog:
     def failure(self, message: str) -> Failure | None:
         """The last refusal, if there was one, with the text of its error."""
         segment = self._gpu.storages.refused_segment
-        return self._refusal and replace(self._refusal, message=message, segment=segment)
+        if self._refusal is None:
+            return None
+        row = self.row(self._refusal.position)
+        return replace(self._refusal, message=message, segment=segment, position=row)
 
     def stacks(self) -> tuple[Stack, ...]:
         """The distinct stacks of all events."""
@@ -127,3 +179,14 @@ class EventLog:
             time=np.array(moment, np.float64),
             graph=np.array(graph, bool),
         )
+
+
+def _with_peak(
+    rows: list[tuple[int, _Row]], number: int, top: _Row, size: int
+) -> list[tuple[int, _Row]]:
+    """The numbered rows, and a block of this size that comes and goes where `top` was reached."""
+    place = bisect_left(rows, number + 1, key=lambda row: row[0])
+    who = top[4:]
+    born = (int(Action.ALLOC), LEFT_OUT, size, size, *who)
+    freed = (int(Action.FREE), LEFT_OUT, size, size, *who)
+    return [*rows[:place], (number, born), (number, freed), *rows[place:]]

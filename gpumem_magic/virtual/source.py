@@ -22,6 +22,7 @@ from gpumem_magic.sources.holders.left import find_held
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_since, sites_of
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
+from gpumem_magic.sources.summing import sums_note
 from gpumem_magic.values.findings import Level, Trace
 from gpumem_magic.values.recording import (
     Category,
@@ -38,7 +39,7 @@ from gpumem_magic.values.recording import (
     Rules,
 )
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.event_log import EventLog
+from gpumem_magic.virtual.event_log import MAX_EVENTS, EventLog
 from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
 from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
@@ -61,8 +62,11 @@ class _Begun:
 class VirtualSource:
     """Measures cells on one virtual GPU, which answers for torch from the start until `close`."""
 
-    def __init__(self, model: GPUModel, gpu: VirtualGPU | None = None) -> None:
+    def __init__(
+        self, model: GPUModel, gpu: VirtualGPU | None = None, max_events: int | None = MAX_EVENTS
+    ) -> None:
         self.gpu = gpu or VirtualGPU(model)
+        self._max_events = max_events
         self._begun: _Begun | None = None
         self._told: dict[int, tuple[object, int]] = {}
         self._sites: dict[int, tuple[object, AllocationSite]] = {}
@@ -98,7 +102,7 @@ class VirtualSource:
     ) -> None:
         """Begin recording; `namespaces()` gives the names that may own tensors. Stacks end above
         `outermost`, by default where the notebook runs its cell."""
-        log = EventLog(self.gpu)
+        log = EventLog(self.gpu, self._max_events)
         watch = OwnerWatch(namespaces, self._position, self.gpu.storages.locate)
         self._begun = _Begun(
             log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
@@ -123,6 +127,7 @@ class VirtualSource:
         stacks = begun.log.stacks()
         events = begun.log.events(stacks)
         message = out_of_memory(error)
+        seen = [(begun.log.row(position), owned) for position, owned in begun.watch.seen]
         recording = Recording(
             device=self.device,
             cell=cell,
@@ -134,7 +139,7 @@ class VirtualSource:
             stacks=stacks,
             initial=begun.initial,
             labels=(
-                *label_owners(begun.watch.seen, events, begun.initial),
+                *label_owners(seen, events, begun.initial),
                 *self._label_workspaces(events),
             ),
             cells=cells,
@@ -142,7 +147,7 @@ class VirtualSource:
             retries=self._retries() - begun.retries,
             error=None if error is None else one_line(error),
             error_line=error_line(error, cell, cells),
-            notes=() if begun.watch.failure is None else (begun.watch.failure,),
+            notes=_notes(begun),
             names=begun.watch.names,
             machine=self._machine,
             rules=self._rules(),
@@ -232,6 +237,7 @@ class VirtualSource:
         self.gpu.leave()
         told, born = self._known(self._told), self._known(self._sites)
         self.gpu.become(model, allocator, moved, compute)
+        self._max_events = None  # a dry run ends its loops by what all their events were
         here = self.gpu.storages.placements()
         self._told = {moved[at]: (here.get(moved[at]), told[at]) for at in told if at in moved}
         self._sites = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
@@ -299,8 +305,13 @@ class VirtualSource:
         )
 
 
+def _notes(begun: _Begun) -> tuple[str, ...]:
+    summed_up = sums_note(begun.log.summed_up) if begun.log.summed_up else None
+    return tuple(note for note in (summed_up, begun.watch.failure) if note is not None)
+
+
 def _failure(log: EventLog, message: str | None) -> Failure | None:
     """What the card refused last; what the text says, where the code raised the error itself."""
     if message is None:
         return None
-    return log.failure(message) or read_failure(message, len(log))
+    return log.failure(message) or read_failure(message, len(log.rows))
