@@ -145,7 +145,7 @@ class _Run:
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace)
         arrivals = Arrivals()
-        install_libraries(arrivals, self._marks.append, self._kernels.written)
+        install_libraries(arrivals, self._source, self._kernels.valueless, self._marks.append)
         refuse(self._marks.append, namespace, arrivals)
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.dryrun.graphs import Graphs
-from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
 from gpumem_magic.virtual.gpu import VirtualGPU
 from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
@@ -59,8 +59,7 @@ class StandIns:
             return storage
         known = self._storages.get(storage._cdata)
         if known is None:
-            standing = untouched(storage.nbytes())
-            self._valueless.mark(standing)
+            standing = self._valueless.blank(storage.nbytes())
             whole = tensor_over(standing, torch.uint8, (standing.nbytes(),), (1,))
             at = self._moved.get(storage.data_ptr(), ON_DEVICE_WITHOUT_BLOCK)
             self._gpu.storages.place(whole, at)

@@ -47,6 +47,7 @@ class EventLog:
         self._clock = 0.0
         self._refusal: Failure | None = None
         self._fault: Exception | None = None
+        self.repeats: int | None = None  # the stack of an event that happens once more
 
     def __len__(self) -> int:
         return self.summed_up + len(self.rows) - len(self._kept)
@@ -94,7 +95,7 @@ class EventLog:
                         address,
                         size,
                         requested,
-                        capture(frame(1)),
+                        capture(frame(1)) if self.repeats is None else self.repeats,
                         graph_task() != -1,
                         now() - clock,
                         tracker.records_graph,

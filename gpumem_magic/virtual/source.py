@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
@@ -206,6 +207,15 @@ class VirtualSource:
     def events_so_far(self) -> Sequence[tuple[Any, ...]]:
         """A row for each event of the recording that is under way: action, address, size, ..."""
         return self._begun.log.rows if self._begun else ()
+
+    @contextlib.contextmanager
+    def repeating(self) -> Iterator[EventLog]:
+        """The log of the recording that is under way, for events that repeat others of it."""
+        log = self._begun.log if self._begun else EventLog(self.gpu)
+        try:
+            yield log
+        finally:
+            log.repeats = None
 
     def news(self) -> int:
         """Grows while the recording comes to something new: a place that allocates, a new peak, a

@@ -11,7 +11,7 @@ from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UNMEASURED, UnknownSizes, packed_sequence
-from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over, untouched
+from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import tensors_among
@@ -96,10 +96,6 @@ class DryKernels:
         """Watch where values leave tensors."""
         self._storages = storages
         ReadValues(self.valueless, self.guesses).install(patches)
-
-    def written(self, tensor: torch.Tensor) -> None:
-        """Code that no operator tells of has written to `tensor`."""
-        self.valueless.mark(tensor.untyped_storage())
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns: computed if it is small and known."""
@@ -194,7 +190,7 @@ class DryKernels:
             written = args[place] if place < len(args) else kwargs.get(name)
             for tensor in written if isinstance(written, (list, tuple)) else (written,):
                 if tensor is not None:
-                    self.valueless.mark(tensor.untyped_storage())
+                    self.valueless.written(tensor)
         if not plan.aliases:
             return None
         single = len(plan.aliases) == 1
@@ -237,8 +233,7 @@ class DryKernels:
 
     def _mean_of_all(self, mean: Shape, *operands: torch.Tensor) -> torch.Tensor:
         size = torch.broadcast_shapes(*(operand.shape for operand in operands))
-        storage = untouched(size.numel() * mean.dtype.itemsize)
-        self.valueless.mark(storage)
+        storage = self.valueless.blank(size.numel() * mean.dtype.itemsize)
         return tensor_over(storage, mean.dtype, (), ())
 
     def _made(self, shape: Any) -> Any:
@@ -255,8 +250,7 @@ class DryKernels:
             torch.ops.aten.resize_.default(tensor, size)
             return tensor
         on_device = self._storages is not None and tensor in self._storages
-        larger = untouched(needed)
-        self.valueless.mark(larger)
+        larger = self.valueless.blank(needed)
         stride = torch.empty(size, device="meta").stride()
         old = tensor.untyped_storage()  # given back after the new one is there, as CUDA does
         tensor.set_(larger, tensor.storage_offset(), size, stride)

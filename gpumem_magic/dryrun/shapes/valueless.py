@@ -48,6 +48,16 @@ class Valueless:
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
 
+    def blank(self, nbytes: int) -> torch.UntypedStorage:
+        """A storage of unknown contents, which takes no memory."""
+        storage = untouched(nbytes)
+        self.mark(storage)
+        return storage
+
+    def written(self, tensor: torch.Tensor) -> None:
+        """Code that no operator tells of may have written to `tensor`."""
+        self.mark(tensor.untyped_storage())
+
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
@@ -73,6 +83,4 @@ class Valueless:
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""
         elements = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))  # noqa: B905
-        storage = untouched(elements * dtype.itemsize)
-        self.mark(storage)
-        return tensor_over(storage, dtype, size, stride)
+        return tensor_over(self.blank(elements * dtype.itemsize), dtype, size, stride)

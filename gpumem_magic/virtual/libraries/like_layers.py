@@ -1,0 +1,367 @@
+"""Layers that do alike while transformers generates text: of each step the first one runs, and what
+it did to the allocator is done again for the others. What cannot be accounted for (a tensor that
+stays and is in no result, one that goes and is in no cache) lets the next layer run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.values.recording import Action
+from gpumem_magic.virtual.source import VirtualSource
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+
+_PASSES = 2
+"""Passes in which a layer of some shape has to do as another, before that one stands for it."""
+
+_INDEX = "layer_idx"
+"""What layers, or their attention, call their place in the model and in its cache."""
+
+_MOST = 16
+"""Elements of tensors whose values are compared where they are known: counters of caches."""
+
+_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
+
+
+class Values(Protocol):
+    """Tells which tensors have values, and makes storages that have none."""
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's values are unknown."""
+
+    def written(self, tensor: torch.Tensor) -> None:
+        """Code that no operator tells of may have written to the tensor."""
+
+    def blank(self, nbytes: int) -> torch.UntypedStorage:
+        """A storage of unknown contents."""
+
+
+class _UnlikeError(Exception):
+    """Something that cannot be done again without running it."""
+
+
+class _Made(NamedTuple):
+    """A tensor over the block that was the `number`-th to be taken."""
+
+    number: int
+    nbytes: int
+    dtype: torch.dtype
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+
+class _Given(NamedTuple):
+    """The layer's argument at this place."""
+
+    place: int
+
+
+class _Held(NamedTuple):
+    """A tensor of a cache before the layer ran. address: of its block; None on the host, where no
+    other object can take its identity while the cache keeps it."""
+
+    address: int | None
+    shape: Any
+    identity: int
+
+
+class _Kept(NamedTuple):
+    """A tensor that stays where it was; value: what is known of it, None for none."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """What a layer did. steps: bytes taken, or what was given back (the number of a request, or the
+    name of a tensor of the cache), each with its stack. result, state: what came of it."""
+
+    steps: tuple[tuple[bool, Any, int], ...]
+    result: Any
+    state: Mapping[tuple[int, str], Any]
+
+
+class LikeLayers:
+    """Lets one layer stand for those like it, within `generate`.
+
+    A layer stands for another where both are of one type with the same settings and weights of the
+    same geometry, are called with the same arguments, and have caches of the same geometry; and
+    where, in the first steps of that shape, both ran and did the same, request for request and line
+    for line.
+    """
+
+    def __init__(self, source: VirtualSource, values: Values) -> None:
+        self._source = source
+        self._values = values
+        self._storages = source.gpu.storages
+        self._depth = 0
+        self._last = 0
+        self._kinds: dict[int, Any] = {}
+        self._scripts: dict[Any, _Script] = {}  # of this pass through the layers
+        self._alike: dict[Any, int] = {}  # in how many passes a layer did as another, by shape
+
+    def expect(self, arrivals: Arrivals) -> None:
+        """Take over in transformers, once it is loaded."""
+        arrivals.expect("transformers.generation.utils", self._follow, "GenerationMixin")
+        arrivals.expect("transformers.modeling_layers", self._replace, "GradientCheckpointingLayer")
+
+    def _follow(self, module: Any) -> None:
+        generate = module.GenerationMixin.generate
+
+        def generating(model: Any, *args: Any, **kwargs: Any) -> Any:
+            self._depth += 1
+            try:
+                return generate(model, *args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._kinds.clear()
+                    self._scripts.clear()
+                    self._alike.clear()
+
+        module.GenerationMixin.generate = generating
+
+    def _replace(self, module: Any) -> None:
+        kind = module.GradientCheckpointingLayer
+        call = kind.__call__
+
+        def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._depth or torch.is_grad_enabled() or not args:
+                return call(layer, *args, **kwargs)
+            return self._run(call, layer, args, kwargs)
+
+        kind.__call__ = called
+
+    def _run(
+        self, call: Callable[..., Any], layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What the layer returns: made after the pattern of one before it, or its own."""
+        try:
+            index, kind = self._kind(layer)
+            if not index or index != self._last + 1:
+                self._scripts.clear()
+            self._last = index
+            states = _states((*args, *kwargs.values()), index)
+            key = kind, self._key(args, kwargs, states)
+        except _UnlikeError:
+            return call(layer, *args, **kwargs)
+        phase = id(layer), args[0].shape
+        script = self._scripts.get(key)
+        alike = self._alike.get(phase, 0)
+        if script is not None and alike >= _PASSES:
+            return self._repeat(script, (*args, *kwargs.values()), states)
+        began = len(self._source.events_so_far())
+        before = self._held(states)
+        result = call(layer, *args, **kwargs)
+        try:
+            with _unseen():
+                found = self._script(began, before, result, (*args, *kwargs.values()), states)
+        except _UnlikeError:
+            return result
+        self._alike[phase] = alike + 1 if script == found else 0
+        self._scripts.setdefault(key, found)
+        return result
+
+    def _kind(self, layer: Any) -> tuple[int, Any]:
+        """The layer's place, and all else that may decide what it asks for."""
+        known = self._kinds.get(id(layer))
+        if known is None:
+            known = self._kinds[id(layer)] = _kind_of(layer)
+        if known[0] is None or layer.training:
+            raise _UnlikeError
+        index: int = known[0]
+        return index, known[1]
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any], states: list[Any]) -> Any:
+        """Of the first argument, which layers hand on, and of the caches the geometry; of the other
+        arguments which objects they are: the model's code holds them until its last layer is done.
+        """
+        with _unseen():
+            others = tuple((name, _same(value)) for name, value in kwargs.items())
+            held = tuple(
+                (type(state), *((name, self._geometry(it)) for name, it in vars(state).items()))
+                for state in states
+            )
+            return self._geometry(args[0]), tuple(map(_same, args[1:])), others, held
+
+    def _geometry(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return _plain(value)
+        known = None if value in self._values else _values_of(value)
+        at = value in self._storages
+        return value.size(), value.stride(), value.storage_offset(), value.dtype, at, known
+
+    def _held(self, states: list[Any]) -> dict[tuple[int, str], _Held]:
+        """The tensors of the caches, by which one and by name."""
+        with _unseen():
+            return {
+                (place, name): _Held(self._storages.locate(value), _shape(value), id(value))
+                for place, state in enumerate(states)
+                for name, value in vars(state).items()
+                if isinstance(value, torch.Tensor)
+            }
+
+    def _script(
+        self, began: int, before: Mapping[Any, _Held], result: Any, given: Any, states: list[Any]
+    ) -> _Script:
+        """What the allocator's events since `began` come to. Raises _UnlikeError."""
+        held: dict[int, Any] = {it.address: name for name, it in before.items() if it.address}
+        steps, taken = [], 0
+        for action, address, _, requested, stack, *_ in self._source.events_so_far()[began:]:
+            if action == Action.ALLOC:
+                steps.append((True, requested, stack))
+                held[address], taken = taken, taken + 1
+            elif action == Action.FREE:
+                if address not in held:
+                    raise _UnlikeError
+                steps.append((False, held.pop(address), stack))
+        state = {
+            (place, name): self._left((place, name), value, before, held)
+            for place, each in enumerate(states)
+            for name, value in vars(each).items()
+        }
+        result = self._pattern(result, held, given)
+        stays = {it.number for it in _flat((result, *state.values())) if isinstance(it, _Made)}
+        if stays != {number for number in held.values() if isinstance(number, int)}:
+            raise _UnlikeError
+        return _Script(tuple(steps), result, state)
+
+    def _left(self, name: Any, value: Any, before: Mapping[Any, _Held], held: Any) -> Any:
+        """What the layer left under a name of its cache: a tensor that was there, or another."""
+        was = before.get(name)
+        if not isinstance(value, torch.Tensor) or was is None:
+            return self._pattern(value, held, ())
+        if held.get(was.address) == name if was.address else was.identity == id(value):
+            if (self._storages.locate(value), _shape(value)) != was[:2]:
+                raise _UnlikeError
+            return _Kept(None if value in self._values else _values_of(value))
+        return self._pattern(value, held, ())
+
+    def _pattern(self, value: Any, held: Mapping[int, Any], given: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(self._pattern(item, held, given) for item in value)
+        if not isinstance(value, torch.Tensor):
+            return _plain(value)
+        for place, argument in enumerate(given):
+            if value is argument:
+                return _Given(place)
+        number = held.get(self._storages.locate(value) or 0)
+        if not isinstance(number, int) or value not in self._values:
+            raise _UnlikeError
+        nbytes, offset = value.untyped_storage().nbytes(), int(value.storage_offset())
+        return _Made(number, nbytes, value.dtype, value.size(), value.stride(), offset)
+
+    def _repeat(self, script: _Script, given: tuple[Any, ...], states: list[Any]) -> Any:
+        """Do it again, for another layer."""
+        taken: list[int] = []
+        with _unseen(), self._source.repeating() as log:
+            for takes, what, stack in script.steps:
+                log.repeats = stack
+                if takes:
+                    taken.append(self._storages.malloc(what))
+                elif isinstance(what, int):
+                    self._storages.release(taken[what])
+                else:
+                    setattr(states[what[0]], what[1], None)
+            made: dict[int, torch.UntypedStorage] = {}
+            for (place, name), pattern in script.state.items():
+                if not isinstance(pattern, _Kept):
+                    setattr(states[place], name, self._make(pattern, taken, made, given))
+                elif pattern.value is not None:
+                    kept = getattr(states[place], name)
+                    kept.copy_(torch.tensor(pattern.value, dtype=kept.dtype).view_as(kept))
+            return self._make(script.result, taken, made, given)
+
+    def _make(self, pattern: Any, taken: list[int], made: dict[int, Any], given: Any) -> Any:
+        if isinstance(pattern, _Given):
+            return given[pattern.place]
+        if isinstance(pattern, _Made):
+            storage = made.get(pattern.number)
+            if storage is None:
+                storage = made[pattern.number] = self._values.blank(pattern.nbytes)
+            tensor = torch.empty(0, dtype=pattern.dtype)
+            tensor.set_(storage, pattern.offset, pattern.size, pattern.stride)
+            self._storages.place(tensor, taken[pattern.number])
+            return tensor
+        if isinstance(pattern, (tuple, list)):
+            return type(pattern)(self._make(item, taken, made, given) for item in pattern)
+        return pattern
+
+
+@contextlib.contextmanager
+def _unseen() -> Iterator[None]:
+    """Within, what is asked of tensors is no doing of the layer's."""
+    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_MODES):
+        yield
+
+
+def _kind_of(layer: Any) -> tuple[int | None, Any]:
+    """Its place, None where it cannot be done again, as code of the user's may do anything; and
+    types, settings and geometry of weights, of the layer and all within it."""
+    found: list[Any] = []
+    index: Any = None
+    with _unseen():
+        for module in layer.modules():
+            hooks = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+            home = type(module).__module__
+            if hooks or home == "__main__" or home not in sys.modules:
+                return None, None
+            settings = {n: v for n, v in vars(module).items() if isinstance(v, _PLAIN)}
+            index = settings.pop(_INDEX, index)
+            tensors = (*module._parameters.items(), *module._buffers.items())
+            shapes = tuple((name, _shape(it)) for name, it in tensors if it is not None)
+            others = tuple(id(v) for n, v in vars(module).items() if n == "config")
+            found.append((type(module), tuple(settings.items()), shapes, others))
+    return index, tuple(found)
+
+
+def _shape(tensor: torch.Tensor) -> Any:
+    return tensor.size(), tensor.stride(), tensor.dtype, tensor.storage_offset(), type(tensor)
+
+
+def _states(arguments: tuple[Any, ...], index: int) -> list[Any]:
+    """The parts, for this layer, of caches among the arguments. Raises _UnlikeError."""
+    found: list[Any] = []
+    for cache in arguments:
+        parts = (getattr(cache, f"{kind}_attention_cache", None) for kind in ("self", "cross"))
+        for part in [part for part in parts if part is not None] or [cache]:
+            layers = getattr(part, "layers", None)
+            if isinstance(layers, list):
+                if len(layers) <= index or getattr(part, "offloading", False):
+                    raise _UnlikeError
+                found.append(layers[index])
+    return found
+
+
+def _same(value: Any) -> Any:
+    return value if isinstance(value, _PLAIN) else id(value)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, _PLAIN):
+        raise _UnlikeError
+    return value
+
+
+def _values_of(tensor: torch.Tensor) -> Any:
+    if tensor.numel() > _MOST:
+        raise _UnlikeError
+    return tuple(tensor.flatten().tolist())
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)) and not isinstance(value, (_Made, _Given, _Kept)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
