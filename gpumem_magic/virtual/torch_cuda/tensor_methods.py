@@ -79,6 +79,7 @@ class TensorMethods:
         wrap = staticmethod(_wrapping_with(torch.Tensor._make_wrapper_subclass))
         patches.set(tensor, "_make_wrapper_subclass", wrap)
         patches.set(tensor, "to", self._transfer_method(self._to))
+        patches.set(tensor, "type_as", self._transfer_method(self._type_as))
         patches.set(tensor, "cuda", self._transfer_method(self._cuda))
         patches.set(tensor, "cpu", self._transfer_method(self._cpu))
         patches.set(tensor, "numpy", self._method(self._numpy))
@@ -172,6 +173,9 @@ class TensorMethods:
             return stayed
         target = DEVICE if target.type == "cuda" else HOST_ASKED_FOR
         return _transfer(tensor, target, dtype, options)
+
+    def _type_as(self, tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return self._to(tensor, other)
 
     def _cuda(
         self,

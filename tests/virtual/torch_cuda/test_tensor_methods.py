@@ -37,6 +37,17 @@ def test_the_forms_of_to(arguments, options, dtype):
     assert not source.is_cuda
 
 
+def test_type_as_moves_to_the_device_of_the_other_and_back(allocated):
+    like = torch.zeros(10, dtype=torch.float16, device="cuda")
+    before = allocated()
+    moved = torch.ones(1000).type_as(like)
+    assert (moved.device, moved.dtype) == (CUDA, torch.float16)
+    assert allocated() - before == 2048
+    assert moved.type_as(like) is moved
+    back = moved.type_as(torch.zeros(1))
+    assert (back.device.type, back.dtype, back.tolist()) == ("cpu", torch.float32, [1.0] * 1000)
+
+
 def test_transfers_that_have_nothing_to_do_copy_nothing(gpu):
     x = torch.zeros(3, device="cuda")
     assert x.to("cuda") is x
