@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.advice import RULES
+from gpumem_magic.advice import RULES, ranked
 from gpumem_magic.advice.changes.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
@@ -160,7 +160,7 @@ def _measuring(
             failed.append((advice.rule, error))
         else:
             (kept if _is_worth(advice, measured) else useless).append(measured)
-    best = sorted(kept, key=lambda one: -(one.saving or 0))
+    best = ranked(kept, as_is.report.peak.allocated)
     combination = yield from _combining(question, done, as_is, best)
     return replace(
         found,
@@ -274,7 +274,7 @@ def _together(question: Question, best: list[Advice], first: int) -> Advice | No
     than two."""
     chosen: list[Advice] = []
     source = ""
-    for one in best[first:]:
+    for one in sorted(best, key=lambda one: -(one.saving or 0))[first:]:
         if one.edits and all(agree(one.edits, other.edits) for other in chosen):
             changed = _changed(question, [*chosen, one])
             if changed is not None:

@@ -92,6 +92,10 @@ RULES: tuple[Rule, ...] = (
 """All rules. Where two say the same of one line, the earlier one is heard."""
 
 
+LITTLE = 0.1
+"""Share of the peak below which a change comes after all that save more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What the rules say of a cell, what saves most first. left_out: names of rules that would have
@@ -139,9 +143,10 @@ def advise(
         except TooMuchWorkError:
             left_out.append(rule.name)
         else:
-            found += [one for one in said if not code.ignores(rule.name, one.line)]
+            told = (one for one in said if not code.ignores(rule.name, one.line))
+            found += [one if everything else _as_told(rule, one) for one in told]
     on_host = "" if trace.lines else _why_on_host(code, names)
-    return Said(tuple(sorted(found, key=_rank)), tuple(left_out), on_host)
+    return Said(tuple(ranked(found, trace.peak.allocated)), tuple(left_out), on_host)
 
 
 def _why_on_host(code: Code, names: Names) -> str:
@@ -158,9 +163,25 @@ def _why_on_host(code: Code, names: Names) -> str:
     return ""
 
 
-def _rank(advice: Advice) -> tuple[bool, int]:
-    """Growth before all else, then what saves most."""
-    return advice.rule != GrowingMemory.name, -(advice.saving or 0)
+def _as_told(rule: Rule, advice: Advice) -> Advice:
+    """As it is told without a dry run: what follows from the trace may be written out; whether a
+    change that has its price can be made, and what it saves, only a run of it can tell."""
+    return replace(advice, edits=(), source=None) if rule.kind is Kind.TRADE else advice
+
+
+def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
+    """What grows first; what saves little of `peak` last; causes before cures; what makes the cell
+    fit before what does not; what costs nothing first; then what saves most."""
+    kinds = {rule.name: rule.kind for rule in RULES}
+
+    def key(one: Advice) -> tuple[bool, bool, bool, bool, bool, int]:
+        saving = one.saving or 0
+        little = saving < LITTLE * (peak or 0)
+        cure = kinds.get(one.rule) is Kind.TRADE
+        first = one.rule == GrowingMemory.name
+        return not first, little, cure, one.fits is False, bool(one.price), -saving
+
+    return sorted(advice, key=key)
 
 
 def find_rule(name: str) -> Rule:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import (
@@ -28,9 +29,12 @@ from gpumem_magic.values.advice import Advice, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
 from gpumem_magic.values.report import Report
 
+GROWTH = "growth"
+"""The rule whose evidence an out-of-memory error is told with."""
+
 _SHORT = 200  # characters of an advice that is told in short
-MOST = 5
-"""Pieces of advice that are shown of one cell."""
+MOST = 3
+"""Pieces of advice that are shown in full of one cell; the others are told in a line."""
 
 KINDS = {
     Kind.MISTAKE: "a mistake: always told",
@@ -40,14 +44,16 @@ KINDS = {
 _KNOWN = {
     Known.MEASURED: "measured",
     Known.EXACT: "exact",
-    Known.ESTIMATED: "estimated",
+    Known.ESTIMATED: "measured",  # what it is about; what a change would save is not told
     None: "",
 }
 
 
 def saving(advice: Advice, report: Report | None = None) -> str:
-    """ "saves 1.50 GiB (43 %) at the peak"; empty where no saving is known or meant."""
-    size = advice.saving
+    """ "saves 1.50 GiB (43 %) at the peak"; of what only a dry run could tell, the bytes that it is
+    about: "concerns 1.50 GiB (43 %) at the peak"; empty where nothing is known or meant."""
+    guessed = advice.known is Known.ESTIMATED
+    size = advice.size if guessed else advice.saving
     if size is None:
         return ""
     if not size:
@@ -55,12 +61,13 @@ def saving(advice: Advice, report: Report | None = None) -> str:
     whole = advice.before if advice.before is not None else _whole(report, advice.saves)
     share = wording.format_share(abs(size), whole)
     told = f"{format_bytes(abs(size))}{f' ({share})' if share else ''}"
-    return f"{'saves' if size > 0 else 'costs'} {told} {advice.saves.value}"
+    verb = "concerns" if guessed else "saves" if size > 0 else "costs"
+    return f"{verb} {told} {advice.saves.value}"
 
 
 def how_known(advice: Advice) -> str:
     """How the saving is known; empty where there is none."""
-    known = _KNOWN[advice.known] if advice.saving is not None else ""
+    known = _KNOWN[advice.known] if saving(advice) else ""
     if advice.estimate is None:
         return known
     return f"{known}; {format_bytes(advice.estimate)} estimated when it ran"
@@ -81,21 +88,33 @@ def what_to_do(advice: Advice) -> str:
 
 
 def offered(advice: Sequence[Advice], together: Advice | None = None) -> tuple[Advice, ...]:
-    """The advice that is shown, in the order of its numbers, which count from 1."""
-    return (*advice[:MOST], *([together] if together else []))
+    """The advice in the order of its numbers, which count from 1."""
+    return (*advice, *([together] if together else []))
 
 
-def hidden(advice: Sequence[Advice]) -> str:
-    """How many pieces of advice are not shown; empty for none."""
-    more = len(advice) - MOST
-    return f"... and {more} more that save less: see .advice" if more > 0 else ""
+def hidden(advice: Sequence[Advice]) -> tuple[Piece, ...]:
+    """What is not shown in full, in a line each; nothing where all is."""
+    told = [_in_a_line(number, one) for number, one in enumerate(advice, 1)][MOST:]
+    lines = tuple(Line(text, Style.FAINT, 1) for text in told)
+    return (Fold(f"{len(told)} more", lines),) if told else ()
+
+
+def _in_a_line(number: int, advice: Advice) -> str:
+    facts = ", ".join(filter(None, (saving(advice), how_known(advice))))
+    return f"{number}  {wording.visible(advice.rule)}: {facts or what_to_do(advice)[:_SHORT]}"
 
 
 def way_on(advice: Sequence[Advice]) -> str:
     """What to type next, below the advice of a report."""
-    changed = [number for number, one in enumerate(advice[:MOST], 1) if one.source is not None]
+    changed = [number for number, one in enumerate(offered(advice), 1) if one.source is not None]
     if not changed:
-        return f"%gpucheck --explain {wording.visible(advice[0].rule)} tells more."
+        name = wording.visible(advice[0].rule)
+        if not any(one.known is Known.ESTIMATED for one in advice):
+            return f"%gpucheck --explain {name} tells more."
+        return (
+            "%gpucheck --advise writes out what can be changed, and measures it; "
+            f"--explain {name} tells more."
+        )
     return (
         f"%gpucheck --advise measures them; --apply {changed[0]} puts the changed cell into the "
         "notebook; --explain RULE tells more."
@@ -195,10 +214,18 @@ def advice_pieces(report: Report) -> tuple[Piece, ...]:
     """The section of a report; nothing where there is no advice."""
     if not report.advice:
         return ()
-    shown = enumerate(offered(report.advice), 1)
-    rows = tuple(_offer(report, number, advice) for number, advice in shown)
-    remarks = _remarks(hidden(report.advice), way_on(report.advice))
-    return (Table("Advice", ("",), rows), *remarks)
+    shown = _each_once(report, report.advice[:MOST])
+    rows = tuple(_offer(report, number, advice) for number, advice in enumerate(shown, 1))
+    remarks = _remarks(way_on(report.advice))
+    return (Table("Advice", ("",), rows), *hidden(report.advice), *remarks)
+
+
+def _each_once(report: Report, advice: Iterable[Advice]) -> Iterator[Advice]:
+    """Without evidence that was told already: with other advice, or with the error."""
+    told = {one.problem for one in report.advice if one.rule == GROWTH and report.oom}
+    for one in advice:
+        yield replace(one, problem="") if one.problem in told else one
+        told.add(one.problem)
 
 
 def first_advice(report: Report) -> tuple[Line, ...]:
@@ -258,16 +285,19 @@ def assessment_document(assessment: Assessment) -> Document:
 def _changes(assessment: Assessment) -> tuple[Piece, ...]:
     if not assessment.advice:
         return _remarks(nothing_found(assessment))
-    shown = offered(assessment.advice, assessment.together)
-    rows = tuple(_measured(assessment, number, advice) for number, advice in enumerate(shown, 1))
-    table = Table("What each change saves", ("change", "before", "after", "saves"), rows)
-    return (table, *_remarks(hidden(assessment.advice)))
+    shown = _each_once(assessment.report, assessment.advice[:MOST])
+    rows = [_measured(assessment, number, advice) for number, advice in enumerate(shown, 1)]
+    if assessment.together is not None:
+        rows.append(_measured(assessment, len(assessment.advice) + 1, assessment.together))
+    table = Table("What each change saves", ("change", "before", "after", "saves"), tuple(rows))
+    return (table, *hidden(assessment.advice))
 
 
 def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
     known = advice.before is not None
     sizes = (format_bytes(size) if known else "" for size in (advice.before, advice.after))
-    saved = Span(format_bytes(advice.saving) if advice.saving else "", Style.STRONG)
+    sure = advice.saving if advice.known is not Known.ESTIMATED else None
+    saved = Span(format_bytes(sure) if sure else "", Style.STRONG)
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
     report = assessment.report
     same = report.error is None and assessment.ran is None  # else shares would be of another peak

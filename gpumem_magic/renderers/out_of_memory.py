@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gpumem_magic.oom_text.cures import RECOVERY, worded
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.advice import GROWTH
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import (
     Bar,
@@ -28,7 +29,6 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
-_GROWTH = "growth"  # the rule: what grew comes before what else there was
 _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     (True, "Each of these alone would have left room for it", "Would have left room"),
     (
@@ -89,7 +89,7 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
 
 
 def _grown(report: Report) -> list[str]:
-    return [one.problem for one in report.advice if one.rule == _GROWTH]
+    return [one.problem for one in report.advice if one.rule == GROWTH]
 
 
 def _headline(oom: OutOfMemory) -> str:

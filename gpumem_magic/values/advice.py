@@ -22,7 +22,7 @@ class Known(Enum):
 
     MEASURED = "measured"  # both cells were run on the virtual GPU
     EXACT = "exact"  # it follows from the recorded events
-    ESTIMATED = "estimated"
+    ESTIMATED = "estimated"  # too roughly to be shown; it serves to rank what was not run
 
 
 class Saves(Enum):

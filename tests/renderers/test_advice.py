@@ -49,7 +49,7 @@ def advice(story):
         ),
         Advice(
             "kept-graph", f"losses keeps {LONG} on line 6.", "Append loss.item().", line=6,
-            saving=300 * MIB, known=Known.ESTIMATED, saves=Saves.AFTER,
+            size=300 * MIB, saving=200 * MIB, known=Known.ESTIMATED, saves=Saves.AFTER,
         ),
         Advice("clipping", "clip_grad_norm_ on line 6 saves no memory.", "Keep it.", saving=0),
         Advice("no-claim", "Gradients grow: they are never cleared.", "Clear them.", line=6),
@@ -123,27 +123,44 @@ def test_each_piece_tells_problem_saving_how_it_is_known_and_price(story, advice
     assert "at the peak, exact" in text
     assert "one by one: foreach=False. Price: the step takes longer." in text
     assert "+ optimizer = Adam(model.parameters(), foreach=False)" in text
-    assert "2 kept-graph: saves 300.00 MiB (" in text
-    assert "after the cell, estimated" in text
+    assert "2 kept-graph: concerns 300.00 MiB (" in text
+    assert "after the cell, measured" in text
     assert "3 clipping: saves nothing at the peak" in text
-    assert "4 no-claim Gradients grow" in text
+    assert "4 no-claim: Clear them." in text
     assert "--apply 1 puts the changed cell" in text
 
 
-def test_at_most_five_are_shown_and_the_others_counted(story, advice):
-    many = replace(story, advice=advice[:1] * 7)
+def test_what_nobody_measured_is_no_saving(story, advice):
+    for text in (advice_rows(replace(story, advice=advice)), [saving(advice[1])]):
+        assert not any("200.00 MiB" in row for row in text)
+
+
+def test_three_are_shown_and_the_others_told_in_a_line(story, advice):
+    many = replace(story, advice=tuple(replace(advice[0], problem=f"P{i}.") for i in range(7)))
     text = "\n".join(advice_rows(many))
-    assert "  5  foreach-peak" in text
-    assert "  6  " not in text
-    assert "... and 2 more that save less" in text
-    assert advice_markup(many).count("<details") == 5
-    assert len(offered(many.advice)) == 5
+    assert text.count("Let Adam go through") == 3
+    assert "\n  7  foreach-peak: saves 1.20 GiB at the peak, exact\n" in text
+    assert advice_markup(many).count("<details") == 4
+    assert len(offered(many.advice)) == 7
+
+
+def test_shared_evidence_is_told_once(story, advice):
+    other = replace(advice[0], change="Take SGD.")
+    text = " ".join(" ".join(advice_rows(replace(story, advice=(advice[0], other)))).split())
+    assert text.count("makes 1.20 GiB of temporaries") == 1
+    assert "Take SGD." in text
+    # AND what grew is told with the error
+    growth = replace(advice[1], rule="growth", problem="Memory grew by 1 MiB.")
+    assert replace(story, advice=(growth,)).text().count("Memory grew by") == 1
 
 
 def test_without_a_changed_cell_nothing_is_offered_to_apply(story, advice):
     text = "\n".join(advice_rows(replace(story, advice=advice[1:])))
     assert "--apply" not in text
-    assert "%gpucheck --explain kept-graph tells more." in text
+    assert "%gpucheck --advise writes out what can be changed" in text
+    exact = replace(advice[2], known=Known.EXACT)
+    text = "\n".join(advice_rows(replace(story, advice=(exact,))))
+    assert "%gpucheck --explain clipping tells more." in text
 
 
 def test_every_line_fits_80_columns(assessment, advice, pages, story):

@@ -98,7 +98,7 @@ result = torch.cat(labels)""",
                 name=name,
                 size=size,
                 saving=saving,
-                known=Known.EXACT,
+                known=Known.ESTIMATED,
                 saves=Saves.AFTER,
                 price="Results differ in the third digit; train further with float32 weights only.",
             )
