@@ -135,7 +135,7 @@ def answer_questions() -> None:
         for text in sys.stdin:
             started = time.perf_counter()
             try:
-                found = fit(**json.loads(text), namespace={"__name__": "__main__"})
+                found = fit(**json.loads(text), namespace={"__name__": "__main__"}, headroom=0)
                 answer = Answer(found.value, found.exact, found.runs)
             except Exception as error:
                 answer = Answer(error=f"{type(error).__name__}: {error}")

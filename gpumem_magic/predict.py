@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.forecast import Fit
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
+    from typing_extensions import Unpack
+
     from gpumem_magic.dryrun import DryRun, Flow, Scenario
     from gpumem_magic.dryrun.inside import Outcome
     from gpumem_magic.fitting import Found
     from gpumem_magic.values.report import Report
+    from gpumem_magic.virtual.catalog import GPUModel
+
+HEADROOM = 0.03
+"""The share of a card that `fit` keeps free, for what a dry run does not see."""
 
 MOST_RUNS = 12
 """Dry runs that `fit` makes at most, but for up to two beside a guess that proves wrong."""
+
+
+class Limits(TypedDict, total=False):
+    """What ends a dry run: see `predict`."""
+
+    optimizer_steps: int | None
+    timeout: float | None
+
 
 _FILENAME = "<predicted cell>"
 
@@ -59,20 +75,25 @@ def fit(
     namespace: dict[str, Any] | None = None,
     gpu: str | None = None,
     *,
-    optimizer_steps: int | None = None,
-    timeout: float | None = None,
+    headroom: float = HEADROOM,
+    accumulate: str | None = None,
+    **limits: Unpack[Limits],
 ) -> Fit:
     """The largest whole number for the variable `name` with which the cell fits the card.
 
     name: a variable that the cell assigns (`name = ...`, whose value is then replaced) or that
-    lives in the namespace. The others are those of `predict`. At most 14 dry runs are made.
+    lives in the namespace. headroom: the share of the card that is to stay free. accumulate: a
+    variable of the same kind that is set so that its product with `name` stays what it is, or a
+    little more: the steps that gradients are accumulated over. limits: `optimizer_steps` and
+    `timeout`; they and the others are those of `predict`. At most 14 dry runs are made.
 
     Raises as `predict`, and ValueError where `name` is unknown, no whole number, or without
     effect on the cell's memory, and where the cell fails otherwise than by running out of memory.
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    return fit_cell(read_scenario(source, namespace, gpu, optimizer_steps, timeout), name)
+    scenario = read_scenario(source, namespace, gpu, **limits)
+    return fit_cell(replace(scenario, headroom=headroom), name, accumulate)
 
 
 def predict_cell(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Report:
@@ -100,7 +121,10 @@ def planned(scenario: Scenario, *, writes: bool = False) -> DryRun:
 
     _check_syntax(scenario.cell.python, scenario.cell.filename)
     with source_in_use() as origin:
-        return plan_dry_run(scenario, card_for(scenario.gpu, origin), origin, writes=writes)
+        card = card_for(scenario.gpu, origin)
+        kept = int(card.total * scenario.headroom)
+        card = replace(card, context=card.context + kept)
+        return plan_dry_run(scenario, card, origin, writes=writes)
 
 
 def report_of(
@@ -119,29 +143,37 @@ def report_of(
     return analyse(recording, name, ignore, advised=advised, everything=everything).report
 
 
-def fit_cell(scenario: Scenario, name: str) -> Fit:
+def fit_cell(scenario: Scenario, name: str, accumulate: str | None = None) -> Fit:
     """`fit` for a cell that is known as typed and as Python code."""
     from gpumem_magic.dryrun import carry_out
 
-    return carry_out(fitting(scenario, name))
+    return carry_out(fitting(scenario, name, accumulate))
 
 
-def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
+def fitting(scenario: Scenario, name: str, accumulate: str | None = None) -> Flow[Fit]:
     """`fit_cell` as a flow."""
     from gpumem_magic.dryrun.rehearsal import Rehearsals
     from gpumem_magic.dryrun.runs import outcome_of
-    from gpumem_magic.fitting import search, try_of
+    from gpumem_magic.fitting import Found, search, try_of
 
     _check_syntax(scenario.cell.python, scenario.cell.filename)
     start = _value_now(scenario.cell.python, name, scenario.namespace)
+    whole = start
+    if accumulate:
+        whole *= _value_now(scenario.cell.python, accumulate, scenario.namespace)
+
+    def values(value: int) -> dict[str, int]:
+        """The variables; what is accumulated over is rounded up."""
+        return {name: value, accumulate: -(-whole // value)} if accumulate else {name: value}
+
     first = planned(scenario)
     card = first.plan.card
     reports: dict[int, Report] = {}
     rehearsals = Rehearsals(first.allocator())
-    searching = search(start, card.total - card.context, MOST_RUNS, rehearsals.fits)
+    searching = search(whole, card.total - card.context, MOST_RUNS, rehearsals.fits)
     wanted = next(searching)
     while True:
-        scenarios = [scenario.with_values({name: value}) for value in wanted]
+        scenarios = [scenario.with_values(values(value)) for value in wanted]
         results = yield tuple(planned(each, writes=True) for each in scenarios)
         tries = []
         for value, each, result in zip(wanted, scenarios, results, strict=True):
@@ -152,13 +184,39 @@ def fitting(scenario: Scenario, name: str) -> Flow[Fit]:
             rehearsals.add(value, outcome.script, fits=report.oom is None)
             reports[value] = report
             tries.append(try_of(value, report))
-        try:
-            wanted = searching.send(tries)
-        except StopIteration as ended:
-            return _fit(name, ended.value, reports)
+        found = None
+        if accumulate and wanted[0] == whole and tries[0].fits:  # more would be another training
+            found = Found(whole, None, len(tries), exact=True)
+        else:
+            try:
+                wanted = searching.send(tries)
+            except StopIteration as ended:
+                found = ended.value
+        if found:
+            notes = _conditions(scenario, card, values(found.value or 1), whole)
+            return _fit(name, found, reports, notes)
 
 
-def _fit(name: str, found: Found, reports: Mapping[int, Report]) -> Fit:
+def _conditions(
+    scenario: Scenario, card: GPUModel, values: Mapping[str, int], whole: int
+) -> tuple[str, ...]:
+    """What a value was found under: the headroom, and the other variable."""
+    notes = []
+    if scenario.headroom:
+        kept = format_bytes(int(card.total * scenario.headroom))
+        notes.append(
+            f"{100 * scenario.headroom:.3g} % of the card ({kept}) stays free beside it: the "
+            "predictions count it as in use."
+        )
+    if len(values) > 1:
+        *_, (other, steps) = values.items()
+        product = math.prod(values.values())
+        least = f", not below {whole}" if product > whole else ""
+        notes.append(f"{other} = {steps} keeps {' x '.join(values)} at {product}{least}.")
+    return tuple(notes)
+
+
+def _fit(name: str, found: Found, reports: Mapping[int, Report], notes: tuple[str, ...]) -> Fit:
     if not found.grows:
         raise ValueError(
             f"{name!r} does not change the memory of this cell: it is the same with {min(reports)} "
@@ -171,7 +229,7 @@ def _fit(name: str, found: Found, reports: Mapping[int, Report]) -> Fit:
         None if found.failing is None else reports[found.failing],
         found.tries,
         found.exact,
-        () if found.exact else (_doubt(found.value, found.failing, found.tries),),
+        notes if found.exact else (*notes, _doubt(found.value, found.failing, found.tries)),
     )
 
 

@@ -27,6 +27,7 @@ class DryRuns:
     def __init__(self, source):
         self.source = source
         self.asked = []
+        self.scenarios = []
         self.error = None
         self.output = ""
         self.during = lambda: None
@@ -37,13 +38,14 @@ class DryRuns:
         return self.report(scenario.cell, scenario.gpu, name)
         yield  # as the real one, which asks for a dry run
 
-    def fitting(self, scenario, name):
+    def fitting(self, scenario, name, accumulate=None):
         self.note(scenario, name)
         reports = (self.report(scenario.cell, scenario.gpu, each) for each in "ab")
         return Fit(name, 96, *reports, 7)
         yield
 
     def note(self, scenario, name):
+        self.scenarios.append(scenario)
         cell, code, names = scenario.cell, scenario.cell.python, scenario.namespace
         steps = scenario.optimizer_steps
         self.asked.append((cell, code, names, scenario.gpu, scenario.cells, steps, name))
@@ -224,17 +226,9 @@ def test_a_card_is_asked_for_with_either_word(run, dry):
     assert dry.asked[0][3] == "T4"
 
 
-@pytest.mark.parametrize("line", ["%gpucheck -h", "%gpucheck --help", "%gpumem --help"])
-def test_help_lists_the_options(run, dry, line):
-    result, text = run(line)
-    assert result.success
-    assert "--save PATH" in text
-    assert dry.asked == []
-
-
 def test_an_unknown_rule_is_not_taken_for_an_error_text(run):
     result, _ = run("%gpucheck --explain no-such-thing-at-all")
-    assert "no rule no-such-thing-at-all; %gpucheck --rules" in str(result.error_in_exec)
+    assert "no rule no-such-thing-at-all; the rules are " in str(result.error_in_exec)
 
 
 def test_options_without_code_say_what_is_missing(run):
@@ -417,3 +411,49 @@ def test_help_has_every_option(run, magic):
 def test_unloading_takes_it_away(run, shell):
     run("%unload_ext gpumem_magic")
     assert not run("%gpucheck")[0].success
+
+
+@pytest.mark.parametrize("magic", ["%%gpumem", "%%gpucheck"])
+@pytest.mark.parametrize("above", ["# what follows is large\n", "\n# one\n\n# two\n", "x = 1\n"])
+def test_a_magic_that_is_not_on_the_first_line_says_where_it_belongs(run, magic, above):
+    result, text = run(f"{above}{magic}\ny = 1")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert f"{magic} must be the first line of the cell" in text
+
+
+@pytest.mark.parametrize("magic", ["%gpumem", "%gpucheck", "%%gpumem", "%%gpucheck"])
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_the_options_of_either_form(run, magic, flag):
+    result, text = run(f"{magic} {flag}\n" + ("x = 1" if magic.startswith("%%") else ""))
+    assert result.success
+    assert "-o/--output VAR" in text
+
+
+def test_without_a_text_or_with_an_unknown_rule_it_lists_what_there_is(run, monkeypatch):
+    monkeypatch.delattr("sys.last_value", raising=False)
+    for line in ("%gpucheck --explain", "%gpucheck --explain zzzz-zzzz"):
+        result, _ = run(line)
+        assert isinstance(result.error_in_exec, UsageError)
+        assert "missing-no-grad, " in str(result.error_in_exec)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--headroom 3", "--headroom goes with --fit"),
+        ("--accumulate n", "--accumulate goes with --fit"),
+        ("--fit n --headroom 100", "not a number of per cent from 0 to 99"),
+        ("--fit n --headroom much", "not a number of per cent from 0 to 99"),
+        ("--fit n --accumulate 3x", "not a variable name"),
+    ],
+)
+def test_options_of_fit_are_checked_before_anything_runs(run, dry, line, said):
+    result, _ = run(f"%%gpucheck {line}\nx = 1")
+    assert said in str(result.error_in_exec)
+    assert dry.asked == []
+
+
+@pytest.mark.parametrize(("given", "kept"), [("", 0.03), (" --headroom 10%", 0.1)])
+def test_fit_keeps_a_share_of_the_card_free(run, dry, given, kept):
+    run(f"%%gpucheck --fit n{given}\nn = 1")
+    assert dry.scenarios[-1].headroom == kept

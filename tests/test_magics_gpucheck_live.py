@@ -103,7 +103,8 @@ def test_cards_differ_in_what_fits(run, shell):
 
 def test_the_largest_value_is_the_largest(run, shell):
     _, text = run(
-        "%%gpucheck --gpu 4GiB --fit n -o f\nn = 3\nx = torch.ones(n << 20, 64, device='cuda')\n"
+        "%%gpucheck --gpu 4GiB --fit n --headroom 0 -o f\n"
+        "n = 3\nx = torch.ones(n << 20, 64, device='cuda')\n"
     )
     found = shell.user_ns["f"]
     assert (found.value, found.report.oom, found.next_report.oom.line) == (16, None, 3)
@@ -171,7 +172,7 @@ def test_predict_and_fit_are_functions_too(run, shell):
         "from gpumem_magic import fit, predict\n"
         "report = predict('x = torch.ones(1 << 20, device=\"cuda\")', gpu='L4')\n"
         "found = fit('x = torch.ones(n << 20, device=\"cuda\")', 'n', {'n': 1, 'torch': torch}, "
-        "'64MiB')"
+        "'64MiB', headroom=0)"
     )
     assert result.success
     assert shell.user_ns["report"].device.name == "NVIDIA L4"

@@ -77,7 +77,7 @@ def test_on_a_virtual_card_it_is_the_card_in_use(shell):
 
 def test_the_largest_value():
     namespace = {}
-    found = fit(TRAINING, "batch_size", namespace, "T4")
+    found = fit(TRAINING, "batch_size", namespace, "T4", headroom=0)
     # 2 tensors of value * 4 MiB beside 4 MiB + 4 KiB, on 15,828,320,256 bytes less 120 MiB
     assert found.name == "batch_size"
     assert found.exact
@@ -109,7 +109,7 @@ for step in range(1000):
 @pytest.mark.parametrize("gpu", ["T4", "300MiB"])
 def test_large_values_are_told_to_the_unit_in_a_few_runs(gpu):
     """Where fragments of cached memory decide: of what is allocated at most, the card has more."""
-    found = fit(LOOP, "batch_size", {}, gpu)
+    found = fit(LOOP, "batch_size", {}, gpu, headroom=0)
     assert found.exact
     assert found.value > 10_000
     assert found.runs <= 10
@@ -129,10 +129,10 @@ from gpumem_magic import fit
 held = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
 n = 1
 cell = "x = torch.empty(n << 20, dtype=torch.uint8, device='cuda')\\ny = x.clone()"
-first = fit(cell, "n").value
+first = fit(cell, "n", headroom=0).value
 del held
-second = fit(cell, "n").value
-third = fit("torch.cuda.empty_cache()\\n" + cell, "n").value
+second = fit(cell, "n", headroom=0).value
+third = fit("torch.cuda.empty_cache()\\n" + cell, "n", headroom=0).value
 """
     shell.run_cell(code).raise_error()
     found = [shell.user_ns[name] for name in ("first", "second", "third")]
@@ -143,7 +143,11 @@ third = fit("torch.cuda.empty_cache()\\n" + cell, "n").value
 def test_a_variable_of_the_namespace():
     namespace = {"rows": 5}
     found = fit(
-        "import torch\nx = torch.empty(rows, 1 << 28, device='cuda')", "rows", namespace, "T4"
+        "import torch\nx = torch.empty(rows, 1 << 28, device='cuda')",
+        "rows",
+        namespace,
+        "T4",
+        headroom=0,
     )
     assert (found.value, found.exact) == (14, True)
     assert namespace == {"rows": 5}
@@ -181,4 +185,38 @@ def test_memory_without_a_limit():
     assert not found.exact
     assert found.value >= 50
     assert found.next_report is None
-    assert "No value runs out of memory" in found.notes[0]
+    assert "No value runs out of memory" in found.notes[-1]
+
+
+ROWS = "import torch\nrows = 5\nx = torch.empty(rows, 1 << 20, device='cuda')"
+
+
+def test_a_share_of_the_card_stays_free():
+    """3 % where nothing else is said: 31 of the card's 1,024 MiB, so 993 tensors of a MiB."""
+    card = {"namespace": {}, "gpu": "1GiB"}
+    narrow = ROWS.replace("1 << 20", "1 << 18")
+    assert fit(narrow, "rows", **card, headroom=0).value == 1024
+    found = fit(narrow, "rows", **card)
+    assert 980 <= found.value <= 993
+    assert found.report.peak.device_used <= 1 << 30
+    assert found.notes == (
+        "3 % of the card (30.72 MiB) stays free beside it: the predictions count it as in use.",
+    )
+
+
+STEPS = """import torch
+batch = 64
+steps = 2
+for _ in range(steps):
+    x = torch.empty(batch, 1 << 20, device='cuda')
+    del x
+"""
+
+
+def test_the_product_with_the_steps_of_accumulation_is_kept():
+    found = fit(STEPS, "batch", {}, "100MiB", headroom=0, accumulate="steps")
+    assert found.value == 25  # of 4 MiB each
+    assert found.notes == ("steps = 6 keeps batch x steps at 150, not below 128.",)
+    whole = fit(STEPS, "batch", {}, "16GiB", headroom=0, accumulate="steps")
+    assert (whole.value, whole.next_report) == (128, None)
+    assert whole.notes == ("steps = 1 keeps batch x steps at 128.",)

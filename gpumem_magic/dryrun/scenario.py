@@ -22,8 +22,8 @@ class Scenario:
     optimizer_steps: end every loop after so many steps of its optimizers. values: variables to set,
     in place of what the cell, or else the namespace, gives them. limited: the card has no more
     memory than it has; without limit the cell never runs out of it. again: the cell ran already;
-    what it left on the device is not there. timeout: seconds after which a dry run that comes to
-    nothing new is ended.
+    what it left on the device is not there. headroom: the share of the card that stays
+    free. timeout: seconds after which a dry run that comes to nothing new is ended.
     """
 
     cell: Cell
@@ -35,6 +35,7 @@ class Scenario:
     limited: bool = True
     again: bool = False
     timeout: float = TIMEOUT
+    headroom: float = 0.0
 
     def with_values(self, values: Mapping[str, int]) -> Scenario:
         """The same with these values of variables."""

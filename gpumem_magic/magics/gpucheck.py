@@ -3,9 +3,6 @@ means: each is asked with a Check and answered with an Answer."""
 
 from __future__ import annotations
 
-import builtins
-import difflib
-import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,10 +25,13 @@ from gpumem_magic.magics.option_values import (
     cards,
     count,
     different_cards,
+    known_rules,
+    names_in,
     offer_cards,
     offer_rules,
     offer_switch,
     offer_whole_numbers,
+    percent,
     rules,
     switch,
     target,
@@ -40,12 +40,11 @@ from gpumem_magic.magics.option_values import (
 from gpumem_magic.magics.options import Given, Option, OptionTable, fields_of, for_code, shorten
 from gpumem_magic.magics.predictions import Predictions, require_torch
 from gpumem_magic.oom_text import explain
+from gpumem_magic.predict import HEADROOM
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.forecast import Forecast
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
-
-_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 _RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 """How the name of a rule looks; no text of an error is one word."""
@@ -62,6 +61,8 @@ class Check:
     run: Callable[[Monitor, Check], Answer | None]
     gpu: tuple[str, ...] = ()
     fit: str | None = None
+    headroom: float | None = None
+    accumulate: str | None = None
     optimizer_steps: int | None = None
     timeout: float = TIMEOUT
     advise: bool = False
@@ -89,7 +90,10 @@ def run_gpucheck(monitor: Monitor, line: str, cell: str | None) -> None:
     Raises UsageError for what cannot be answered, SyntaxError of the code. Inside a prediction
     nothing happens.
     """
-    check = read_line(line, monitor.shell.user_ns) if cell is None else read_cell(line, cell)
+    if cell is None or line.strip() in ("-h", "--help"):
+        check = read_line(line, monitor.shell.user_ns)
+    else:
+        check = read_cell(line, cell)
     answer = None if monitor.predicting else check.run(monitor, check)
     if answer is not None:
         _deliver(monitor, check, answer)
@@ -125,7 +129,7 @@ def _explain(monitor: Monitor, check: Check) -> Answer:
     if text and advice.rule_named(text):
         return advice.pages(text)
     if _RULE.fullmatch(text):
-        raise UsageError(f"%gpucheck --explain: no rule {text}; %gpucheck --rules lists them")
+        raise UsageError(f"%gpucheck --explain: no rule {text}; {known_rules()}")
     return explain(text or check.code.strip() or checkup.last_error())
 
 
@@ -144,7 +148,7 @@ def _predict(monitor: Monitor, check: Check) -> Answer:
     scenarios = tuple(_scenario(monitor, check, cell, card) for card in check.gpu or (None,))
     asked = Predictions(monitor, scenarios, check.name or "", {*check.ignore, *ignored})
     if check.fit:
-        return asked.fit(check.fit)
+        return asked.fit(check.fit, check.accumulate)
     found = asked.predict()
     monitor.take_note(found.reports if isinstance(found, Forecast) else (found,))
     return found
@@ -187,7 +191,12 @@ def _cell(monitor: Monitor, check: Check) -> Cell:
 
 def _scenario(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> Scenario:
     names, cells = monitor.shell.user_ns, monitor.files.cells()
-    return Scenario(cell, names, card, cells, check.optimizer_steps, timeout=check.timeout)
+    headroom = HEADROOM if check.headroom is None else check.headroom
+    return Scenario(
+        *(cell, names, card, cells, check.optimizer_steps),
+        timeout=check.timeout,
+        headroom=headroom if check.fit else 0.0,
+    )
 
 
 def _help(monitor: Monitor, check: Check) -> None:
@@ -210,6 +219,22 @@ OPTIONS = OptionTable(
             "--fit",
             "NAME",
             "find the largest whole number for the variable NAME that fits",
+            variable,
+            code=True,
+            offers=offer_whole_numbers,
+        ),
+        Option(
+            "--headroom",
+            "PERCENT",
+            "with --fit: keep so much of the card free (default 3)",
+            percent,
+            code=True,
+        ),
+        Option(
+            "--accumulate",
+            "NAME",
+            "with --fit: set NAME so that its product with the variable stays what\n"
+            "it is: steps that gradients are accumulated over",
             variable,
             code=True,
             offers=offer_whole_numbers,
@@ -364,6 +389,9 @@ def _check(given: tuple[Given, ...], magic: str) -> Check:
         _require_company(task.key if task else "", each.key, magic)
     check = Check(task.run if task and task.run else _predict, **fields_of(given))
     check = replace(check, gpu=different_cards(check.gpu))
+    for key in ("headroom", "accumulate"):
+        if getattr(check, key) is not None and not check.fit:
+            raise UsageError(f"{magic}: --{key} goes with --fit")
     if check.advise and len(check.gpu) > 1:
         raise UsageError(f"{magic}: --advise is for one card, not {', '.join(check.gpu)}")
     return check
@@ -374,20 +402,3 @@ def _require_company(task: str, key: str, magic: str) -> None:
         raise UsageError(f"{magic}: --{key} goes with --free")
     if task and key not in (task, *_COMPANIONS.get(task, _RESULT)):
         raise UsageError(f"{magic}: --{task} and --{key} do not go together")
-
-
-def names_in(text: str, namespace: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names that are all that `text` has, such as `model, optimizer.state`; none where it is a
-    statement. Raises UsageError for names of nothing."""
-    words = text.replace(",", " ").split()
-    roots = [word.partition(".")[0] for word in words if _PATH.fullmatch(word)]
-    if len(roots) < len(words) or any(keyword.iskeyword(root) for root in roots):
-        return ()
-    unknown = [root for root in roots if root not in namespace]
-    if any(hasattr(builtins, root) for root in unknown):
-        return ()
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], list(namespace), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"%gpucheck: there is no variable {unknown[0]}{hint}")
-    return tuple(words)

@@ -4,6 +4,7 @@ Every reader raises ValueError, saying what is wrong, for a text that cannot wor
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import keyword
 import re
@@ -11,10 +12,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from IPython.core.error import UsageError
+
 from gpumem_magic.advice import RULES
 from gpumem_magic.devices import check_device, device_names
 from gpumem_magic.snapshots import SNAPSHOTS
 from gpumem_magic.virtual.catalog import lookup
+
+_PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt", ".pickle")
 
@@ -38,6 +43,13 @@ def count(text: str) -> int:
     if not re.fullmatch(r"\d+", text) or not int(text):
         raise ValueError("not a whole number from 1")
     return int(text)
+
+
+def percent(text: str) -> float:
+    """A share of the whole, given in per cent, with the sign or without."""
+    if not re.fullmatch(r"\d{1,2}(\.\d+)?\s?%?", text):
+        raise ValueError("not a number of per cent from 0 to 99")
+    return float(text.rstrip(" %")) / 100
 
 
 def target(text: str) -> Path:
@@ -91,6 +103,11 @@ def nearest_rule(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(plain, rule_names(), 1, 0.75)), None)
 
 
+def known_rules() -> str:
+    """What there is to explain, as part of a sentence."""
+    return f"the rules are {', '.join(rule_names())}"
+
+
 def rule_names() -> list[str]:
     """The names of all rules, in their order."""
     return [rule.name for rule in RULES]
@@ -115,6 +132,23 @@ def different_cards(names: Iterable[str]) -> tuple[str, ...]:
 
 def _is_device(name: str) -> bool:
     return re.fullmatch(r"cuda(:\d+)?", name) is not None
+
+
+def names_in(text: str, namespace: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names that are all that `text` has, such as `model, optimizer.state`; none where it is a
+    statement. Raises UsageError for names of nothing."""
+    words = text.replace(",", " ").split()
+    roots = [word.partition(".")[0] for word in words if _PATH.fullmatch(word)]
+    if len(roots) < len(words) or any(keyword.iskeyword(root) for root in roots):
+        return ()
+    unknown = [root for root in roots if root not in namespace]
+    if any(hasattr(builtins, root) for root in unknown):
+        return ()
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(namespace), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"%gpucheck: there is no variable {unknown[0]}{hint}")
+    return tuple(words)
 
 
 def offer_devices(names: Mapping[str, Any]) -> Iterable[str]:

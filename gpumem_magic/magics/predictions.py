@@ -41,9 +41,10 @@ class Predictions:
             reports = attempt(lambda: carry_out(together(flows)))
         return reports[0] if len(reports) == 1 else Forecast(reports)
 
-    def fit(self, variable: str) -> Fit | Fits:
-        """The largest value of a variable that fits, on each card. Raises as `attempt`."""
-        flows = [self._fit(scenario, variable) for scenario in self.scenarios]
+    def fit(self, variable: str, accumulate: str | None = None) -> Fit | Fits:
+        """The largest value of a variable that fits, on each card; see `gpumem_magic.fit`. Raises
+        as `attempt`."""
+        flows = [self._fit(scenario, variable, accumulate) for scenario in self.scenarios]
         goal = f"looking for the largest {variable}"
         with self.monitor.prediction(lambda seconds: self._said(seconds, goal)):
             fits = attempt(lambda: _fitted(flows, variable))
@@ -63,8 +64,8 @@ class Predictions:
         self._found.append(f"{scenario.gpu}: {verdict}")
         return report
 
-    def _fit(self, scenario: Scenario, variable: str) -> Flow[Fit]:
-        found = yield from fitting(scenario, variable)
+    def _fit(self, scenario: Scenario, variable: str, accumulate: str | None) -> Flow[Fit]:
+        found = yield from fitting(scenario, variable, accumulate)
         self._found.append(f"{scenario.gpu}: {variable} = {found.value:,}")
         return found
 

@@ -10,7 +10,7 @@ from gpumem_magic.devices import device_names
 from gpumem_magic.dryrun import Scenario, together
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
-from gpumem_magic.predict import fitting, predicting
+from gpumem_magic.predict import HEADROOM, fitting, predicting
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.forecast import cards_document, largest_document
 from gpumem_magic.renderers.html import printed
@@ -74,7 +74,8 @@ class PredictSection(Section):
         desk.say(f"Looking for {goal} by dry runs ...")
         scenarios = [self._scenario(cell, card) for card in self._gpus()]
         if name:
-            fits = together([fitting(scenario, name) for scenario in scenarios])
+            spared = [replace(scenario, headroom=HEADROOM) for scenario in scenarios]
+            fits = together([fitting(scenario, name) for scenario in spared])
             desk.dry_runs.carry_out("Predicting", fits, self._show_fits)
         else:
             reports = together([predicting(scenario) for scenario in scenarios])

@@ -7,8 +7,10 @@ from typing import Any
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import (
+    Bar,
     Document,
     Line,
+    Part,
     Piece,
     Row,
     Section,
@@ -17,6 +19,7 @@ from gpumem_magic.renderers.document import (
     Table,
     notes,
 )
+from gpumem_magic.renderers.figure.palette import ALARM, OUTSIDE, SHRUNK
 from gpumem_magic.renderers.formats.json import all_to_dict
 from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.renderers.report import output
@@ -44,13 +47,21 @@ def _row(label: str, report: Report) -> Row:
     sizes = (peak.allocated, peak.reserved, wording.full(report, peak))
     held = report.oom.held if report.oom and report.oom.held else report.at_peak
     source = wording.source_of(report, wording.failing_line(report)) if report.oom else ""
-    said = f"{wording.verdict(report)}{': ' if source else ''}"
+    colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
+    said = Span(f"{wording.verdict(report)}{': ' if source else ''}", Style.STRONG, colour)
     made = wording.composition(report)
-    below = [Line((Span(said, Style.STRONG), Span(source, Style.CODE)) if source else said)]
+    below = [Line((said, Span(source, Style.CODE)) if source else said)]
     below += [Line(made, Style.FAINT)] if made else []
-    bar = (composition(held, thin=True),) if held else ()
+    bar = (_on_the_card(report, composition(held)),) if held else ()
     name = Span(label, Style.STRONG)
     return Row((name, *map(format_bytes, sizes)), (*below, *bar))
+
+
+def _on_the_card(report: Report, made: Bar) -> Bar:
+    """What memory was made of, and what else was in use, at the scale of the card."""
+    beside = max((wording.full(report, report.peak) or 0) - made.whole, 0)
+    parts = (*made.parts, Part("cached, context and other processes", beside, OUTSIDE))
+    return Bar(parts, report.device.total or made.whole + beside, thin=True)
 
 
 def _below(reports: Sequence[Report]) -> tuple[Piece, ...]:

@@ -96,10 +96,10 @@ def _headline(oom: OutOfMemory) -> str:
     return wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")
 
 
-def composition(held: Mapping[Category, int], thin: bool = False) -> Bar:
+def composition(held: Mapping[Category, int]) -> Bar:
     """The kinds of memory side by side."""
     parts = (Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held))
-    return Bar(tuple(parts), sum(held.values()), thin)
+    return Bar(tuple(parts), sum(held.values()))
 
 
 def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
