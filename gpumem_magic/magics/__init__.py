@@ -5,8 +5,9 @@ from __future__ import annotations
 from inspect import cleandoc
 from typing import Any
 
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from gpumem_magic.magics import completion, gpucheck, gpumem
 from gpumem_magic.magics.display import tell, warn
@@ -16,6 +17,8 @@ from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.tracebacks import CleanTracebacks
 
 EVENTS = ("pre_execute", "post_execute", "pre_run_cell", "post_run_cell")
+
+_FIRST = "{} must be the first line of the cell; move what is above it below"
 
 
 @magics_class
@@ -65,6 +68,18 @@ class GpuMemMagics(Magics):
         """
         gpucheck.run_gpucheck(self.monitor, line, cell)
 
+    @no_var_expand
+    @line_magic("%gpumem")  # type: ignore[arg-type]
+    def gpumem_below(self, line: str) -> None:
+        """Say where `%%gpumem` belongs: anywhere else IPython takes it for this magic."""
+        raise UsageError(_FIRST.format("%%gpumem"))
+
+    @no_var_expand
+    @line_magic("%gpucheck")  # type: ignore[arg-type]
+    def gpucheck_below(self, line: str) -> None:
+        """Say where `%%gpucheck` belongs, as `gpumem_below`."""
+        raise UsageError(_FIRST.format("%%gpucheck"))
+
 
 for _magic, _of in ((GpuMemMagics.gpumem, gpumem), (GpuMemMagics.gpucheck, gpucheck)):
     _magic.__doc__ = f"{cleandoc(_magic.__doc__ or '')}\n\n{_of.OPTIONS.describe()}"
@@ -104,8 +119,8 @@ def unload(shell: InteractiveShell) -> None:
     shell.input_transformers_post.remove(magics.hooks.remember)
     shell.input_transformers_cleanup.remove(magics.hooks.transform)
     shell.configurables[:] = [c for c in shell.configurables if c not in (magics, magics.settings)]
-    for kind in ("line", "cell"):
-        for name in ("gpumem", "gpucheck"):
+    for kind, names in magics.magics.items():
+        for name in names:
             del shell.magics_manager.magics[kind][name]
     magics.monitor.unload()
 

@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 
 from gpumem_magic.magics.display import tell
 from gpumem_magic.magics.monitor import Monitor
+from gpumem_magic.magics.option_values import known_rules
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
 from gpumem_magic.sources import Source
 from gpumem_magic.sources.holders import Looked, break_down, take_inventory
@@ -136,7 +137,7 @@ def last_error() -> str:
     if not isinstance(error, BaseException):
         raise UsageError(
             '%gpucheck: no error to explain; give its text: --explain "...", or a rule: '
-            "%gpucheck --rules lists them"
+            f"{known_rules()}"
         )
     lines = traceback.TracebackException.from_exception(error, limit=0).format()
     return "".join(lines)[-_LONGEST:]

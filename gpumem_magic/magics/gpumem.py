@@ -31,6 +31,8 @@ def run_gpumem(monitor: Monitor, line: str, cell: str | None) -> Any:
 
     Raises UsageError for what cannot be done, and errors of the code.
     """
+    if cell is not None and line.strip() in ("-h", "--help"):
+        return _help(monitor)
     if cell is not None:
         request = _read_marked(monitor, line)
         return run_measured(monitor, request, cell, 1, f"%%gpumem {line}\n{cell}")
