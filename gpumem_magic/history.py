@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-
-import numpy as np
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
 from gpumem_magic.snapshots import SNAPSHOTS, load_snapshot
 from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.trace.peak import find_places
+from gpumem_magic.trace.timeline import NO_TIMELINE
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
-from gpumem_magic.values.findings import Line, Timeline
+from gpumem_magic.values.findings import Line
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report, Reports
 
-DRAWN = 200
-"""Reports that keep their timeline; older ones lose it, and a note says so, but for those of an
-out-of-memory error. Thousands of timelines between the user's tensors would tear the heap to
-pieces: 130 KB a cell where the timelines have 3."""
+DETAILED = 200
+"""Reports that keep all that they show; older ones keep what the list of the history and
+comparisons of levels and kinds need, and a note says so, but for those of an out-of-memory error.
+Thousands of whole ones between the user's tensors would tear the heap to pieces."""
 
 KEPT = 30
 """Reports of which it is known what was alive when; of older ones this is forgotten."""
@@ -50,9 +49,9 @@ class History:
         if living is not None:
             self._living = [*self._living[1 - KEPT :], (report, living)]
         self._add([report])
-        old = len(self._reports) - 1 - DRAWN
+        old = len(self._reports) - 1 - DETAILED
         if old >= 0 and self._reports[old].oom is None:
-            self._reports[old] = _without_timeline(self._reports[old])
+            self._reports[old] = _brief(self._reports[old])
 
     def clear(self) -> None:
         """Forget all reports."""
@@ -150,13 +149,22 @@ class History:
         return Reports(self.reports)
 
 
-def _without_timeline(report: Report) -> Report:
-    if not len(report.timeline.allocated):
+_FORGOTTEN = f"Its lines and timeline are forgotten: the last {DETAILED} reports keep theirs."
+
+
+def _brief(report: Report) -> Report:
+    if not (report.lines or len(report.timeline.allocated)):
         return report
-    columns = {field.name: getattr(report.timeline, field.name) for field in fields(Timeline)}
-    empty = {name: np.empty_like(column[:0]) for name, column in columns.items() if name != "peak"}
-    note = f"Its timeline is forgotten: the last {DRAWN} reports keep theirs."
-    return replace(report, timeline=Timeline(**empty, peak=-1), notes=(*report.notes, note))
+    return replace(
+        report,
+        cell=replace(report.cell, code=None),
+        lines=(),
+        blocks=(),
+        advice=(),
+        output="",
+        timeline=NO_TIMELINE,
+        notes=(*report.notes, _FORGOTTEN),
+    )
 
 
 def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) -> Comparison:

@@ -90,7 +90,15 @@ def build_report(
         flow_guessed=recording.flow_guessed,
         call_tree=trace.call_tree,
         advice=advice,
-        basis=Basis(recording, trace.lifetimes) if trace.lifetimes is not None else None,
+        basis=None if trace.lifetimes is None else Basis(_kept(recording), trace.lifetimes),
+    )
+
+
+def _kept(recording: Recording) -> Recording:
+    """The recording without the cells that no stack leads through: there may be thousands."""
+    files = {frame.filename for stack in recording.stacks for frame in stack}
+    return replace(
+        recording, cells={name: recording.cells[name] for name in files & recording.cells.keys()}
     )
 
 

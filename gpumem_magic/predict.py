@@ -289,7 +289,8 @@ def read_scenario(
 
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    cell, cells = Cell(source, _FILENAME), {}
+    cell = Cell(source, _FILENAME)
+    cells: Mapping[str, Cell] = {}
     if shell is not None:
         files = CellFiles(shell)
         made = files.cell(source, shell.transform_cell(source), 0)

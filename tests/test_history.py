@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpumem_magic.history import DRAWN, History, compare
+from gpumem_magic.history import DETAILED, History, compare
 from gpumem_magic.renderers.formats.json import dumps, loads
 from gpumem_magic.units import MIB
 from gpumem_magic.values.comparison import Difference
@@ -313,17 +313,18 @@ def test_lines_without_text_pair_up_by_their_number(two_snapshots):
     assert (new.first, gone.second) == (None, None)
 
 
-def test_old_reports_lose_their_timeline_and_say_so():
+def test_old_reports_keep_their_levels_and_say_so():
     history = History()
     late = replace(report("with an error"), oom=SimpleNamespace(point=1))
     history.append(report("first"))
     history.append(late)
-    for n in range(DRAWN):
+    for n in range(DETAILED):
         history.append(report(f"number {n}"))
     first = history.show(1)
     assert (len(first.timeline.allocated), first.timeline.peak) == (0, -1)
-    assert "timeline is forgotten" in first.text()
-    assert first.lines == history.show(3).lines
+    assert "lines and timeline are forgotten" in first.text()
+    assert (first.lines, first.peak) == ((), history.show(3).peak)
+    assert history.compare(1, 3).levels
     assert loads(dumps(first)) == (first,)
     assert history.show(2) is late
     assert len(history.show(3).timeline.allocated) == 2

@@ -1,6 +1,9 @@
 import re
+from types import SimpleNamespace
 
 import pytest
+
+from gpumem_magic.sources.stacks import tracebacks
 
 
 @pytest.fixture
@@ -61,3 +64,19 @@ def test_a_failing_operator_stands_in_the_traceback_as_on_a_real_gpu(loaded, cap
     # THEN the error on the card comes from the same files
     loaded.run_cell(cell.format("cuda", "cuda"))
     assert files_in(capsys.readouterr().out) == plain
+
+
+def test_a_frame_without_a_line_is_shown_at_its_first(monkeypatch):
+    class Entry:
+        """As an interrupt leaves one that comes before a function's first line."""
+
+        def __init__(self, file, line, following=None):
+            code = compile("def f():\n    raise_here = 1", file, "exec")
+            self.tb_frame, self.tb_lasti = SimpleNamespace(f_code=code), 0
+            self.tb_lineno, self.tb_next = line, following
+
+    made = []
+    monkeypatch.setattr(tracebacks, "TracebackType", lambda *parts: made.append(parts) or parts)
+    ours = Entry(f"{tracebacks.PACKAGE}/sources/interrupts.py", 1)
+    tracebacks.without_ours(Entry("<cell>", None, ours))
+    assert [line for *_, line in made] == [1]

@@ -31,6 +31,7 @@ _STEPS = {
     for file, names in {
         "virtual/tracker.py": ("_make", "function_called", "function_returned"),
         "sources/accelerator/storages.py": ("_settle", "_died"),
+        "magics/display.py": ("start", "stop"),
         "magics/monitor.py": ("enter", "leave", "_start_recording", "_drop_recording"),
     }.items()
 }

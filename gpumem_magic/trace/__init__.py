@@ -25,7 +25,7 @@ from gpumem_magic.trace.peak import (
     find_peak,
 )
 from gpumem_magic.trace.stacks import read_stacks
-from gpumem_magic.trace.timeline import choose_moments, empty_timeline, find_timeline
+from gpumem_magic.trace.timeline import NO_TIMELINE, choose_moments, find_timeline
 from gpumem_magic.values.findings import Level, Survivors, Trace
 from gpumem_magic.values.recording import Reading, Recording
 
@@ -48,7 +48,7 @@ def build_trace(recording: Recording) -> Trace:
         nothing = Level(None, None, None)
         unknown = name_losses(recording)
         return Trace(
-            *(before, nothing, after, (), (), {}, {}, empty_timeline(), oom, unknown),
+            *(before, nothing, after, (), (), {}, {}, NO_TIMELINE, oom, unknown),
             device=recording.device,
             error=recording.error,
             machine=recording.machine,

@@ -51,8 +51,10 @@ class _Counter:
         self._recording = recording
         self._stacks = stacks
         files = {frame.filename for stack in recording.stacks for frame in stack}
-        cells = {**recording.cells, recording.cell.filename: recording.cell}
-        self._flows = {name: read_flow(cells[name]) for name in files & cells.keys()}
+        this, others = recording.cell, recording.cells
+        self._flows = {name: read_flow(others[name]) for name in files if name in others}
+        if this.filename in files:
+            self._flows[this.filename] = read_flow(this)
         self._repeated = find_repeated(recording.stacks, self._flows)
         self._nesting: dict[str, Nesting] = {}
         self._lines: dict[str, NDArray[np.int32]] = {}

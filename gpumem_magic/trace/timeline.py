@@ -35,11 +35,12 @@ def find_timeline(
     )
 
 
-def empty_timeline() -> Timeline:
-    """The history of a cell of which too much is unknown."""
-    sizes, none = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    rows = np.zeros((0, len(Category)), np.int64)
-    return Timeline(np.zeros(0), sizes, sizes, none, rows, -1)
+NO_TIMELINE = Timeline(
+    *(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)),
+    by_category=np.zeros((0, len(Category)), np.int64),
+    peak=-1,
+)
+"""The history of a cell of which too much is unknown, or is kept no more."""
 
 
 def choose_moments(levels: Levels, *wanted: int) -> NDArray[np.int64]:

@@ -66,7 +66,7 @@ class Kernel:
             assert time.monotonic() < deadline, "the kernel does not answer"
             try:
                 message = self.client.get_iopub_msg(timeout=1)
-            except queue.Empty:
+            except (queue.Empty, ValueError):  # half of a message: its writing was interrupted
                 continue
             if message["parent_header"].get("msg_id") != sent:
                 continue

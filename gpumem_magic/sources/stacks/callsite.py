@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import traceback
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gpumem_magic.values.recording import Cell, Frame, Phase, Stack
 
@@ -125,8 +126,6 @@ class CellFiles:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._cells: dict[str, Cell] = {}
-        self._marks: dict[str, object] = {}
 
     def filename(self, raw_cell: str, transformed_cell: str, number: int) -> str:
         """The file name in a cell's frames.
@@ -140,21 +139,17 @@ class CellFiles:
         name = self.filename(raw_cell, transformed_cell, number)
         return self._made(raw_cell, transformed_cell, name, number)
 
-    def cells(self) -> dict[str, Cell]:
-        """All cells that ran, the running one included; number None for those outside `In`."""
+    def cells(self) -> Mapping[str, Cell]:
+        """All cells that ran, the running one included; number None for those outside `In`. Each
+        is read when it is asked for: there may be thousands."""
+        return _CellsByFile(self._names(), self._read)
+
+    def _names(self) -> Mapping[str, int | None]:
+        """The files that IPython made, each with its cell's number if that is not in its name."""
         numbers = getattr(self._shell.compile, "_filename_map", None)  # IPython 8 and newer
-        if numbers is None:  # an entry is a new one each time that the cell is compiled
-            names = list(getattr(linecache, "_ipython_cache", ()))
-            marks: dict[str, object] = {name: linecache.cache.get(name) for name in names}
-        else:  # a name stands for one text
-            marks = dict(numbers)
-        if not self._marks.keys() <= marks.keys():
-            self._marks, self._cells = {}, {}
-        known = self._marks.get
-        for name in [name for name, mark in marks.items() if known(name, known) is not mark]:
-            self._cells[name] = self._read(name, None if numbers is None else numbers.get(name))
-        self._marks = marks
-        return self._cells.copy()
+        if numbers is None:
+            numbers = dict.fromkeys(getattr(linecache, "_ipython_cache", ()))
+        return cast("Mapping[str, int | None]", numbers)
 
     def _read(self, name: str, number: int | None) -> Cell:
         transformed = "".join(linecache.getlines(name)).rstrip("\n")
@@ -185,6 +180,25 @@ class CellFiles:
 
     def _history(self, name: str) -> Sequence[str]:
         return getattr(self._shell.history_manager, name, ())
+
+
+class _CellsByFile(Mapping[str, Cell]):
+    """Cells by the names of their files, in order; `read` makes one of a name and its number."""
+
+    def __init__(
+        self, numbers: Mapping[str, int | None], read: Callable[[str, int | None], Cell]
+    ) -> None:
+        self._numbers = numbers
+        self._read = functools.cache(read)
+
+    def __getitem__(self, name: str) -> Cell:
+        return self._read(name, self._numbers[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._numbers))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
 def _same(one: str, other: str) -> bool:

@@ -46,7 +46,10 @@ def without_ours(traceback: TracebackType) -> TracebackType:
     ]
     cleaned: TracebackType | None = None
     for entry in reversed(kept):
-        cleaned = TracebackType(cleaned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        frame = entry.tb_frame
+        # An interrupt may come before the first line of a function: that has no number.
+        line = entry.tb_lineno or frame.f_code.co_firstlineno
+        cleaned = TracebackType(cleaned, frame, entry.tb_lasti, line)
     return cleaned or traceback
 
 

@@ -254,3 +254,21 @@ def test_a_dry_run_has_true_lines_below_a_magic():
     cell = Cell("%%gpucheck\n%%time\nx = 1\ny = 2", "<this>")
     stack = (Frame("<this>", 4, "<module>"), Frame("<this>", 2, "<module>"))
     assert unfold_all([stack], cell, {})[0] == stack
+
+
+def test_cells_are_read_when_they_are_asked_for(shell, monkeypatch):
+    for number in range(5):
+        shell.run_cell(f"x = {number}", store_history=True)
+    files, read = CellFiles(shell), []
+    make = CellFiles._read
+
+    def noted(self, name, number):
+        read.append(name)
+        return make(self, name, number)
+
+    monkeypatch.setattr(CellFiles, "_read", noted)
+    cells = files.cells()
+    last = list(cells)[-1]
+    assert cells[last].source == cells[last].source == "x = 4"
+    assert read == [last]
+    assert cells.get("elsewhere.py") is None
