@@ -15,7 +15,6 @@ import numpy as np
 from gpumem_magic.snapshots.backward import backward_passes
 from gpumem_magic.snapshots.checking import Trace, check
 from gpumem_magic.snapshots.files import read_plain_values, unpacked_size
-from gpumem_magic.snapshots.rewind import rewind
 from gpumem_magic.snapshots.sources import choose_files
 from gpumem_magic.sources.cuda.block_sizes import Segment
 from gpumem_magic.sources.cuda.history import (
@@ -26,6 +25,7 @@ from gpumem_magic.sources.cuda.history import (
     parse_rules,
     parse_segments,
 )
+from gpumem_magic.sources.cuda.rewind import rewind
 from gpumem_magic.sources.failures import find_failure
 from gpumem_magic.sources.objects.labels import label_workspaces
 from gpumem_magic.sources.stacks.callsite import phase_of

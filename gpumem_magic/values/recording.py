@@ -267,14 +267,13 @@ class Modules:
 class Recording:
     """Everything a source knows of one cell on one device. Raw: all meaning is derived from it.
 
-    initial: what was alive before the first event. labels: owners, taken at several moments.
-    cells: other cells of the notebook by the filename of their frames. dropped: events lost to a
-    full
-    ring buffer (None: it is not known how many), with `complete` False. notes: sentences for the
-    user. predicted: by a dry run, and `output` is what it printed. error_line: the line of the cell
-    that `error` left it from. flow_guessed: values that a dry run does not know decided which way
-    the cell went. names: what the notebook's names were at the end. rules: the
-    allocator's.
+    initial: what was alive before the first event. labels: owners, taken at several moments. cells:
+    other cells of the notebook by the filename of their frames. dropped: events lost to a full ring
+    buffer (None: it is not known how many): summed up in front of the others, or with `complete`
+    False. notes: sentences for the user. predicted: by a dry run, and `output` is what it printed.
+    error_line: the line of the cell that `error` left it from. flow_guessed: values that a dry run
+    does not know decided which way the cell went. names: what the notebook's names were at the end.
+    rules: the allocator's.
     """
 
     device: Device

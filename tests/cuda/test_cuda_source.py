@@ -9,7 +9,6 @@ import pytest
 
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.trace import build_trace
-from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Category, Cell, Phase
 
 torch = pytest.importorskip("torch")
@@ -336,25 +335,55 @@ def test_closing_gives_up_a_recording():
 
 
 @pytest.mark.parametrize("users", [False, True])
-def test_a_full_ring_buffer_leaves_the_counters(users):
+def test_the_first_events_are_summed_up_where_the_ring_buffer_is_full(users):
     source = CudaSource(max_entries=20)
     if users:
         torch.cuda.memory._record_memory_history(max_entries=20)
     torch.cuda.reset_peak_memory_stats()
+    kept = []
 
     def run():
+        kept.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda"))
+        torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")  # the peak
         for _ in range(50):
             torch.empty(MIB, dtype=torch.uint8, device="cuda")
 
     recording = measured(source, run)
+    allocated, reserved = levels(recording)
+    assert (allocated[-1], reserved[-1]) == (
+        torch.cuda.memory_allocated(),
+        torch.cuda.memory_reserved(),
+    )
+    assert recording.complete
+    assert len(recording.events) <= 30
+    assert recording.dropped is not None
+    assert 80 <= recording.dropped <= 104
+    (note,) = recording.notes
+    assert note.startswith(f"The first {recording.dropped} events of this cell are summed up")
+    assert (
+        allocated.max()
+        == torch.cuda.max_memory_allocated()
+        == recording.before.allocated + 43 * MIB
+    )
+    source.close()
+
+
+def test_a_full_ring_buffer_leaves_the_counters_where_these_do_not_tell_the_peak():
+    source = CudaSource(max_entries=20)
+    torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")
+    recording = measured(source, lambda: churn(50))
     assert not recording.complete
     assert len(recording.events) == 0
     assert recording.dropped is not None
     assert 80 <= recording.dropped <= 100
     assert "lost" in recording.notes[0]
-    assert format_bytes(recording.before.allocated + MIB) in recording.notes[0]
     assert recording.after.allocated == torch.cuda.memory_allocated()
     source.close()
+
+
+def churn(times):
+    for _ in range(times):
+        torch.empty(MIB, dtype=torch.uint8, device="cuda")
 
 
 def test_a_users_history_of_the_state_alone_leaves_the_counters(source):

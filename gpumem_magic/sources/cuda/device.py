@@ -19,8 +19,8 @@ from gpumem_magic.values.recording import Device, IdleDevice, Machine, Neighbour
 class Counters:
     """The allocator's own numbers for one device.
 
-    changes: allocations, frees and failures so far. peak: the highest `allocated` since the user
-    last reset it.
+    changes: allocations, frees and failures so far. peak, reserved_peak: the highest `allocated`
+    and `reserved` since the user last reset them.
     """
 
     allocated: int
@@ -28,6 +28,7 @@ class Counters:
     changes: int
     retries: int
     peak: int
+    reserved_peak: int = 0
 
 
 CUDA, XPU = "cuda", "xpu"
@@ -175,6 +176,7 @@ def read_counters(device: int, kind: str = CUDA) -> Counters:
         changes["allocated"] + changes["freed"] + stats["num_ooms"],
         stats["num_alloc_retries"],
         stats["allocated_bytes"]["all"]["peak"],
+        stats["reserved_bytes"]["all"]["peak"],
     )
 
 

@@ -212,14 +212,14 @@ def build_columns(
     )
 
 
-def rows_by_changes(events: Events) -> NDArray[np.int64]:
+def rows_by_changes(action: NDArray[np.int8]) -> NDArray[np.int64]:
     """Element k: how many rows hold the first k allocations, frees and failures (int64).
 
     The completion of a free belongs to the free.
     """
-    count = len(events)
-    counted = np.flatnonzero(np.isin(events.action, (Action.ALLOC, Action.FREE, Action.OOM)))
-    others = np.where(events.action == Action.FREE_COMPLETED, count, np.arange(count))
+    count = len(action)
+    counted = np.flatnonzero(np.isin(action, (Action.ALLOC, Action.FREE, Action.OOM)))
+    others = np.where(action == Action.FREE_COMPLETED, count, np.arange(count))
     following = np.minimum.accumulate(np.append(others, count)[::-1])[::-1]
     return np.concatenate([np.zeros(1, np.int64), following[counted + 1]])
 

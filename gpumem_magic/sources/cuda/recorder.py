@@ -23,13 +23,15 @@ RESET = (
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What the history of one device held. dropped: allocations and frees that it lost;
-    None: nobody counted them."""
+    """What the history of one device held. dropped: allocations and frees that it lost, all before
+    those of `trace`; None: nobody counted them. end: the segments after the last; None: not read.
+    """
 
     trace: Sequence[Entry]
     segments: tuple[Segment, ...]
     settings: Mapping[str, Any]
     dropped: int | None
+    end: tuple[Segment, ...] | None = None
 
 
 class HistoryRecorder:
@@ -77,7 +79,10 @@ class HistoryRecorder:
                 self._record(None)
             self._enabled = False
         captures = {
-            device: Capture(trace, self._segments[device], self._settings, self._dropped[device])
+            device: Capture(
+                *(trace, self._segments[device], self._settings, self._dropped[device]),
+                self._ends.get(device),
+            )
             for device, trace in self._traces.items()
         }
         self._traces = {}  # large: they live no longer than the captures
@@ -92,6 +97,7 @@ class HistoryRecorder:
         self._traces = {}
         self._segments: dict[int, tuple[Segment, ...]] = {}
         self._dropped: dict[int, int] = {}
+        self._ends: dict[int, tuple[Segment, ...]] = {}
         self._marks: dict[int, int] = {}
         self._settings: Mapping[str, Any] = {}
         self._enabled = False  # a history is running, ours or the user's
@@ -130,15 +136,18 @@ class HistoryRecorder:
 
     def _drain(self) -> None:
         """Move what was recorded since the marks into the traces; without a history it is lost."""
-        found: Sequence[Sequence[Entry]] = ()
+        found: Mapping[str, Any] = {}
         if self._enabled:
             try:
                 with no_collection():
-                    found = _take_snapshot(self._kind, traces=True)["device_traces"]
+                    found = _take_snapshot(self._kind, traces=True)
             except RuntimeError as error:  # a device in an error state
                 self._note_failure("did not show its history", error)
+        traces, self._ends = found.get("device_traces", ()), {}
         for device in self._marks:
-            self._keep(device, found[device] if device < len(found) else ())
+            self._keep(device, traces[device] if device < len(traces) else ())
+            if self._dropped[device] and found:
+                self._ends[device] = parse_segments(found["segments"], device)
 
     def _keep(self, device: int, trace: Sequence[Entry]) -> None:
         now = read_counters(device, self._kind).changes
@@ -147,7 +156,10 @@ class HistoryRecorder:
         if changes < 0 or (self._fresh and available > changes):
             self._note(RESET)
             changes = available if self._fresh else _changes_since(trace, self._since)
-        self._dropped[device] += max(0, changes - available)
+        lost = changes - available
+        if lost > 0:  # only what goes on without a gap up to the end is of use
+            self._dropped[device] += lost + count_changes(self._traces[device])
+            self._traces[device] = []
         kept = trace if self._fresh else newest(trace, min(changes, available), self._since)
         self._traces[device] += kept
         self._marks[device] = now

@@ -32,6 +32,8 @@ from gpumem_magic.sources.cuda.history import (
 from gpumem_magic.sources.cuda.memory import Recorded, cuda_memory
 from gpumem_magic.sources.cuda.recorder import Capture, HistoryRecorder, no_collection
 from gpumem_magic.sources.cuda.regions import Regions, Span
+from gpumem_magic.sources.cuda.rewind import rewind
+from gpumem_magic.sources.cuda.summed_up import find_peaks, with_sums
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import (
     device_of,
@@ -51,6 +53,7 @@ from gpumem_magic.sources.objects.labels import (
     label_workspaces,
 )
 from gpumem_magic.sources.stacks.callsite import error_line
+from gpumem_magic.sources.summing import sums_note
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Level, Trace
 from gpumem_magic.values.recording import (
@@ -62,13 +65,15 @@ from gpumem_magic.values.recording import (
     Phase,
     Reading,
     Recording,
+    Rules,
 )
 
 _BACKENDS = {CUDA: ("CUDA", "HIP"), XPU: ("XPU",)}
 """What texts of out-of-memory errors call these devices."""
 
-MAX_ENTRIES = 2_000_000
-"""Events of a cell that are kept, 0.5 KB of host memory each; the oldest go first."""
+MAX_ENTRIES = 500_000
+"""Events of a cell that are kept, 1 KB of host memory each while they are read; the oldest go
+first, and are summed up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +254,12 @@ class CudaSource:
         after = ended.after.counters[device]
         capture = ended.captures.get(device) or _missing(before, after)
         rules = parse_rules(capture.settings)
-        trace = () if capture.dropped else capture.trace
-        columns = build_columns(
-            *(EntryColumns(trace), capture.segments, rules, ended.started, ended.seconds)
-        )
-        rows = self._rows(columns, device, before)
-        columns = paint(columns, (_moved(span, rows) for span in ended.spans))
+        columns, sums = _columns(capture, ended, rules, before, after)
+        rows = self._rows(columns, device, before, capture.dropped or 0, sums)
+        columns = paint(columns, (_moved(span, rows, sums) for span in ended.spans))
         initial = self._with_categories(live_blocks(capture.segments), device, before)
         assert self._watch is not None
-        seen = [(rows[mark], owned) for mark, owned in self._watch.seen]
+        seen = [(rows[mark], owned) for mark, owned in self._watch.seen if rows[mark] >= 0]
         labels = label_owners(seen, columns.events, initial)
         kept: tuple[Label, ...] = ()
         if self.kind == CUDA:  # the libraries of others are not known
@@ -282,9 +284,9 @@ class CudaSource:
             retries=_grown(before.retries, after.retries),
             error=None if ended.error is None else one_line(ended.error),
             error_line=error_line(ended.error, ended.cell, ended.cells),
-            complete=capture.dropped == 0,
+            complete=capture.dropped == 0 or sums > 0,
             dropped=capture.dropped,
-            notes=self._notes(ended, capture, columns, before, after),
+            notes=self._notes(ended, capture, columns, before, after, sums),
             names=self._watch.names,
             machine=self._reader.machine(device, failed),
             rules=rules,
@@ -307,17 +309,32 @@ class CudaSource:
         known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
         return replace(blocks, category=np.array(known, np.int8))
 
-    def _rows(self, columns: Columns, device: int, before: Counters) -> list[int]:
-        """The row of `columns` that each mark stands at."""
-        rows = rows_by_changes(columns.events)
+    def _rows(
+        self, columns: Columns, device: int, before: Counters, lost: int, sums: int
+    ) -> list[int]:
+        """The row of `columns` that each mark stands at, where the first `sums` rows stand for as
+        many changes as were `lost`; -1 for a mark among these."""
+        rows = rows_by_changes(columns.events.action[sums:]) + sums
         counts = [mark.get(device, 0) - before.changes for mark in self._marks]
-        return [int(rows[min(max(count, 0), len(rows) - 1)]) for count in counts]
+        known = [int(rows[min(max(count - lost, 0), len(rows) - 1)]) for count in counts]
+        return [
+            row if count >= lost else 0 if count <= 0 else -1
+            for row, count in zip(known, counts, strict=True)
+        ]
 
     def _notes(
-        self, ended: _Ended, capture: Capture, columns: Columns, before: Counters, after: Counters
+        self,
+        ended: _Ended,
+        capture: Capture,
+        columns: Columns,
+        before: Counters,
+        after: Counters,
+        sums: int,
     ) -> tuple[str, ...]:
         notes = list(self._recorder.notes)
-        if capture.dropped:
+        if capture.dropped and sums:
+            notes.append(sums_note(capture.dropped))
+        elif capture.dropped:
             notes.append(
                 f"PyTorch's memory history lost {capture.dropped:,} allocations and frees of this "
                 "cell, so lines and categories are missing; the totals are PyTorch's counters"
@@ -328,10 +345,8 @@ class CudaSource:
                 "Some blocks could not be followed to their exact size; the totals are PyTorch's "
                 "counters, the lines may differ from them."
             )
-        if self._watch is not None and self._watch.failure is not None:
-            notes.append(self._watch.failure)
-        outside = outside_allocator(ended.error)
-        return tuple(notes) if outside is None else (*notes, outside)
+        failure = self._watch.failure if self._watch else None
+        return tuple(filter(None, (*notes, failure, outside_allocator(ended.error))))
 
 
 def _missing(before: Counters, after: Counters) -> Capture:
@@ -344,8 +359,27 @@ def _missing(before: Counters, after: Counters) -> Capture:
     return Capture((), (), {}, None if uncounted else lost)
 
 
-def _moved(span: Span, rows: list[int]) -> Span:
-    return replace(span, start=rows[span.start], end=rows[span.end])
+def _columns(
+    capture: Capture, ended: _Ended, rules: Rules, before: Counters, after: Counters
+) -> tuple[Columns, int]:
+    """The events of a device, and how many rows in front stand for those that were lost; no events
+    where it is not known what these came to."""
+    times = ended.started, ended.seconds
+    if not capture.dropped:
+        entries = EntryColumns(capture.trace)
+        return build_columns(entries, capture.segments, rules, *times), 0
+    if capture.trace and capture.end is not None:
+        entries = EntryColumns(capture.trace)
+        begin = rewind(entries, capture.end, rules)
+        columns = build_columns(entries, begin, rules, *times)
+        peaks = find_peaks(before, after, begin, columns.events)
+        if peaks is not None and columns.allocated == after.allocated:
+            return with_sums(columns, capture.segments, begin, peaks)
+    return build_columns(EntryColumns(), capture.segments, rules, *times), 0
+
+
+def _moved(span: Span, rows: list[int], sums: int) -> Span:
+    return replace(span, start=max(rows[span.start], sums), end=max(rows[span.end], sums))
 
 
 def _unread(counters: Counters) -> Reading:
@@ -355,7 +389,7 @@ def _unread(counters: Counters) -> Reading:
 
 
 def _busy(before: Counters, after: Counters) -> bool:
-    return replace(after, peak=before.peak) != before
+    return replace(after, peak=before.peak, reserved_peak=before.reserved_peak) != before
 
 
 def _own_peak(before: Counters, after: Counters) -> str:

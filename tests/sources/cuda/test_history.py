@@ -162,7 +162,7 @@ def test_rules_from_settings():
 
 def test_rows_by_changes_end_after_the_completion_of_a_free():
     trace = [entry("segment_alloc", 0, 2 * MIB), *tensor(0), *tensor(0)]
-    assert rows_by_changes(columns_of(trace).events).tolist() == [0, 2, 4, 5, 7]
+    assert rows_by_changes(columns_of(trace).events.action).tolist() == [0, 2, 4, 5, 7]
 
 
 def test_backward_gives_its_stack_to_events_that_have_none():
