@@ -13,7 +13,7 @@ import numpy as np
 from gpumem_magic.sources.accelerator.backend import Backend
 from gpumem_magic.sources.accelerator.storages import StorageLog
 from gpumem_magic.sources.cuda.history import paint
-from gpumem_magic.sources.cuda.memory import python_tensors
+from gpumem_magic.sources.cuda.memory import Recorded, memory_by_tensors
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
@@ -22,9 +22,7 @@ from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_s
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
-from gpumem_magic.values.inventory import FreeMemory
 from gpumem_magic.values.recording import (
-    Category,
     Cell,
     Device,
     Failure,
@@ -33,8 +31,6 @@ from gpumem_magic.values.recording import (
     Reading,
     Recording,
 )
-
-_CATEGORIES = tuple(Category)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,39 +144,16 @@ class AcceleratorSource:
 
     def memory(self) -> DeviceMemory:
         """What tensors tell of the device: each storage that Python comes to is one block."""
-        for tensor in python_tensors():
-            self._log.locate(tensor)
-        reading, known, blocks = self._backend.read(self._index), self._known(), self._log.sizes
-
-        def locate_storage(storage: Any) -> int | None:
-            address = self._log.adopt(storage)
-            if address is not None:
-                blocks.setdefault(address, storage.nbytes())
-            return address
-
-        def locate(tensor: Any) -> int | None:
-            address = self._log.locate(tensor)
-            return None if address is None else locate_storage(tensor.untyped_storage())
-
-        unused = None
-        if reading.reserved is not None and reading.allocated is not None:
-            unused = max(0, reading.reserved - reading.allocated)
-        told = {at: fact.category for at, fact in known.items() if fact.category >= 0}
-        return DeviceMemory(
-            device=self.device,
-            reading=reading,
-            segments=(),
-            blocks=blocks,
-            requested=blocks,
-            free=FreeMemory(unused, None, None, None),
-            locate=locate,
-            locate_storage=locate_storage,
-            told={at: _CATEGORIES[code] for at, code in told.items()},
-            sites={at: fact.site for at, fact in known.items()},
-            stepped=self._regions.last is Phase.OPTIMIZER if known else None,
-            unlisted=f"PyTorch's allocator for {self._backend.kind.upper()} keeps no list of its "
-            "blocks",
+        known = self._known()
+        recorded = Recorded(
+            {at: fact.category for at, fact in known.items()},
+            {at: fact.site for at, fact in known.items()},
+            {},
+            self._regions.last is Phase.OPTIMIZER if known else None,
         )
+        why = f"PyTorch's allocator for {self._backend.kind.upper()} keeps no list of its blocks"
+        reading, log = self._backend.read(self._index), self._log
+        return memory_by_tensors(self.device, reading, recorded, why, log.find, log.sizes)
 
     def close(self) -> None:
         """Give up a recording that was not stopped."""

@@ -93,13 +93,14 @@ class StorageLog(TorchDispatchMode):
         return key
 
     def locate(self, tensor: torch.Tensor) -> int | None:
-        """The address of a tensor's storage. Before `begin` it is followed from here on."""
-        if not self._is_here(tensor.device):
-            return None
+        """The address of a tensor's storage, see `find`."""
         try:
-            storage = tensor.untyped_storage()
+            return self.find(tensor.untyped_storage()) if self._is_here(tensor.device) else None
         except (RuntimeError, NotImplementedError):  # sparse, fake and functional tensors have none
             return None
+
+    def find(self, storage: Any) -> int | None:
+        """The address of a storage here. Before `begin` it is followed from here on."""
         if self._clock is None:
             return self.adopt(storage)
         return storage._cdata if storage._cdata in self._sizes else None

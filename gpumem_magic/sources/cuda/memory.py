@@ -7,7 +7,7 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpumem_magic.sources.cuda.device import CUDA
@@ -42,6 +42,11 @@ class Recorded:
     workspaces: Mapping[int, Workspace]
     stepped: bool | None
 
+    @property
+    def told(self) -> Mapping[int, Category]:
+        """The categories that were found."""
+        return {at: _CATEGORIES[code] for at, code in self.categories.items() if code >= 0}
+
 
 def cuda_memory(
     device: Device,
@@ -54,7 +59,12 @@ def cuda_memory(
     try:
         segments = cuda_segments(device.index, kind)
     except BlocksUnlistedError as error:
-        return _by_tensors(device, reading, processes, recorded, str(error))
+
+        def address(storage: Any) -> int | None:
+            return _address(storage, kind) if _index(storage) == device.index else None
+
+        memory = memory_by_tensors(device, reading, recorded, str(error), address, {})
+        return replace(memory, processes=processes)
     blocks, requested = used_blocks(segments)
     block_of = _containing(blocks)
     return DeviceMemory(
@@ -67,7 +77,7 @@ def cuda_memory(
         locate=lambda tensor: block_of(address_of(tensor, kind)),
         locate_storage=lambda storage: block_of(_address(storage, kind)),
         processes=processes,
-        told={at: _CATEGORIES[code] for at, code in recorded.categories.items() if code >= 0},
+        told=recorded.told,
         sites=recorded.sites,
         libraries={
             address: workspace.name
@@ -78,32 +88,37 @@ def cuda_memory(
     )
 
 
-def _by_tensors(
+def memory_by_tensors(
     device: Device,
     reading: Reading,
-    processes: tuple[Process, ...],
     recorded: Recorded,
     why: str,
+    address: Callable[[Any], int | None],
+    blocks: dict[int, int],
 ) -> DeviceMemory:
     """What tensors tell of a device whose blocks are not listed: each storage that Python comes to,
-    now or while the memory is looked at, is one block."""
-    blocks: dict[int, int] = {}
+    now or while the memory is looked at, is one block, beside those `blocks` that are known.
+
+    address: of a storage; None where it is not on the device. why: no list is there.
+    """
 
     def locate_storage(storage: Any) -> int | None:
-        address = _address(storage)
-        if address is None or _index(storage) != device.index:
-            return None
-        blocks.setdefault(address, storage.nbytes())
-        return address
+        found = address(storage)
+        if found is not None:
+            blocks.setdefault(found, storage.nbytes())
+        return found
 
     def locate(tensor: Any) -> int | None:
-        return None if address_of(tensor) is None else locate_storage(tensor.untyped_storage())
+        try:
+            return locate_storage(tensor.untyped_storage())
+        except (RuntimeError, NotImplementedError):  # sparse, fake and functional tensors have none
+            return None
 
-    for tensor in python_tensors():
+    for tensor in _python_tensors():
         locate(tensor)
     unused = None
     if reading.reserved is not None and reading.allocated is not None:
-        unused = reading.reserved - reading.allocated
+        unused = max(0, reading.reserved - reading.allocated)
     return DeviceMemory(
         device=device,
         reading=reading,
@@ -113,7 +128,7 @@ def _by_tensors(
         free=FreeMemory(unused, None, None, None),
         locate=locate,
         locate_storage=locate_storage,
-        processes=processes,
+        told=recorded.told,
         sites=recorded.sites,
         stepped=recorded.stepped,
         unlisted=why,
@@ -125,7 +140,7 @@ def _index(storage: Any) -> int | None:
     return index
 
 
-def python_tensors() -> Iterator[Any]:
+def _python_tensors() -> Iterator[Any]:
     """All tensors that Python's garbage collector knows."""
     import torch
 
@@ -163,7 +178,7 @@ def _containing(blocks: Mapping[int, int]) -> Callable[[int | None], int | None]
     return block_of
 
 
-def _address(storage: Any, kind: str = CUDA) -> int | None:
+def _address(storage: Any, kind: str) -> int | None:
     try:
         return storage.data_ptr() or None if storage.device.type == kind else None
     except (RuntimeError, NotImplementedError):

@@ -37,7 +37,7 @@ def source(allocator, monkeypatch):
     monkeypatch.setattr(f"{memory}.address_of", address_of)
     here = on_device.values()
     monkeypatch.setattr(
-        f"{memory}._address", lambda s: s.data_ptr() if s.data_ptr() in here else None
+        f"{memory}._address", lambda s, _: s.data_ptr() if s.data_ptr() in here else None
     )
     monkeypatch.setattr(f"{memory}._index", lambda storage: 0)
     allocator.segments[0] = {1: 9 * MIB}
