@@ -81,9 +81,9 @@ class CallStacks:
     def resolve(self, index: int) -> Stack:
         """The stack that `capture` numbered, without frames of torch's and our own dispatching."""
         pairs = self._captured[index]
-        shells = [i for i, (code, _) in enumerate(pairs) if _is_shell(code, "run_code")]
-        kept = pairs[: shells[-1]] if shells else pairs
-        frames = (self._frame(code, instruction) for code, instruction in kept)
+        places = range(len(pairs) - 1, -1, -1)  # the shell's frames are among the outermost
+        shell = next((i for i in places if _is_shell(pairs[i][0], "run_code")), len(pairs))
+        frames = (self._frame(code, instruction) for code, instruction in pairs[:shell])
         return tuple(frame for frame in frames if frame is not None)
 
     def __len__(self) -> int:
