@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 
@@ -43,31 +42,32 @@ class StartingState:
     lacking: int = 0
 
 
-class Beginning(Protocol):
-    """A card with something on it, as a dry run begins with it."""
+class CardInUse:
+    """A card with something on it, as a dry run begins with it. This one: nothing is in use."""
 
     def state(self, card: GPUModel) -> StartingState:
         """What `card` holds if it takes this one's place: the same, block for block, if it is the
         same, else what is alive, packed anew."""
+        return StartingState(new_allocator(card), {})
 
     def born_in(self, cell: Cell) -> frozenset[int]:
         """Addresses of blocks that `cell` left, as far as that is known."""
+        return frozenset()
+
+    def address(self, storage: torch.UntypedStorage) -> int | None:
+        """Where the storage is on the card; 0 for an empty one, None for one that is elsewhere."""
+        return None
+
+    def sent(self, cell: Cell) -> Sent:
+        """This for another process, with the blocks that `cell` left."""
+        return Sent(None, Settings())
 
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
         """In the child: the source that goes on with `card`, all tensors on it; and sentences, to
         which later ones are added."""
-
-
-class CardInUse(Beginning, Protocol):
-    """The same where the notebook is."""
-
-    def address(self, storage: torch.UntypedStorage) -> int | None:
-        """Where the storage is on the card; 0 for an empty one, None for one that is elsewhere."""
-
-    def sent(self, cell: Cell) -> Sent:
-        """This for another process, with the blocks that `cell` left."""
+        return _new_source(card, state, kernels), []
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class Sent:
     segments: tuple[Segment, ...] = ()
     born: frozenset[int] = frozenset()
 
-    def card(self, storages: Iterable[Arrived]) -> Beginning:
+    def card(self, storages: Iterable[Arrived]) -> CardInUse:
         """The card there, with what arrived of its storages."""
-        return _NoCard() if self.name is None else _SentCard(self, tuple(storages))
+        return CardInUse() if self.name is None else _SentCard(self, tuple(storages))
 
     def state(self, card: GPUModel) -> StartingState:
         """The segments on a card of their own name; expandable ones are packed anew."""
@@ -101,32 +101,11 @@ Arrived = tuple[torch.UntypedStorage, int | None, bool]
 def card_in_use(source: Source | None) -> CardInUse:
     """The card of a source; without one, none has anything on it."""
     if source is None:
-        return _NoCard()
+        return CardInUse()
     return _VirtualCard(source) if isinstance(source, VirtualSource) else _RealCard(source)
 
 
-class _NoCard:
-    """Nothing is in use yet."""
-
-    def state(self, card: GPUModel) -> StartingState:
-        return StartingState(new_allocator(card), {})
-
-    def born_in(self, cell: Cell) -> frozenset[int]:
-        return frozenset()
-
-    def address(self, storage: torch.UntypedStorage) -> int | None:
-        return None
-
-    def sent(self, cell: Cell) -> Sent:
-        return Sent(None, Settings())
-
-    def hand_over(
-        self, card: GPUModel, state: StartingState, kernels: DryKernels
-    ) -> tuple[VirtualSource, list[str]]:
-        return _new_source(card, state, kernels), []
-
-
-class _VirtualCard:
+class _VirtualCard(CardInUse):
     """A virtual card: its tensors are host memory, and stay where they are, values and all."""
 
     def __init__(self, source: VirtualSource) -> None:
@@ -157,7 +136,7 @@ class _VirtualCard:
         return self._source, []
 
 
-class _RealCard:
+class _RealCard(CardInUse):
     """A CUDA device, with what PyTorch tells its allocator holds as of now. In the child no call
     may reach the driver: tensors get valueless stand-ins on the host, in place."""
 
@@ -197,7 +176,7 @@ class _RealCard:
         return source, notes
 
 
-class _SentCard:
+class _SentCard(CardInUse):
     """A card of another process, with what was sent of it."""
 
     def __init__(self, sent: Sent, storages: tuple[Arrived, ...]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
-from gpumem_magic.dryrun.in_use import Beginning, StartingState
+from gpumem_magic.dryrun.in_use import CardInUse, StartingState
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
@@ -72,7 +72,7 @@ class Outcome:
     again: bool = False
 
 
-def run_inside(plan: Plan, in_use: Beginning, inside: Inside) -> Outcome:
+def run_inside(plan: Plan, in_use: CardInUse, inside: Inside) -> Outcome:
     """Run the plan's cell; `in_use` is the card that the notebook was on when it was forked."""
     return _Run(plan, in_use, inside).outcome()
 
@@ -80,7 +80,7 @@ def run_inside(plan: Plan, in_use: Beginning, inside: Inside) -> Outcome:
 class _Run:
     """One dry run."""
 
-    def __init__(self, plan: Plan, in_use: Beginning, inside: Inside) -> None:
+    def __init__(self, plan: Plan, in_use: CardInUse, inside: Inside) -> None:
         self._plan = plan
         self._scenario = plan.scenario
         self._inside = inside

@@ -33,7 +33,7 @@ class StandIns:
     def put_in_place(self) -> list[torch.UntypedStorage]:
         """Do so for all; gives what they were on, which must not be freed here."""
         tensors = list(_all_tensors())
-        here = [t for t in tensors if _is_on_cuda(t)]
+        here = [t for t in tensors if _base.is_cuda.__get__(t)]
         recorded = [
             t for t in tensors if _node(t) is not None and self._graphs.is_on_device(_node(t))
         ]
@@ -79,10 +79,6 @@ def _all_tensors() -> Iterator[torch.Tensor]:
 
 def _is_strided(tensor: torch.Tensor) -> bool:
     return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
-
-
-def _is_on_cuda(tensor: torch.Tensor) -> bool:
-    return bool(_base.is_cuda.__get__(tensor))
 
 
 def _node(tensor: torch.Tensor) -> Any:

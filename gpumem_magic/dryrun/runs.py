@@ -82,7 +82,7 @@ class Runner(Generic[T]):
         _wait(self._running, seconds)
         for each in tuple(self._running):
             self._look_at(each)
-        if self._asked_for_all():
+        if not self._waiting and not self._running:
             self._advance(tuple(r for r in self._results if r is not None))
         elif self._ended:
             self._ended.pop().close()
@@ -96,9 +96,6 @@ class Runner(Generic[T]):
             self._running.pop().child.close()
         while self._ended:
             self._ended.pop().close()
-
-    def _asked_for_all(self) -> bool:
-        return self._result is None and not self._waiting and not self._running
 
     def _advance(self, results: tuple[Result, ...] | None) -> None:
         try:
@@ -178,7 +175,10 @@ def together(flows: Sequence[Flow[T]]) -> Flow[tuple[T, ...]]:
     try:
         while True:
             for place, sent in results.items():
-                _go_on(flows[place], sent, place, wanted, ended)
+                try:
+                    wanted[place] = flows[place].send(sent)  # type: ignore[arg-type] # None begins
+                except StopIteration as stop:  # noqa: PERF203 - each flow may end
+                    ended[place] = stop.value
             if not wanted:
                 return tuple(ended[place] for place in range(len(flows)))
             got = iter((yield tuple(run for runs in wanted.values() for run in runs)))
@@ -187,19 +187,6 @@ def together(flows: Sequence[Flow[T]]) -> Flow[tuple[T, ...]]:
     finally:
         for flow in flows:
             flow.close()
-
-
-def _go_on(
-    flow: Flow[T],
-    sent: tuple[Result, ...] | None,
-    place: int,
-    wanted: dict[int, tuple[DryRun, ...]],
-    ended: dict[int, T],
-) -> None:
-    try:
-        wanted[place] = flow.send(sent)  # type: ignore[arg-type] # None starts a generator
-    except StopIteration as stop:
-        ended[place] = stop.value
 
 
 def outcome_of(result: Result) -> Outcome:

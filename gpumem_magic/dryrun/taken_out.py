@@ -4,7 +4,6 @@ did."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -47,9 +46,5 @@ def _has_gradient_in(tensor: torch.Tensor, without: set[int]) -> bool:
 
 
 def _any_in(state: Any, without: set[int]) -> bool:
-    return any(storage_id(tensor) in without for tensor in _tensors(state))
-
-
-def _tensors(state: Any) -> Iterator[torch.Tensor]:
     values = state.values() if isinstance(state, dict) else ()
-    return (value for value in values if isinstance(value, torch.Tensor))
+    return any(isinstance(it, torch.Tensor) and storage_id(it) in without for it in values)

@@ -97,18 +97,14 @@ class _Scope(ast.NodeVisitor):
         else:
             self.visit(node.target)
 
-    def visit_For(self, node: ast.For) -> None:
-        self._loop(node)
-
-    def visit_AsyncFor(self, node: ast.AsyncFor) -> None:
-        self._loop(node)
-
-    def _loop(self, node: ast.For | ast.AsyncFor) -> None:
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
         if self._is_name(node.target):
             self._refuse(node, "gives it several values in turn")
         self.visit(node.target)
         self.read([*node.body, *node.orelse])
+
+    visit_AsyncFor = visit_For  # noqa: N815 - as ast.NodeVisitor looks for it
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id != self.name:
@@ -121,17 +117,13 @@ class _Scope(ast.NodeVisitor):
     def visit_Global(self, node: ast.Global) -> None:
         self.is_global = self.is_global or self.name in node.names
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._function(node)
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for expression in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if expression is not None:
                 self.visit(expression)
         self.functions.append(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Its assignments make attributes; its methods may use the variable, later."""
@@ -145,14 +137,10 @@ class _Scope(ast.NodeVisitor):
         """It runs later; what it is given as defaults is evaluated here."""
         self.visit(node.args)
 
-    def visit_ListComp(self, node: ast.ListComp) -> None:
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         self._comprehension(node.generators, node.elt)
 
-    def visit_SetComp(self, node: ast.SetComp) -> None:
-        self._comprehension(node.generators, node.elt)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        self._comprehension(node.generators, node.elt)
+    visit_SetComp = visit_GeneratorExp = visit_ListComp  # noqa: N815
 
     def visit_DictComp(self, node: ast.DictComp) -> None:
         self._comprehension(node.generators, node.key, node.value)

@@ -63,13 +63,15 @@ class Items:
         self._kinds.add(kind)
         self._values.add(values)
 
-    def next_unlike(self, items: Iterator[Any]) -> Any:
-        """The next item of a kind that did not run yet; else the last item. Those between are
-        passed over. Raises StopIteration."""
+    def next_unlike(self, items: Iterator[Any]) -> tuple[Any, ...]:
+        """The next item of a kind that did not run yet, and the one read after it; else the last
+        item. Those between are passed over. Raises StopIteration."""
         item = next(items)
         for following in itertools.chain(itertools.islice(items, _MOST), [_NOTHING]):
-            if following is _NOTHING or not self._is_alike(item):
-                return _Found(item, following)
+            if following is _NOTHING:
+                return (item,)
+            if not self._is_alike(item):
+                return item, following
             item = following
         raise StopIteration
 
@@ -83,14 +85,6 @@ class Items:
         except Exception:  # the user's code may refuse the item; then it is the loop's to tell
             outcomes = repr(_NOTHING)
         return outcomes, _shape(item)
-
-
-class _Found:
-    """An item to run with, and the one that was read after it."""
-
-    def __init__(self, item: Any, following: Any) -> None:
-        self.item = item
-        self.rest = [] if following is _NOTHING else [following]
 
 
 def can_look_ahead(items: Any) -> bool:

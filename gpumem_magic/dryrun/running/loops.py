@@ -155,7 +155,7 @@ class BoundedLoop:
             found = self.kinds.next_unlike(self._items)
         except StopIteration:
             return False
-        self._items = itertools.chain([found.item], found.rest, self._items)
+        self._items = itertools.chain(found, self._items)
         return True
 
     def fed_by(self, loader: BoundedLoader) -> None:

@@ -44,9 +44,8 @@ def _unique_consecutive(
 
 
 def _unique_dim(tensor: torch.Tensor, dim: int, *options: Any, **named: Any) -> Any:
-    n = tensor.shape[dim]
-    same = Shape(tensor.shape, _dense(tensor.shape), tensor.dtype)
-    return same, _vector(n), _vector(n)
+    n = _vector(tensor.shape[dim])
+    return Shape(tensor.shape, _dense(tensor.shape), tensor.dtype), n, n
 
 
 def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
