@@ -55,6 +55,7 @@ SLOW = (
     "test_predict_modules.py::test_a_trainer",
     "test_predict_modules.py::test_a_fit",
     "test_readme.py::test_every_cell_runs",
+    "virtual/torch_cuda/test_inductor.py",
 )
 
 # Of each file of these it runs the first test only.

@@ -276,6 +276,7 @@ def test_tests_stand_where_the_code_stands():
         "test_fuzz.py",
         "test_readme.py",
         "test_notebooks.py",
+        "test_published.py",
         "test_speed.py",
     }
     whole.add("advice/causes/test_causes.py")

@@ -36,6 +36,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Recording
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
+from gpumem_magic.virtual.torch_cuda.inductor import Inductor
 
 _SHOW = "__show__"
 _ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
@@ -147,6 +148,7 @@ class _Run:
         arrivals = Arrivals()
         install_libraries(arrivals, self._source, self._kernels.valueless, self._marks.append)
         refuse(self._marks.append, namespace, arrivals)
+        Inductor(self._source.gpu.tracker, self._marks.append).install()
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

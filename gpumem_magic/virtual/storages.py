@@ -63,10 +63,11 @@ class Storages:
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
         self._process = os.getpid()
+        self.traced: tuple[type, ...] = ()
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         try:
-            return storage_id(tensor) in self.addresses
+            return storage_id(tensor) in self.addresses or isinstance(tensor, self.traced)
         except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
             inner = torch._C._functorch
             wrapped = inner.is_functorch_wrapped_tensor(tensor)  # within vmap and its like

@@ -70,8 +70,6 @@ _HARMLESS = {
     "jax": ("jit", "grad", "vmap", "default_backend", "devices", "local_devices", "device_count"),
 }
 
-_EAGER = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
-
 
 def refuse(tell: Callable[[str], None], namespace: dict[str, Any], arrivals: Arrivals) -> None:
     """From here on NotImplementedError names what is not supported, and says what to do.
@@ -104,10 +102,6 @@ class _Refusals:
         for module, advice in _LIBRARIES.items():
             if not (module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu"):
                 arrivals.expect(module, functools.partial(self._refuse_library, advice))
-        compiled = functools.partial(self._compiled)
-        self._set(torch, "compile", functools.update_wrapper(compiled, torch.compile))
-        self._run_eagerly(torch.nn.Module, "compile", lambda module, **options: None)
-        arrivals.expect("torch._dynamo.eval_frame", self._leave_compiled, "OptimizedModule")
 
     def _put(self, owner: Any, name: str, known_as: str, advice: str) -> None:
         original = getattr(owner, name)
@@ -154,51 +148,6 @@ class _Refusals:
             elif "__init__" in vars(value) and not issubclass(value, BaseException):
                 with contextlib.suppress(TypeError):  # a class of C
                     self._put(value, "__init__", known_as, advice)
-
-    def _mark(self) -> None:
-        if _EAGER not in self._told:
-            self._told.add(_EAGER)
-            self._tell(_EAGER)
-
-    def _run_eagerly(self, owner: Any, name: str, run: Callable[..., Any]) -> None:
-        """Mark and `run` what `owner.name` would have compiled."""
-
-        @functools.wraps(getattr(owner, name))
-        def chosen(*args: Any, **kwargs: Any) -> Any:
-            self._mark()
-            return run(*args, **kwargs)
-
-        self._set(owner, name, chosen)
-
-    def _compiled(self, model: Any = None, **options: Any) -> Any:
-        if model is None:
-            return self._compiled
-        if not self._arrivals.is_importing:
-            self._mark()
-            return model
-
-        @functools.wraps(model)
-        def run(*args: Any, **kwargs: Any) -> Any:  # of a library: told once it is called
-            self._mark()
-            return model(*args, **kwargs)
-
-        return run
-
-    def _leave_compiled(self, module: Any) -> None:
-        """What was compiled in earlier cells runs as it was written."""
-
-        def call(optimized: Any, *args: Any, **kwargs: Any) -> Any:
-            return optimized._orig_mod(*args, **kwargs)
-
-        self._run_eagerly(module.OptimizedModule, "__call__", call)
-        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
-            if hasattr(module, name):
-                setattr(module, name, self._not_entered)
-
-    def _not_entered(self, callback: Any) -> None:
-        """Stands for what switches the compiler on, in code that was compiled in earlier cells."""
-        if callback not in (None, False):
-            self._mark()
 
 
 def _nested(name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -7,7 +7,7 @@ The values are computed by torch's plain formula, out of sight of the tracker.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -101,6 +101,25 @@ def mask_for_kernel(
         padded = torch.nn.functional.pad(mask, (0, _MASK_MULTIPLE - columns % _MASK_MULTIPLE))
         mask = padded[..., :columns]
     return mask.expand(*query.shape[:3], key.shape[2])
+
+
+def attend_in_graph(
+    choice: Fused, tensors: Tensors, mask: torch.Tensor | None, how: How
+) -> torch.Tensor:
+    """The operator that stands for the kernel in a graph that is traced for torch.compile."""
+    query, key, value = tensors
+    if how.enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    aten, scale = torch.ops.aten, how.scale
+    if choice is FLASH:
+        flash = aten._scaled_dot_product_flash_attention
+        out = flash(query, key, value, how.dropout_p, how.is_causal, False, scale=scale)
+        return cast(torch.Tensor, out[0])
+    saves = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    efficient = aten._scaled_dot_product_efficient_attention
+    out = efficient(query, key, value, mask, saves, how.dropout_p, how.is_causal, scale=scale)
+    return cast(torch.Tensor, out[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels.attention import (
     FusedDevice,
     additive_mask,
+    attend_in_graph,
     choose_attention,
     mask_for_kernel,
 )
@@ -127,6 +128,8 @@ class Kernels:
         if choice is None:
             return attend_plainly(tensors, attn_mask, how)
         attn_mask = mask_for_kernel(attn_mask, choice, query, key)
+        if self._storages.traced:
+            return attend_in_graph(choice, tensors, attn_mask, how)
         device = FusedDevice(self._storages, self._here.tracker, choice, self._card)
         return device.attend(tensors, attn_mask, how)
 

@@ -83,16 +83,21 @@ class Compilers:
     @contextlib.contextmanager
     def _as_without_us(self) -> Iterator[None]:
         """Within, torch has none of our modes and patches; the user's own modes stay in place."""
-        ours = self._here.facade, self._here.tracker
-        before = [(module, stack()) for module, stack in _MODES]
-        with self._patches.undone():
-            for module, modes in before:
-                _replace(module, modes, [mode for mode in modes if mode not in ours])
-            try:
-                yield
-            finally:
-                for (module, modes), (_, stack) in zip(before, _MODES, strict=True):
-                    _replace(module, stack(), modes)
+        with self._patches.undone(), torch_alone(self._here.facade, self._here.tracker):
+            yield
+
+
+@contextlib.contextmanager
+def torch_alone(*ours: Any) -> Iterator[None]:
+    """Within, these modes are not on torch's stacks; others stay where they are."""
+    before = [(module, stack()) for module, stack in _MODES]
+    for module, modes in before:
+        _replace(module, modes, [mode for mode in modes if mode not in ours])
+    try:
+        yield
+    finally:
+        for (module, modes), (_, stack) in zip(before, _MODES, strict=True):
+            _replace(module, stack(), modes)
 
 
 def _replace(module: Any, modes: list[Any], others: list[Any]) -> None:

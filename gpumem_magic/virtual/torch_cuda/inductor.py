@@ -1,0 +1,255 @@
+"""torch.compile in a dry run: inductor plans for the card, and the kernels of its plan do nothing.
+Only for a process that ends with the dry run: nothing is put back."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import os
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
+from gpumem_magic.virtual.tracker import Tracker
+
+_CARD = torch.device("cuda", 0)
+_BACKENDS = ("inductor", "_TorchCompileInductorWrapper")
+PLANNED = (
+    "torch.compile: planned by inductor, without what compiling and autotuning take themselves, "
+    "and without pools of CUDA graphs"
+)
+AS_WRITTEN = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
+
+
+_MOST_SECONDS = 30.0
+"""That planning may take in all; what is compiled later runs as it is written."""
+
+_MOST_NODES = 1000
+"""Of a graph that is planned: inductor takes some 50 ms for each, which nobody waits for."""
+
+
+class _NotPlannedError(Exception):
+    """Nothing that a graph works on is on the card, or it is too large."""
+
+
+class _Kernel:
+    """A kernel that does nothing: what it writes to is there already."""
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Launch it."""
+
+
+class Inductor:
+    """Plans compiled code for the card. tell: called with a sentence, once for each.
+
+    Dynamo and AOTAutograd trace what are host tensors to torch, with the card's choices of
+    operators; then each graph is moved to the card and lowered. The wrapper that inductor writes
+    runs on the virtual GPU: it allocates and frees in its own order, and its matrix products are
+    seen as ever.
+    """
+
+    def __init__(self, tracker: Tracker, tell: Callable[[str], None]) -> None:
+        self._tracker = tracker
+        self._tell = tell
+        self._told: set[str] = set()
+        self._on_card = False
+        self._is_ready = False
+        self._spent = 0.0
+        self._codes: dict[str, str] = {}
+
+    def install(self) -> None:
+        """Compile for the card from here on, what was compiled in earlier cells too."""
+        from torch._dynamo import convert_frame
+
+        if convert_frame.input_codes.seen:
+            torch._dynamo.reset()
+        torch.compile = functools.update_wrapper(functools.partial(self._compile), torch.compile)
+        convert = convert_frame.CatchErrorsWrapper.__call__
+
+        def planned(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._convert(functools.partial(convert, wrapper, *args, **kwargs), wrapper)
+
+        convert_frame.CatchErrorsWrapper.__call__ = planned  # type: ignore[method-assign, assignment]
+
+    def _mark(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+    def _compile(self, model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return functools.partial(self._compile, **options)
+        if options.get("disable"):
+            return model
+        if options.get("backend", "inductor") != "inductor":
+            self._mark(AS_WRITTEN)
+            return model
+        kept = {"nopython": options.get("fullgraph", False), "dynamic": options.get("dynamic")}
+        return torch._dynamo.optimize("inductor", **kept)(model)
+
+    def _convert(self, convert: Callable[[], Any], wrapper: Any) -> Any:
+        """Compile a frame, or leave it as it is written."""
+        from torch._dynamo.types import ConvertFrameReturn
+
+        if self._spent > _MOST_SECONDS or _backend_name(wrapper) not in _BACKENDS:
+            self._mark(AS_WRITTEN)
+            return ConvertFrameReturn()
+        self._on_card, began = False, time.monotonic()
+        try:
+            self._prepare()
+            with self._tracing():
+                return convert()
+        except Exception:
+            self._mark(AS_WRITTEN)
+            return ConvertFrameReturn()
+        finally:
+            self._spent += time.monotonic() - began
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
+        """Within, torch has its modes alone, and tensors that are traced are the card's."""
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch._subclasses.functional_tensor import FunctionalTensor
+
+        tracker, storages = self._tracker, self._tracker.storages
+        function, traced = tracker.function, storages.traced
+        tracker.function, storages.traced = None, (FakeTensor, FunctionalTensor)
+        try:
+            with torch_alone(tracker.facade, tracker):
+                yield
+        finally:
+            tracker.function, storages.traced = function, traced
+
+    def _prepare(self) -> None:
+        """What has to be otherwise where there is neither a card nor Triton."""
+        if self._is_ready:
+            return
+        self._is_ready = True
+        import torch._inductor.compile_fx as compiling
+        import torch._inductor.scheduler as scheduling
+        import torch.utils._triton as triton_here
+        from torch._dynamo import guards, trace_rules
+        from torch._dynamo.repro import after_aot
+        from torch._inductor import config
+        from torch._inductor.async_compile import AsyncCompile
+        from torch._inductor.codecache import PyCodeCache
+        from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+        _guard_card()
+        trace_rules.add("gpumem_magic")
+        config.compile_threads, config.force_disable_caches = 1, True
+        patches: tuple[tuple[Any, str, Any], ...] = (
+            (scheduling, "has_triton", lambda *device: True),
+            (triton_here, "triton_hash_with_backend", lambda: ""),
+            (after_aot, "_cuda_system_info_comment", lambda: ""),
+            (AsyncCompile, "triton", lambda *code, **options: _Kernel()),
+            (PyCodeCache, "write", self._keep),
+            (PyCodeCache, "load_by_key_path", self._load),
+            (
+                PythonWrapperCodegen,
+                "write_triton_header_once",
+                PythonWrapperCodegen.write_get_raw_stream_header_once,
+            ),
+            (guards, "make_torch_function_mode_stack_guard", lambda modes: lambda: True),
+            (torch._C._dynamo.guards, "_empty_strided_cuda", _empty),
+            (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
+            (
+                compiling,
+                "compile_fx",
+                functools.partial(
+                    compiling.compile_fx,
+                    inner_compile=functools.partial(self._lower, compiling.compile_fx_inner),
+                ),
+            ),
+        )
+        for owner, name, value in patches:
+            setattr(owner, name, value)
+        self._describe_as_host()
+
+    def _describe_as_host(self) -> None:
+        """Let tensors of the card be traced as the host tensors that they are to torch."""
+        from torch._subclasses.meta_utils import MetaTensorDescriber
+
+        describe = MetaTensorDescriber.describe_tensor
+
+        def described(describer: Any, tensor: torch.Tensor, **options: Any) -> Any:
+            found = describe(describer, tensor, **options)
+            if found.device.type != "cuda":
+                return found
+            self._on_card = True
+            return dataclasses.replace(found, device=HOST)
+
+        MetaTensorDescriber.describe_tensor = described  # type: ignore[method-assign, assignment]
+
+    def _lower(self, compile_inner: Any, graph: Any, inputs: Any, **options: Any) -> Any:
+        """Plan one graph, forward or backward, for the card."""
+        is_first = not options.get("is_backward")  # later, the plan of the other half is in use
+        if is_first and not (self._on_card and len(graph.graph.nodes) <= _MOST_NODES):
+            raise _NotPlannedError
+        with self._tracing():
+            for node in graph.graph.nodes:
+                for key in ("val", "example_value"):
+                    if key in node.meta:
+                        node.meta[key] = _pytree.tree_map(_moved, node.meta[key])
+                node.args = torch.fx.node.map_aggregate(node.args, _placed)
+                node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _placed)
+            plan = compile_inner(graph, [_moved(each) for each in inputs], **options)
+        self._mark(PLANNED)
+        return plan
+
+    def _keep(self, code: str, extra: str = "") -> tuple[str, str]:
+        key = hashlib.sha256((code + extra).encode()).hexdigest()
+        self._codes[key] = code
+        return key, os.devnull  # inductor reads the file again
+
+    def _load(self, key: str, path: str, *lines: Any, **options: Any) -> types.ModuleType:
+        """The module of generated code, which no file is written for."""
+        module = types.ModuleType(f"inductor_{key[:12]}")
+        module.__dict__.update(__file__=path, key=key)
+        exec(compile(self._codes[key], "<inductor>", "exec"), module.__dict__)
+        module.__dict__.update(options.get("attrs") or {})
+        return module
+
+
+def _backend_name(wrapper: Any) -> str:
+    """Of the compiler that a converter of frames calls in the end."""
+    while hasattr(wrapper, "_torchdynamo_orig_backend"):
+        wrapper = wrapper._torchdynamo_orig_backend
+    return str(getattr(wrapper, "__name__", type(wrapper).__name__))
+
+
+def _guard_card() -> None:
+    """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
+    no card (or torch knows of none) it has no guard for them."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    name = "_ZN3c104impl26device_guard_impl_registryE"
+    guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
+    guards[1] = guards[0]
+
+
+def _empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _moved(value: Any) -> Any:
+    """A traced host tensor as one of the card."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not isinstance(value, FakeTensor) or value.device != HOST:
+        return value
+    with value.fake_mode:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_CARD)
+
+
+def _placed(argument: Any) -> Any:
+    return _CARD if isinstance(argument, torch.device) else argument

@@ -1,0 +1,57 @@
+"""Compiled code in a dry run, in the bytes that PyTorch's own allocator counted: torch 2.11's CUDA
+build on a device whose kernels do nothing, with inductor's wrapper running."""
+
+from gpumem_magic.predict import predict
+from gpumem_magic.virtual.torch_cuda.inductor import AS_WRITTEN, PLANNED
+
+_HEAD = "import torch\nfrom torch import nn\n"
+
+
+def _predicted(code):
+    report = predict(_HEAD + code, {"__name__": "__main__"}, "40GiB")
+    assert report.error is None, report.error
+    return report
+
+
+def test_inductors_plan_runs_forward_and_backward():
+    report = _predicted(
+        "m = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Dropout(0.1), "
+        "nn.Linear(4096, 1024)).cuda()\n"
+        "x = torch.randn(512, 1024, device='cuda')\n"
+        "c = torch.compile(m)\n"
+        "for _ in range(2):\n"
+        "    y = c(x)\n"
+        "    y.sum().backward()\n"
+    )
+    assert report.peak.allocated == 131_396_608
+    assert report.peak.reserved == 165_675_008
+    assert report.notes == (PLANNED,)
+
+
+def test_parts_between_graph_breaks_run_as_they_are_written():
+    report = _predicted(
+        "a = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).cuda()\n"
+        "@torch.compile\n"
+        "def f(x):\n"
+        "    y = a(x).relu()\n"
+        "    print('between')\n"
+        "    return a(y * 2 + torch.sin(y)).sum()\n"
+        "x = torch.randn(512, 1024, device='cuda')\n"
+        "for _ in range(2):\n"
+        "    f(x).backward()\n"
+    )
+    assert report.output == "between\nbetween\n"
+    assert abs(report.peak.allocated / 164_971_520 - 1) < 0.02
+    assert report.peak.reserved == 203_423_744
+    assert PLANNED in report.notes
+
+
+def test_what_is_on_the_host_or_compiled_otherwise_runs_as_it_is_written():
+    report = _predicted(
+        "c = torch.compile(nn.Linear(8, 8))\n"
+        "assert c(torch.ones(2, 8)).shape == (2, 8)\n"
+        "d = torch.compile(lambda x: x * 2, backend='eager')\n"
+        "y = d(torch.ones(1024, device='cuda'))\n"
+    )
+    assert report.peak.allocated == 8192
+    assert report.notes == (AS_WRITTEN,)
