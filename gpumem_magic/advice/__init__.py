@@ -18,6 +18,8 @@ from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
+from gpumem_magic.advice.rules.earlier_cells import EarlierCells
+from gpumem_magic.advice.rules.enlarged import EnlargedResult
 from gpumem_magic.advice.rules.float32_inference import Float32Inference
 from gpumem_magic.advice.rules.float64_by_accident import Float64ByAccident
 from gpumem_magic.advice.rules.foreach_peak import ForeachPeak
@@ -68,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     MissingZeroGrad(),
     GradientAccumulationWrong(),
     Float64ByAccident(),
+    EnlargedResult(),
     Activations(),
     FullLogits(),
     AttentionMatrix(),
@@ -79,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     StaleOutput(),
     StaleException(),
     SecondModel(),
+    EarlierCells(),
     CheckpointOnDevice(),
     DatasetOnDevice(),
     StaleVariable(),

@@ -22,8 +22,10 @@ from gpumem_magic.trace.peak import (
     by_category,
     find_blocks,
     find_call_tree,
+    find_enlarged,
     find_peak,
 )
+from gpumem_magic.trace.remedies import find_left_over
 from gpumem_magic.trace.stacks import read_stacks
 from gpumem_magic.trace.timeline import NO_TIMELINE, choose_moments, find_timeline
 from gpumem_magic.values.findings import Level, Survivors, Trace
@@ -88,6 +90,8 @@ def build_trace(recording: Recording) -> Trace:
         lifetimes=lifetimes,
         growth=growth,
         call_tree=find_call_tree(recording, known, highest),
+        enlarged=find_enlarged(recording, lifetimes),
+        left_over=find_left_over(recording, lifetimes),
     )
 
 

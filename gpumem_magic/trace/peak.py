@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -16,9 +16,11 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
-from gpumem_magic.values.findings import Block, CallNode, Level
+from gpumem_magic.values.findings import Block, CallNode, Enlarged, Level
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import (
     Category,
+    Expansion,
     Frame,
     Phase,
     Reading,
@@ -305,3 +307,59 @@ def _module(frame: Frame, recording: Recording) -> str:
     if not _PACKAGES.match(path):
         return PurePosixPath(path).stem
     return ".".join(PurePosixPath(_PACKAGES.sub("", path)).with_suffix("").parts)
+
+
+EMBEDDING = "embedding_dense_backward"
+_LINEAR = "torch/nn/modules/linear.py"
+
+
+def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...]:
+    """Such results at the failure, or else at the peak, by operator and line; the largest first.
+
+    What an operator made is the first storage that was born after it was seen; where none was, the
+    one that memory ran out for.
+    """
+    failure = recording.failure
+    if not recording.expansions:
+        return ()
+    alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
+    order = np.argsort(lives.birth, kind="stable")
+    places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
+    found: dict[tuple[str, int | None, str], Enlarged] = {}
+    for one, place in zip(recording.expansions, places.tolist(), strict=True):
+        made: Enlarged | None = None
+        if place < len(order):
+            row = int(order[place])
+            if alive[row] and _is_asked_for(one, Phase(int(lives.born[row]))):
+                made = _made(recording, one, lives.frames(row), int(lives.size[row]))
+        elif failure and failure.requested is not None and _is_asked_for(one, failure.phase):
+            frames = recording.stacks[failure.stack] if failure.stack >= 0 else ()
+            made = replace(_made(recording, one, frames, failure.requested), failed=True)
+        if made is not None:
+            key = made.op, made.line, made.cell
+            before = found.get(key)
+            size, count = (before.size, before.count) if before else (0, 0)
+            found[key] = replace(made, size=made.size + size, count=count + 1)
+    return tuple(sorted(found.values(), key=lambda each: -each.size))
+
+
+def _is_asked_for(one: Expansion, phase: Phase) -> bool:
+    """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
+    which only those of embeddings could be smaller."""
+    return phase == Phase.FORWARD or one.op == EMBEDDING
+
+
+def _made(recording: Recording, one: Expansion, frames: Stack, size: int) -> Enlarged:
+    line, cell = _user_line(recording, frames)
+    linear = any(f.filename.replace("\\", "/").endswith(_LINEAR) for f in frames)
+    return Enlarged(one.op, one.shape, one.operands, size, 1, False, line, cell, linear)
+
+
+def _user_line(recording: Recording, frames: Stack) -> tuple[int | None, str]:
+    """The user's innermost line, and "" for the cell itself or the name of another one."""
+    for frame in frames:
+        if frame.filename == recording.cell.filename:
+            return frame.line, ""
+        if (other := recording.cells.get(frame.filename)) is not None:
+            return frame.line, f"In[{other.number}]"
+    return None, ""

@@ -13,7 +13,9 @@ from gpumem_magic.trace.cell_flow import mentioned_later
 from gpumem_magic.trace.levels import HeldSegments, Levels, find_held_segments
 from gpumem_magic.trace.owners import CODE
 from gpumem_magic.trace.peak import KnownBlocks
-from gpumem_magic.values.findings import OutOfMemory, Remedy, Way
+from gpumem_magic.units import MIB
+from gpumem_magic.values.findings import LeftOver, OutOfMemory, Remedy, Way
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.recording import Action, Category, Failure, Phase, Recording
 
 _STATE = re.compile(r"(?:list\()?(<?\w+>?).*?\.state\[(\w+)")
@@ -196,3 +198,42 @@ def _makes_room(
         return True
     rest = moment.size_of(dropped) + (oom.reserved_free or 0) + free
     return None if rest >= needed else False
+
+
+_OWNER = re.compile(r"<?([^\W\d]\w*)")
+_STATE_OF = re.compile(r".*?\.state\[([^\W\d]\w*)")
+"""A state of an optimizer is its model's: "opt.state[model.weight]['exp_avg']"."""
+
+
+def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
+    """Names with at least 1 MiB; None where there are none, memory was not short, or the source
+    cannot tell."""
+    failure = recording.failure
+    alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
+    if failure is None and 2 * lives.bytes(alive) < recording.device.total:
+        return None
+    used = mentioned_later(recording.cell, 1, recording.cells)
+    if used is None:
+        return None
+    alive &= (lives.line == BEFORE) & ~lives.of(Category.WORKSPACE)
+    first = {label.address: label for label in lives.labels if label.position == 0}
+    sizes: dict[str, int] = {}
+    unnamed = 0
+    for row in np.flatnonzero(alive).tolist():
+        label = first.get(int(lives.address[row]))
+        name = label.name or "" if label else ""
+        found = _STATE_OF.match(name) or _OWNER.match(name)
+        if found and not OUTPUT_HISTORY.match(name):
+            sizes[found[1]] = sizes.get(found[1], 0) + int(lives.size[row])
+        elif label is None:
+            unnamed += int(lives.size[row])
+    left = {name: size for name, size in sizes.items() if name not in used and size >= MIB}
+    names = tuple(sorted(left, key=lambda name: -left[name]))
+    graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
+    held = unnamed if graphs and graphs <= set(left) else 0  # what their graphs hold has no name
+    return LeftOver(names, sum(left.values()) + held) if left else None
+
+
+def _root_of(name: str | None) -> str:
+    found = _OWNER.match(name or "")
+    return found[1] if found else ""

@@ -145,6 +145,33 @@ class Growth:
     rows: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Enlarged:
+    """One operator's large results of little, on one line: `size` bytes of them at the failure or
+    the peak, `count` in number; the last has `shape` and was made of `operands`. failed: memory ran
+    out as the last one was asked for, which `size` includes. line: the user's innermost, in the
+    cell that was measured or in `cell` ("In[3]"). linear: a linear layer made it."""
+
+    op: str
+    shape: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+    size: int
+    count: int
+    failed: bool
+    line: int | None
+    cell: str
+    linear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """Names of earlier cells that the cell, and functions of other cells, say nothing of: `size`
+    bytes were alive through them at the failure or the peak. names: the largest first."""
+
+    names: tuple[str, ...]
+    size: int
+
+
 class Way(Enum):
     """One thing that may have left room for an allocation that failed."""
 
@@ -272,7 +299,9 @@ class Trace:
     survivors: what the next recording may want to know of the blocks that it finds; None: nothing.
     device, error, machine: of the recording. lifetimes: every storage; None where events
     are missing. growth: what passes of a loop left, up to the failure or the peak. call_tree: who
-    allocated, by module; empty where no module is known.
+    allocated, by module; empty where no module is known. enlarged: large results of little, at the
+    failure or the peak, where the source sees operators. left_over: what only earlier cells speak
+    of, where there is any.
     """
 
     before: Level
@@ -292,3 +321,5 @@ class Trace:
     machine: Machine = field(default_factory=Machine)
     growth: tuple[Growth, ...] = ()
     call_tree: tuple[CallNode, ...] = ()
+    enlarged: tuple[Enlarged, ...] = ()
+    left_over: LeftOver | None = None

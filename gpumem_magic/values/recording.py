@@ -193,6 +193,18 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Expansion:
+    """A result with many times the elements of what one operator made it of: its shape, and those
+    of the operands. position: the number of events before it was allocated; the next allocation
+    is its own, or the failure is."""
+
+    position: int
+    op: str
+    shape: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An out-of-memory error of the cell: `requested` bytes by the program, of which the allocator
     made a request for `segment` bytes to the device, where `device_free` bytes were free.
@@ -302,3 +314,4 @@ class Recording:
     rules: Rules = field(default_factory=Rules)
     held: tuple[Held, ...] = ()
     modules: Modules = field(default_factory=Modules)
+    expansions: tuple[Expansion, ...] = ()

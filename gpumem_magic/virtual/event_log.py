@@ -17,7 +17,7 @@ import torch
 from gpumem_magic.sources.stacks.callsite import phase_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.sources.summing import LEFT_OUT, changes_of, outlast, peak_missing
-from gpumem_magic.values.recording import Action, Events, Failure, Phase, Stack
+from gpumem_magic.values.recording import Action, Events, Expansion, Failure, Phase, Stack
 from gpumem_magic.virtual.gpu import VirtualGPU
 
 _Row = tuple[int, int, int, int, int, bool, float, bool]
@@ -27,6 +27,12 @@ _Row = tuple[int, int, int, int, int, bool, float, bool]
 MAX_EVENTS = 1_000_000
 """Events of a cell that are kept, some 300 bytes of host memory each; the older half is summed up
 where there are more."""
+
+_LARGE = 1 << 20
+"""Elements from which a result is compared with what it was made of."""
+
+_TIMES = 4
+_MOST = 10_000
 
 
 class EventLog:
@@ -43,6 +49,7 @@ class EventLog:
         self._room = self._most
         self._kept: list[int] = []  # the first rows, by the number of events before them
         self._summing = threading.Lock()
+        self._expansions: list[Expansion] = []
         self._stacks = CallStacks()
         self._clock = 0.0
         self._refusal: Failure | None = None
@@ -68,10 +75,12 @@ class EventLog:
         self._stacks.begin(sys._getframe(1), outermost)
         self._clock = time.perf_counter()
         self._gpu.allocator.on_event = self._listener()
+        self._gpu.tracker.on_result = self._compare
 
     def end(self) -> float:
         """Stop listening; the seconds since `begin`."""
         self._gpu.allocator.on_event = None
+        self._gpu.tracker.on_result = None
         self._stacks.end()
         return time.perf_counter() - self._clock
 
@@ -132,6 +141,15 @@ class EventLog:
         finally:
             self._summing.release()
 
+    def _compare(self, op: str, operands: list[torch.Tensor], shape: torch.Size) -> None:
+        """Note a result that is large beside its operands; those that are expanded count once."""
+        if shape.numel() < _LARGE or len(self._expansions) >= _MOST:
+            return
+        given = (min(t.numel(), t.untyped_storage().nbytes() // t.itemsize) for t in operands)
+        if shape.numel() >= _TIMES * sum(given):
+            shapes = tuple(tuple(tensor.shape) for tensor in operands)
+            self._expansions.append(Expansion(len(self), op, tuple(shape), shapes))
+
     def _refused(self, requested: int) -> Failure:
         allocator = self._gpu.allocator
         free = [b.size for s in allocator.snapshot() for b in s.blocks if b.state == "inactive"]
@@ -148,6 +166,10 @@ class EventLog:
             reserved_free=sum(free),
             largest_free=max(free, default=0),
         )
+
+    def expansions(self) -> tuple[Expansion, ...]:
+        """Large results of little, of which the events are kept."""
+        return tuple(replace(one, position=self.row(one.position)) for one in self._expansions)
 
     def failure(self, message: str) -> Failure | None:
         """The last refusal, if there was one, with the text of its error."""

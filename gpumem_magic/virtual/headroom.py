@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -48,24 +48,25 @@ class Headroom:
         self._seen = 0
         self._small: set[_Key] = {()}
 
-    def check(
+    def without_room(
         self,
         traits: Traits,
         operands: list[torch.Tensor],
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> None:
-        """Raises torch.OutOfMemoryError where the results have no room on the card, and
-        HostMemoryError where the host has none for them. operands: the tensors among what `func`
-        is given."""
-        sizes = self._large_results(self._key(traits, operands, func), func, args, kwargs)
+    ) -> torch.Tensor | None:
+        """The first result that has no room on the card, as a meta tensor. Raises HostMemoryError
+        where the host has none for the results. operands: the tensors among what `func` is given.
+        """
+        results = self._large_results(self._key(traits, operands, func), func, args, kwargs)
         free = self._total - self._storages.allocator.allocated
-        for size in sizes:
-            if size > free:
-                self._storages.release(self._storages.malloc(size))  # which raises, as CUDA does
-            free -= size
-        self.check_host(sum(sizes))
+        for result in results:
+            if result.untyped_storage().nbytes() > free:
+                return result
+            free -= result.untyped_storage().nbytes()
+        self.check_host(_bytes(results))
+        return None
 
     def check_host(self, size: int) -> None:
         """Raises HostMemoryError unless the host has `size` bytes more."""
@@ -82,13 +83,13 @@ class Headroom:
 
     def _large_results(
         self, key: _Key, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[int, ...]:
-        """Bytes of each result, where there are many."""
+    ) -> tuple[torch.Tensor, ...]:
+        """The results as meta tensors, where they have many bytes."""
         if key in self._small:
             return ()
-        sizes = tuple(_result_bytes(func, args, kwargs))
-        if sum(sizes) >= _MUCH:
-            return sizes
+        results = tuple(_results(func, args, kwargs))
+        if _bytes(results) >= _MUCH:
+            return results
         if key is not None:
             if len(self._small) > _KEPT:
                 self._small = {()}
@@ -115,8 +116,12 @@ def _words(size: int, free: int) -> str:
     )
 
 
-def _result_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
-    """Bytes of each tensor that the operator will make, told by torch's own shape rules."""
+def _bytes(results: Iterable[torch.Tensor]) -> int:
+    return sum(result.untyped_storage().nbytes() for result in results)
+
+
+def _results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """What the operator will make, as meta tensors, told by torch's own shape rules."""
     try:
         with torch._C._DisableTorchDispatch():
             results = func(*map(_shape_only, args), **_shapes_only(kwargs))
@@ -124,7 +129,7 @@ def _result_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> I
         return  # values decide, or the kernel will say what is wrong
     for result in results if isinstance(results, (tuple, list)) else (results,):
         if isinstance(result, torch.Tensor):
-            yield result.untyped_storage().nbytes()
+            yield result
 
 
 def _shapes_only(kwargs: dict[str, Any]) -> dict[str, Any]:

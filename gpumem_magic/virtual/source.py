@@ -154,6 +154,7 @@ class VirtualSource:
             rules=self._rules(),
             held=find_held(self.memory, names, events, error),
             modules=begun.watch.modules(stacks),
+            expansions=begun.log.expansions(),
         )
         return (recording,)
 

@@ -31,6 +31,9 @@ _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 
+_ONE_HOT = torch.nn.functional.one_hot
+"""The zeros that it begins with are large."""
+
 
 def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
     """Stands for the function that is running while autograd calls operators and user code."""
@@ -58,6 +61,7 @@ class Tracker(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
+        self.on_result: Callable[[str, list[torch.Tensor], torch.Size], None] | None = None
         self.records_graph = False
         self.function: Callable[..., Any] | None = None
         self.replacements: dict[Any, Callable[..., Any]] = {}
@@ -217,6 +221,8 @@ class Tracker(TorchDispatchMode):
                 if tensor.dim() and not tensor.is_meta:
                     if not is_stand_in:
                         raise mixed_devices(traits, func, args, tensor)
+                    if self.on_result is not None and self.function is _ONE_HOT:
+                        self.on_result("one_hot", [], tensor.shape)
                     self.storages.place(tensor)
         return on_device
 
@@ -254,7 +260,10 @@ class Tracker(TorchDispatchMode):
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
             return self._make(func, traits, args, kwargs, size)
         if self._headroom is not None and to_gpu and traits.returns_new:
-            self._headroom.check(traits, operands, func, args, kwargs)
+            large = self._headroom.without_room(traits, operands, func, args, kwargs)
+            if large is not None:
+                self._tell(traits, operands, large)
+                self.storages.malloc(large.untyped_storage().nbytes())  # raises, as CUDA does
         if traits.is_random and to_gpu:
             self._random.check(kwargs.get("generator"), on_device=True)
             with self._random.current():
@@ -270,6 +279,8 @@ class Tracker(TorchDispatchMode):
                 if not lacks_dtype(error, func, args):
                     raise
                 out = run_wider(func, args, kwargs)
+        if to_gpu:
+            self._tell(traits, operands, out)
         if traits.placing is not None and to_gpu:
             traits.placing(args, out)
         elif traits.returns_new and to_gpu:
@@ -280,6 +291,10 @@ class Tracker(TorchDispatchMode):
             traits.scratch(args, kwargs)
         self.operator = None
         return out
+
+    def _tell(self, traits: Traits, operands: list[torch.Tensor], out: Any) -> None:
+        if self.on_result is not None and type(out) is torch.Tensor:
+            self.on_result(traits.name, operands, out.shape)
 
     def _make(
         self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import ClassVar
 
@@ -27,6 +27,9 @@ from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
+
+_LARGE = 0.2
+"""Of the card: a batch is smaller."""
 
 _ROUNDS = 3
 """Equal outputs that live at one time: fewer are no list that grows."""
@@ -94,12 +97,31 @@ class DatasetOnDevice(Rule):
         lives = trace.lifetimes
         if lives is None:
             return
+        yield from self._too_large(trace)
         for whole in moved(cell, names):
             if (advice := self._of_data(trace, lives, cell, whole)) is not None:
                 yield advice
         for kept in gathered(cell):
             if (advice := self._of_outputs(trace, lives, cell, kept)) is not None:
                 yield advice
+
+    def _too_large(self, trace: Trace) -> Iterator[Advice]:
+        """Data whose copy to the device is what memory ran out for."""
+        oom = trace.oom
+        room = trace.device.total if trace.device else 0
+        if oom is None or oom.op != "aten._to_copy" or (oom.requested or 0) < _LARGE * room:
+            return
+        yield Advice(
+            self.name,
+            problem=f"{oom.place} moves {format_bytes(oom.requested or 0)} to the device at once, "
+            f"which has {format_bytes(room)} in all.",
+            change="Leave the data on the host, and move each batch where it is read.",
+            line=oom.line,
+            size=oom.requested,
+            saving=oom.requested,
+            known=Known.ESTIMATED,
+            price="a copy to the device in each iteration",
+        )
 
     def _of_data(self, trace: Trace, lives: Lifetimes, cell: Code, whole: Moved) -> Advice | None:
         line = whole.call.lineno

@@ -1,0 +1,99 @@
+"""What earlier cells left on the device, and this one does not use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.names import Names
+
+_SHARE: Final = 0.1
+"""Of what is allocated at the peak: less is not why memory is short."""
+
+_SHOWN: Final = 4
+
+_SETUP = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+small = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+optimizer = torch.optim.Adam(small.parameters())
+small(torch.randn(64, 1024, device="cuda")).sum().backward()
+optimizer.step()
+"""
+_CELL = """\
+large = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(8)]).cuda()
+score = large(torch.ones(64, 2048, device="cuda")).sum().item()
+"""
+_OUTPUT = """\
+import torch
+torch.manual_seed(0)
+weight = torch.randn(1024, 1024, device="cuda", requires_grad=True)
+hidden = torch.randn(20_000, 1024, device="cuda") @ weight
+"""
+_PRODUCT = """\
+x = torch.ones(10_000, 1024, device="cuda")
+total = (x @ x.T[:, :512]).sum().item()
+"""
+
+
+class EarlierCells(Rule):
+    """A notebook keeps what earlier cells made until a name is assigned again or deleted.
+
+    The model of the last experiment with its gradients and its optimizer's state, a batch, an
+    output with the graph that it was computed by: they stay on the device while the next cell runs,
+    whether it needs them or not. Where memory is short they are the first to go: `del` the names,
+    or `model.cpu()` what is wanted again. The rule names what neither this cell nor a function of
+    another one speaks of.
+    """
+
+    name: ClassVar[str] = "earlier-cells"
+    problem: ClassVar[str] = "earlier cells hold memory that this one does not use"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        Example(
+            setup=_SETUP,
+            before=_CELL,
+            after=_CELL,
+            first="del small, optimizer",
+            card="300MiB",
+            results=("score",),
+            rewritten=False,
+        ),
+        Example(
+            setup=_OUTPUT,
+            before=_PRODUCT,
+            after=_PRODUCT,
+            first="del hidden, weight",
+            card="240MiB",
+            results=("total",),
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        left = trace.left_over
+        if left is None or not is_short(trace):
+            return
+        if left.size < _SHARE * (trace.peak.allocated or 0):
+            return
+        shown = ", ".join(left.names[:_SHOWN])
+        more = len(left.names) - _SHOWN
+        also = f" and {more} more" if more > 0 else ""
+        yield Advice(
+            self.name,
+            problem=f"Earlier cells hold {format_bytes(left.size)} that this cell does not use: "
+            f"{shown}{also}.",
+            change=f"del {shown} (and what else holds them, such as an optimizer) before this cell "
+            "if they are not needed any more, or move them to the host (.cpu()).",
+            name=left.names[0],
+            size=left.size,
+            saving=left.size,
+            known=Known.ESTIMATED,
+        )

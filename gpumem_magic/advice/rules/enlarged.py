@@ -1,0 +1,158 @@
+"""One operator that makes much of little: distances of all pairs, repeated rows, one-hot rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.trace.peak import EMBEDDING
+from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Enlarged, Trace
+from gpumem_magic.values.names import Names
+
+_LEAST: Final = 32 * MIB
+_SHARE: Final = 0.25
+_SHARE_IF_SHORT: Final = 0.1
+"""Of the peak, the request that failed included."""
+
+_WIDE: Final = 4096
+"""Outputs of a linear layer from which they are classes or words rather than features."""
+
+_PAIRS: Final = frozenset(
+    {"sub", "add", "mul", "div", "pow", "eq", "ne", "lt", "le", "gt", "ge", "where", "minimum"}
+    | {"maximum", "logical_and", "logical_or", "masked_fill", "rsub", "_cdist_forward"}
+    | {"linalg_vector_norm", "_euclidean_dist"}
+)
+_PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
+_COPIES: Final = frozenset({"repeat", "clone", "index_select", "repeat_interleave", "_to_copy"})
+
+_ROWS: Final = "take the rows in pieces, and reduce each piece before the next"
+_EXAMPLE = """\
+import torch
+torch.manual_seed(0)
+points = torch.randn(1024, 64, device="cuda")
+"""
+
+
+class EnlargedResult(Rule):
+    """One operator makes a result with many times the elements of what it is given.
+
+    `x[:, None] - y[None]` holds N x M x D numbers where only N x M distances are wanted; a product
+    `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `repeat()` copies
+    what `expand()` only looks at again; a one-hot row takes 8 bytes for each word of the vocabulary
+    where one index says the same; the gradient of an embedding has a row for each word, also for
+    those that no batch had. What is computed of such a result takes as much again. The rule sees
+    operators, so it speaks on a virtual card and in predictions.
+    """
+
+    name: ClassVar[str] = "enlarged-result"
+    problem: ClassVar[str] = "one operator makes much of little"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        mended(
+            (
+                "(points[:, None] - points[None]).pow_(2).sum(-1).sqrt()",
+                'torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")',
+            ),
+            setup=_EXAMPLE,
+            before="far = (points[:, None] - points[None]).pow_(2).sum(-1).sqrt().amax().item()\n",
+            rewritten=False,
+            results=("far",),
+            within=1e-3,
+        ),
+        mended(
+            ("row.repeat(4096, 1, 1)", "row.expand(4096, -1, -1)"),
+            setup="import torch\nrow = torch.randn(1, 64, 64, device='cuda')\n",
+            before="rows = row.repeat(4096, 1, 1)\ntotal = rows[:, 0, 0].sum().item()\n",
+            rewritten=False,
+            results=("total",),
+            within=1e-3,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        share = _SHARE_IF_SHORT if is_short(trace) else _SHARE
+        asked = sum(one.size for one in trace.enlarged if one.failed)
+        least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
+        for one in trace.enlarged:
+            change = _cure(one)
+            small = one.op == EMBEDDING and one.size >= _LEAST  # its three other tables are not
+            if change and (one.size >= least or small):
+                yield Advice(
+                    self.name,
+                    problem=_problem(one),
+                    change=change,
+                    line=None if one.cell else one.line,
+                    size=one.size,
+                    saving=one.size,
+                    known=Known.ESTIMATED,
+                )
+
+
+def _problem(one: Enlarged) -> str:
+    of = " and ".join(dict.fromkeys(str([*shape]) for shape in one.operands))
+    place = f"{one.cell + ' ' if one.cell else ''}line {one.line}" if one.line else "the cell"
+    verb = "asks for" if one.failed else "holds"
+    several = f" in {one.count} results" if one.count > 1 else ""
+    size = format_bytes(one.size)
+    return f"{place} {verb} {size}{several}: {one.op} makes {[*one.shape]}{of and f' of {of}'}."
+
+
+def _cure(one: Enlarged) -> str:
+    """What to do in its place; "" where large is what it has to be."""
+    if one.op == EMBEDDING:
+        return (
+            "The gradient of an embedding has a row for every entry, whether it was looked up or "
+            "not, and Adam keeps two more tables: nn.Embedding(sparse=True) with SparseAdam, or "
+            "Adagrad, makes gradients of the looked-up rows only; SGD keeps no tables."
+        )
+    if one.op == "one_hot":
+        return (
+            "One-hot rows say what an index says: F.embedding(index, weight) for one_hot @ weight, "
+            "F.cross_entropy(logits, index, label_smoothing=...) for a loss, scatter_() or == for "
+            "a mask. Where they are needed, make them of the type they are used in, by pieces."
+        )
+    if one.op in _PRODUCTS:
+        return _of_product(one)
+    if one.op in _COPIES:
+        return (
+            "expand() gives the same values without a copy, and broadcasting needs neither; keys "
+            "and values of grouped attention: scaled_dot_product_attention(..., enable_gqa=True)."
+        )
+    if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
+        return _of_pairs(one)
+    return ""
+
+
+def _of_product(one: Enlarged) -> str:
+    if one.linear:
+        if one.shape[-1] < _WIDE:
+            return ""
+        return (
+            "Compute the last layer and the loss in pieces of the positions (each checkpointed), "
+            "or only for the positions that are needed; the loss takes as much again, twice."
+        )
+    if len(one.shape) == 3:
+        return (
+            "If these are scores of attention, F.scaled_dot_product_attention computes the same "
+            f"without holding them; else {_ROWS}."
+        )
+    return f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+
+
+def _of_pairs(one: Enlarged) -> str:
+    if len(one.shape) < 3:
+        return f"All pairs at once: {_ROWS}."
+    if one.op in ("mul", "div"):
+        return (
+            "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
+            f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {_ROWS}."
+        )
+    return (
+        "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only N x M of "
+        f"them. Where they are something else, {_ROWS}."
+    )
