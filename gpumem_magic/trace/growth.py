@@ -28,12 +28,18 @@ _MOST = 20_000
 _RISING = 0.4
 """Share of the passes in which a block that is made anew has to be larger than before."""
 
+_OFTEN = 8
+"""New heights that do as well, where several blocks of a pass come from one place."""
+
 _MODULE = "torch/nn/modules/module.py"
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 GRADIENTS = "'s gradients"
 """What the gradients of a model are called, where they hold a graph."""
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
+_VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
+"""How a place in a dictionary is written whose keys are objects."""
+
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
 
@@ -101,7 +107,7 @@ def _root(path: str) -> str:
     """What holds: the way up to its first place in a container; the gradients of a model."""
     if ".grad." in path:
         return re.split(r"[.\[]", path, maxsplit=1)[0] + GRADIENTS
-    head = pattern(path).removesuffix(".grad_fn")
+    head = _VALUES.sub(r"\1", pattern(path)).removesuffix(".grad_fn")
     place = head.find("[*]")
     return head if place < 0 else head[: place + 3]
 
@@ -159,6 +165,9 @@ class _Passes:
     def _told(self, rows: NDArray[np.int64]) -> int:
         """How often the line ran, as the trace counts: calls of a module may follow each other."""
         line = int(self.lives.line[rows[0]])
+        beside = (self.lives.line == line) & (self.lives.birth >= 0)
+        if (beside & ~self.in_module[self.lives.stack]).any():
+            return 1  # else one of those would lie between two passes
         count = next((each.count for each in self.lines if each.number == line), 1)
         return min(max(count, 1), len(rows))
 
@@ -200,9 +209,10 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     kinds = [one.kind for _, one in group if one]
     graphs = [one.graph for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
-    if survived < _PASSES or _is_one_model(passes, holder, rows):
+    numbered, keyed = _entries(group)
+    if max(survived, numbered) < _PASSES or _is_one_model(passes, holder, rows):
         return None
-    entries = _entries(group)
+    entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
@@ -236,11 +246,12 @@ def _risen(passes: _Passes, own: NDArray[np.bool_], event: int) -> Iterator[Grow
         last = int(rows[-1]) if own[rows[-1]] else int(rows[own[rows]][-1])
         one = held.get(int(lives.address[last])) if lives.death[last] >= lives.events else None
         line, cell = passes.line_of(last)
+        kept = [r for r in rows[own[rows]].tolist() if int(lives.address[r]) in held]
         yield Growth(
             holder=_root(one.path) if one else "",
             graph=bool(one and one.graph),
             kind=one.kind if one else "",
-            size=int(lives.size[last]),
+            size=int(lives.size[kept or [last]].sum()),
             each=int(steps.mean()),
             passes=len(rows),
             first=1,
@@ -253,8 +264,10 @@ def _risen(passes: _Passes, own: NDArray[np.bool_], event: int) -> Iterator[Grow
 
 def _rises(steps: NDArray[np.int64], last: int) -> bool:
     """Whether blocks grew pass by pass; each may be up to 1 MiB larger than what was asked for."""
+    highest = np.maximum.accumulate(np.cumsum(steps))
     slack = (steps < -MIB).any() or steps.max() > last // 2
-    return not slack and 2 * int(steps.sum()) >= last and (steps > 0).mean() >= _RISING
+    often = np.count_nonzero(np.diff(highest)) >= _OFTEN or (steps > 0).mean() >= _RISING
+    return bool(often and not slack and 2 * int(steps.sum()) >= last)
 
 
 def _survived(passes: _Passes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
@@ -278,15 +291,15 @@ def _survived(passes: _Passes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
     return 0, 1, 0
 
 
-def _entries(group: _Group) -> int:
-    """In how many places of a container something is held: numbered ones, or else keys."""
+def _entries(group: _Group) -> tuple[int, int]:
+    """In how many places of a container something is held: numbered ones, and those with keys."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, set[str]] = {}
     for _, one in group:
         for level, match in enumerate(_BETWEEN.finditer(one.path if one else "")):
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
-    levels = numbers or keys
-    return max(map(len, levels.values()), default=0)
+    numbered, keyed = (max(map(len, each.values()), default=0) for each in (numbers, keys))
+    return numbered, keyed
 
 
 def _is_one_model(passes: _Passes, holder: str, rows: NDArray[np.int64]) -> bool:
@@ -300,8 +313,10 @@ def _is_one_model(passes: _Passes, holder: str, rows: NDArray[np.int64]) -> bool
 
 
 def _calls_module(frame: Frame) -> bool:
+    """Or makes a copy of one, layer by layer."""
     path = frame.filename.replace("\\", "/")
-    return frame.function in _CALLS and path.endswith(_MODULE)
+    copies = frame.function == "deepcopy" and path.endswith("/copy.py")
+    return copies or (frame.function in _CALLS and path.endswith(_MODULE))
 
 
 def _outside(stack: Stack) -> Stack:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.tree import Loop, header, lines_of, plain_names, targets
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 
@@ -53,3 +55,17 @@ def piled_up(lives: Lifetimes, own: NDArray[np.bool_], passes: int) -> NDArray[n
     running = int(number[begun].max())
     found[rows[alive & (number <= running - _ALWAYS_ALIVE)]] = True
     return found
+
+
+def carried_names(cell: Code, loop: Loop) -> set[str]:
+    """Names that a pass of the loop takes from the one before: read before they are bound."""
+    bound: set[str] = {*plain_names(loop.target)} if isinstance(loop, ast.For) else set()
+    taken: set[str] = set()
+    for statement in (s for each in loop.body for s in cell.nodes(ast.stmt, within=each)):
+        names = (n for part in header(statement) for n in cell.nodes(ast.Name, within=part))
+        taken |= {name.id for name in names} - bound
+        names_bound = {n for target in targets(statement) for n in plain_names(target)}
+        if isinstance(statement, ast.AugAssign):
+            taken |= names_bound - bound
+        bound |= names_bound
+    return taken & bound

@@ -98,6 +98,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     lines = cell.calling_lines(lives)
     saved = lives.recorded & (lines > 0)
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
+    needed |= {cell.statement(call) for call in cell.calls(".backward")}
     statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
     unused = [n for n, s in statements.items() if s is not None and not _holds(cell, s, needed)]
     saved &= np.isin(lines, unused)
@@ -111,7 +112,8 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         if size < MIB:
             continue
         here = saved & (lines >= first) & (lines <= last)
-        saving = lives.saved_at_peak(_not_needed(here, lives))
+        outputs = _NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
+        saving = lives.saved_at_peak(_not_needed(here, lives, outputs))
         if saving >= least_saving(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
@@ -219,13 +221,13 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
     return np.flatnonzero((sizes > 0) & (sizes >= _SHARE * sizes.max(initial=0))).tolist()
 
 
-def _not_needed(here: NDArray[np.bool_], lives: Lifetimes) -> NDArray[np.bool_]:
+def _not_needed(here: NDArray[np.bool_], lives: Lifetimes, outputs: int) -> NDArray[np.bool_]:
     """Without the largest outputs of the peak, and what has a name at the end: they stay."""
     alive = np.flatnonzero(here & lives.at_peak)
     mask = here.copy()
     mask[[i for i in np.flatnonzero(here).tolist() if lives.name(i) is not None]] = False
     by_size = alive[np.argsort(lives.size[alive], kind="stable")]
-    mask[by_size[-_NEEDED_ANYWAY:]] = False
+    mask[by_size[-outputs:]] = False
     return mask
 
 

@@ -80,8 +80,8 @@ class Fragmentation(Rule):
         oom = trace.oom
         if oom is None or not oom.is_in_pieces or not oom.requested:
             return
-        if oom.remedy(Way.EXPANDABLE) is None:
-            return  # they are in use
+        if oom.remedy(Way.EXPANDABLE) is None or any(one.graph for one in trace.growth):
+            return  # they are in use, or would only put off the end of a loop that leaks
         yield Advice(
             self.name,
             problem=_problem(oom),

@@ -26,6 +26,9 @@ from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
 
+_SHARE = 0.05
+"""Of the peak: less is not worth another place for zero_grad() than where everybody writes it."""
+
 _MODEL = """\
 import torch
 from torch import nn
@@ -130,7 +133,7 @@ with torch.no_grad():
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         yield from self._zeroed(trace, cell, names)
         kept = find_finished(trace, cell, names)
-        if kept is None or kept.saving < least_saving(trace):
+        if kept is None or kept.saving < least_saving(trace, _SHARE):
             return
         if kept.step is not None:
             yield self._after_step(cell, kept)
@@ -178,7 +181,7 @@ with torch.no_grad():
     def _zeroed(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         calls = [call for call in _fillers(cell) if _is_before_each(cell, call)]
         kept = find_zeroed(trace, cell) if calls else None
-        if kept is None or kept.saving < least_saving(trace):
+        if kept is None or kept.saving < least_saving(trace, _SHARE):
             return
         what = cell.text(calls[0])
         advice = Advice(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.passes import carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import defined
 from gpumem_magic.trace.growth import GRADIENTS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -89,19 +92,58 @@ class GrowingMemory(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        for growth in trace.growth:
+        for growth in _carried(cell, trace.growth):
             if is_short(trace) or _is_large(trace, growth):
                 saving = growth.size - growth.each  # what one pass takes, any loop does
                 yield Advice(
                     self.name,
                     problem=told(growth, _built(cell, growth)),
-                    change=cure(growth),
+                    change=_BACKWARD if _waits(cell, growth) else cure(growth),
                     line=growth.line if not growth.cell else None,
                     name=growth.holder or None,
                     size=growth.size,
                     saving=saving,
                     known=Known.ESTIMATED,
                 )
+
+
+_BACKWARD = (
+    "The backward pass comes after the loop, so the graphs of all passes wait for it: call "
+    "backward() in each pass, which frees that pass's graph and adds up the same gradients; or let "
+    "the loop be shorter."
+)
+
+
+def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
+    """What grew, by the name that goes from pass to pass rather than by what each pass makes of it;
+    what is made anew of something that grows is told with that."""
+    graphs = any(growth.graph and not growth.anew for growth in found)
+    for growth in found:
+        statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+        name = growth.holder.rpartition("().")[2]
+        loop = cell.loop(statement) if statement is not None else None
+        if statement is None or loop is None or not name.isidentifier():
+            yield growth
+            continue
+        carriers = carried_names(cell, loop)
+        given = carriers & defined(statement)
+        if growth.graph and name not in carriers and len(given) == 1:
+            path = growth.holder.removesuffix(name)
+            yield replace(growth, holder=path + next(iter(given)))
+        elif not (growth.anew and graphs and name not in carriers):
+            yield growth
+
+
+def _waits(cell: Code, growth: Growth) -> bool:
+    """Whether a backward pass of the same function comes after the loop, and none in it."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    loop = cell.loop(statement) if statement is not None else None
+    if loop is None or not growth.graph:
+        return False
+    calls = [c for c in cell.calls(".backward") if cell.function(c) is cell.function(loop)]
+    return any(c.lineno > loop.lineno for c in calls) and not any(
+        cell.inside(c, loop) for c in calls
+    )
 
 
 def _is_large(trace: Trace, growth: Growth) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from gpumem_magic.values.recording import Action, Events, Held, Phase
 
 _MOST: Final = 60_000
 """Objects that are looked at, some 0.2 s."""
+
+_COPYING: Final = ("deepcopy", "_reconstruct")
+"""In names of functions that hold nothing for others: what they have made so far is one copy."""
 
 _PASSES: Final = 3
 _SHARE: Final = 0.05
@@ -56,7 +60,7 @@ def find_held(
         walk = Walk(torch, few, Looked())
         walk.leave_out(namespace)
         walk.set_out(named_roots(torch, namespace, namespace.keys()))
-        walk.add(_failed_frames(error))
+        walk.add(_failed_frames(torch, error))
         walk.set_out((*module_roots(namespace), *hook_roots()))
         walk.run(_MOST, until_explained=True)
         found = walk.reached.found
@@ -70,7 +74,7 @@ def _held(address: int, found: Found) -> Held:
 
 def _left_again_and_again(events: Events) -> NDArray[np.int64]:
     """Rows of allocations that were not given back, of stacks that left several, and of those that
-    made it anew, larger each time."""
+    made it anew, larger and larger."""
     rows = _alive(events)
     stacks, counts = np.unique(events.stack[rows], return_counts=True)
     several = rows[np.isin(events.stack[rows], stacks[(counts >= _PASSES) & (stacks >= 0)])]
@@ -79,7 +83,7 @@ def _left_again_and_again(events: Events) -> NDArray[np.int64]:
 
 
 def _risen(events: Events, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Those of the rows whose stack made blocks before, each smaller than the next."""
+    """Those of the rows whose stack made blocks before, none larger than the next."""
     made = np.flatnonzero(events.action == Action.ALLOC)
     made = made[np.argsort(events.stack[made], kind="stable")]
     stacks = events.stack[made]
@@ -87,7 +91,8 @@ def _risen(events: Events, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     for stack in np.unique(events.stack[rows]).tolist():
         begin, end = np.searchsorted(stacks, [stack, stack + 1])
         sizes = events.requested[made[begin:end]]
-        if len(sizes) > _PASSES and bool((np.diff(sizes) > 0).all()):
+        steps = np.diff(sizes)
+        if (steps >= 0).all() and np.count_nonzero(steps) >= _PASSES:
             found.append(stack)
     return rows[np.isin(events.stack[rows], found)]
 
@@ -101,13 +106,16 @@ def _alive(events: Events) -> NDArray[np.int64]:
     return np.asarray(rows[kept], np.int64)
 
 
-def _failed_frames(error: BaseException | None) -> Iterator[Node]:
+def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
     """The variables of the functions that the error went through: the user's are variables, those
     of libraries the last to name what they got from the user."""
+    torch_package = str(Path(torch.__file__).parent)  # its functions keep nothing between calls
     for frame in _frames_of(error):
         file = frame.f_code.co_filename
         kind = HolderKind.EXCEPTION if file.startswith(LIBRARIES) else HolderKind.VARIABLE
-        for edge in () if file.startswith(OURS) else of_frame(frame, ""):
+        copies = any(word in frame.f_code.co_name for word in _COPYING)
+        untold = file.startswith((OURS, torch_package)) or copies
+        for edge in () if untold else of_frame(frame, ""):
             path = edge.path.removeprefix(": ")
             yield Node(edge.thing, path, Holder.of(kind, path))
 

@@ -277,7 +277,8 @@ class Walk:
         names = self._raw.get(id(kind))
         if names is None:
             names = self._raw[id(kind)] = raw_names(kind)
-        begin = node.path.partition(": ")[0]
+        way, graph, _ = node.path.partition(".grad_fn")
+        begin = way + graph
         for name, raw in raw_saved(function, names):
             path = f"{begin}: {kind.__name__}.{name}"
             for thing in (getattr(raw, "data", None), getattr(raw, "unpack_hook", None)):
