@@ -60,7 +60,7 @@ SLOW = (
 
 # Of each file of these it runs the first test only.
 SAMPLED = (
-    *("advice/test_", "isolation/", "stacks/", "panel/test_board.py"),
+    *("advice/test_", "advice/causes/", "isolation/", "stacks/", "panel/test_board.py"),
     *("virtual/test_gpu_models.py", "virtual/torch_cuda/test_facade_training.py"),
     *("test_magics_places.py", "test_magics_advice.py", "test_magics_gpucheck"),
     *("test_magics_out_of_memory.py", "test_magics_faults.py", "test_fitting.py"),

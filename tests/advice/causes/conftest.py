@@ -1,0 +1,20 @@
+"""Predicts a cell on a small card, after the cells before it."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def predicted(notebook):
+    """The report of a prediction."""
+
+    def predicted(cell, card, earlier):
+        with notebook(card) as one:
+            for text in earlier:
+                result, said = one.run(text)
+                assert result.success, said
+            one.run(f"%%gpucheck -o _predicted\n{cell}")
+            return one.shell.user_ns["_predicted"]
+
+    return predicted
