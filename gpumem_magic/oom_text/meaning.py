@@ -140,7 +140,8 @@ def _full_or_fragmented(reading: Reading, asked: Size, free: Size) -> Outlook:
         return Outlook.UNKNOWN
     if cached.low >= asked.high:
         return Outlook.FRAGMENTED
-    if (cached + free).high >= smallest_request(reading):
+    least = asked.low if asked.low > _LARGE_SEGMENT else smallest_request(reading)
+    if (cached + free).high >= least:
         return Outlook.EITHER
     if others is not None and others.low >= (asked - free).high:
         return Outlook.OTHERS
