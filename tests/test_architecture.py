@@ -35,6 +35,7 @@ DOORS = {
     "torch": WITH_TORCH,
     "pynvml": ("sources/cuda/nvml.py",),
     "matplotlib": ("renderers/figure/",),
+    "anywidget": ("panel/",),
     "ipywidgets": ("panel/",),
     "IPython": ("magics/", "panel/"),
 }

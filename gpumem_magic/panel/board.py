@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import ipywidgets
 from IPython.display import display
@@ -13,6 +16,7 @@ from gpumem_magic.panel.advice import AdviceSection
 from gpumem_magic.panel.cell import CellSection
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.export import ExportSection
+from gpumem_magic.panel.front import Front
 from gpumem_magic.panel.header import Header
 from gpumem_magic.panel.live import Timer
 from gpumem_magic.panel.now import NowSection
@@ -24,6 +28,7 @@ from gpumem_magic.values.report import Report
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _PLAIN = "The gpumem_magic panel: it lives where the notebook runs; its last state stands below."
+_TABS = ("Now", "Cell", "History", "Advice", "Predict")
 _UNLOADED = (
     "The extension was unloaded: %load_ext gpumem_magic and %gpumem --panel open a new panel."
 )
@@ -45,7 +50,10 @@ class Board:
         )
         self.header = Header(desk, self.sections, opened=self._opened, close=self.close)
         self.snapshot = Snapshot(host.history)
-        self.root = controls.below(self.header.box, desk.message, self.header.columns)
+        self.front = Front(_TABS, self._parts)
+        self.front.on_message(self._heard)
+        self.front.on_tab(desk.guarded("Opening the tab", self.redraw))
+        self.root = controls.below()
         self.root.add_class("gpumem-panel")
         self.timer = Timer(self._step, lambda: desk.follower.live.running)
         self._queue: deque[Draw] = deque()
@@ -57,7 +65,50 @@ class Board:
         self.root.observe(self._viewed, names="_view_count")
         desk.follower.use(host.source)
         host.observers.append(self)
+        self._use_controls_if_late()
         self.redraw()
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """All controls, by where they are: "Advice.insert"."""
+        places = {section.title: section for section in self.sections}
+        return {
+            f"{title}.{name}": part
+            for title, place in {**places, "Header": self.header, "Desk": self.desk}.items()
+            for name, part in vars(place).items()
+            if isinstance(part, ipywidgets.DOMWidget)
+        }
+
+    def _heard(self, content: Mapping[str, Any]) -> None:
+        """What the module says: that it is there, which report is meant, what the user sets."""
+        acts: dict[str, Callable[[Any], None]] = {
+            "hello": lambda _: self._use_front(),
+            "choose": self.past.choose,
+            "compare": self.past.compare,
+            "set": self._set,
+        }
+        for name, value in content.items():
+            if name in acts:
+                self.desk.guarded("Showing reports", partial(acts[name], value))()
+
+    def _set(self, wish: tuple[str, str, Any]) -> None:
+        """Set a control as the user wants it: its name, "value" or "index", and that."""
+        name, trait, value = wish
+        if trait in ("value", "index"):
+            setattr(self._parts[name], trait, value)
+
+    def _use_front(self) -> None:
+        """Show the module from now on; another page with it sees the same."""
+        if self._closed or self.desk.front is not None:
+            return
+        self.front.answer()
+        self.desk.front = self.front
+        self.root.children = (self.front.widget,)
+        self.redraw()
+
+    def _use_controls_if_late(self) -> None:
+        if not self.root.children and self.front.late:
+            self.root.children = (self.header.box, self.desk.message, self.header.columns)
 
     @property
     def closed(self) -> bool:
@@ -72,6 +123,7 @@ class Board:
         self.snapshot.show()
         if self.desk.host.running:
             self.cell_began()
+        self.timer.wake()
 
     def redraw(self) -> None:
         """Bring all open sections up to date at once."""
@@ -118,9 +170,9 @@ class Board:
         self.desk.follower.close()
         self.header.close()
         self.desk.say(why)
-        gone = [child for child in self.root.children if child is not self.desk.message]
         self.root.children = (self.desk.message,)
-        for child in gone:
+        self.front.close()
+        for child in (self.header.box, self.header.columns):
             _close(child)
 
     def _is_seen(self) -> bool:
@@ -138,8 +190,11 @@ class Board:
                 draw()
 
     def _drawings(self) -> list[Draw]:
-        return [draw for section in self.sections if self.header.is_open(section)
-                for draw in section.pieces]  # fmt: skip
+        """What is looked at; the module shows the devices in short on every tab."""
+        shown = [section for section in self.sections if self.header.is_open(section)]
+        if self.desk.front is not None and self.now not in shown:
+            shown.append(self.now)
+        return [draw for section in shown for draw in section.pieces]
 
     def _step(self) -> bool:
         """Send at most one message; False when there is nothing left to send."""
@@ -154,6 +209,9 @@ class Board:
                 return False
 
     def _advance(self) -> bool:
+        if not self.root.children:
+            self._use_controls_if_late()
+            return True
         running = self.desk.follower.live.running
         reports = self.desk.state.history.reports
         if not running and not _same(reports, self._seen):
@@ -167,7 +225,7 @@ class Board:
         elif self._snapshot_due and not self._queue:
             self._snapshot_due = False
             self.snapshot.draw()
-        elif self.header.is_open(self.now):
+        elif self.desk.front is not None or self.header.is_open(self.now):
             self.now.draw()
         return running or self._snapshot_due or bool(self._queue)
 

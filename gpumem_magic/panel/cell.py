@@ -8,14 +8,16 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.panel import chart, controls
+from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import NAME_SLIDERS, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
+from gpumem_magic.panel.front import packed
 from gpumem_magic.panel.past import NO_CELLS
 from gpumem_magic.renderers import html, wording
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import Bar, Legend, Line, Part, Row, Span, Style, Table
-from gpumem_magic.renderers.figure import scale
+from gpumem_magic.renderers.figure import chart, scale
+from gpumem_magic.renderers.figure.interactive import moments_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
@@ -27,7 +29,7 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 POINTS = 140
-"""Moments of a timeline that are drawn and can be chosen."""
+"""Moments of a timeline that are drawn and can be chosen, without the module."""
 
 _INK = "#808080"
 
@@ -36,24 +38,15 @@ _BLOCKS = 30
 _ALIVE = 12
 
 
-def moments_of(line: Timeline) -> NDArray[np.int64]:
-    """The points of a timeline that are shown: of every stretch the highest, and both ends."""
-    count = len(line.allocated)
-    if count <= POINTS:
-        return np.arange(count)
-    edges = np.linspace(0, count, POINTS - 1).astype(np.int64)
-    stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    highest = [begin + int(line.allocated[begin:end].argmax()) for begin, end in stretches]
-    return np.unique(np.array([0, *highest, line.peak, count - 1]))
-
-
-def course_html(report: Report, number: int | None, moment: int) -> str:
-    """The title and the timeline by kind, with a line at a moment (an index of `moments_of`)."""
+def course_html(report: Report, number: int | None, moment: int | None) -> str:
+    """The title and the timeline by kind, with a line at a moment (an index of `moments_of`);
+    without the timeline where there is no moment."""
     name = f"{number}  {wording.title(report)}" if number else wording.title(report)
     facts = (wording.device_phrase(report), wording.duration(report), wording.kept_phrase(report))
     lines = (Line(Span(name, Style.STRONG)), Line(wording.peak_phrase(report)))
     head = told(*lines, Line(" \u00b7 ".join(facts)))
-    return element("div", head, _trouble(report), _course(report, moment), style=ROOT)
+    course = EMPTY if moment is None else _course(report, moment)
+    return element("div", head, _trouble(report), course, style=ROOT)
 
 
 def _trouble(report: Report) -> Markup:
@@ -69,7 +62,7 @@ def _course(report: Report, moment: int) -> Markup:
     line = report.timeline
     if len(line.allocated) < 2:
         return told(Line("There is no timeline of this cell.", Style.FAINT))
-    points = moments_of(line)
+    points = moments_of(line, POINTS)
     limit = scale.limit_of(report)
     highest = max(scale.highest(line), 1)
     in_sight = limit is not None and limit <= 3 * highest
@@ -108,7 +101,7 @@ def _kinds_legend(line: Timeline) -> Markup:
 def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str:
     """What was alive at a moment: the line that ran, bytes by kind, the largest blocks."""
     line = report.timeline
-    points = moments_of(line)
+    points = moments_of(line, POINTS)
     if not len(points):
         return element("div", style=ROOT)
     point = int(points[min(moment, len(points) - 1)])
@@ -193,7 +186,10 @@ class CellSection(Section):
 
     @property
     def pieces(self) -> tuple[Draw, ...]:
-        """The timeline, the slider, what was alive, the source, the blocks."""
+        """The timeline, the slider, what was alive, the source, the blocks; in the module, the
+        timeline tells what was alive."""
+        if self.desk.front is not None:
+            return (self.draw_course, self.draw_front, self.draw_source, self.draw_blocks)
         return (
             *(self.draw_course, self.draw_moment, self.draw_alive),
             *(self.draw_source, self.draw_blocks),
@@ -206,12 +202,18 @@ class CellSection(Section):
             self.course.value = told(Line(NO_CELLS))
         else:
             number = self.state.number(report)
-            self.course.value = course_html(report, number, self._moment(report))
+            moment = None if self.desk.front is not None else self._moment(report)
+            self.course.value = course_html(report, number, moment)
+
+    def draw_front(self) -> None:
+        """The timeline of the module."""
+        if self.desk.front is not None:
+            self.desk.front.show("course", packed(self.state.report))
 
     def draw_moment(self) -> None:
         """The slider, as long as the timeline."""
         report = self.state.report
-        count = len(moments_of(report.timeline)) if report else 0
+        count = len(moments_of(report.timeline, POINTS)) if report else 0
         with self.moment.hold_sync():
             self.moment.max = max(count - 1, 1)
             self.moment.value = self._moment(report) if report else 0
@@ -235,7 +237,7 @@ class CellSection(Section):
         self.blocks.value = blocks_html(self.state.report) if self.state.report else ""
 
     def _moment(self, report: Report) -> int:
-        points = moments_of(report.timeline)
+        points = moments_of(report.timeline, POINTS)
         if self.state.moment is not None:
             return min(self.state.moment, max(len(points) - 1, 0))
         return next((i for i, p in enumerate(points) if p == report.timeline.peak), 0)

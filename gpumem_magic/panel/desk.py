@@ -13,6 +13,7 @@ import ipywidgets
 
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.dry_runs import DryRuns
+from gpumem_magic.panel.front import Front
 from gpumem_magic.panel.live import Follower
 from gpumem_magic.panel.state import Host, State
 from gpumem_magic.renderers import wording
@@ -31,8 +32,9 @@ class Desk:
         self.follower = Follower(host.shell.user_ns)
         self.lock = threading.RLock()
         self.message = ipywidgets.HTML()
+        self.front: Front | None = None  # as long as the core controls serve
         self.changed: Callable[[], None] = lambda: None
-        self.dry_runs = DryRuns(host, self.say, self._guarded)
+        self.dry_runs = DryRuns(host, self.say, self.guarded)
         self._thread = threading.get_ident()
         self._quiet = False
 
@@ -55,12 +57,12 @@ class Desk:
 
     def on_click(self, button: Any, what: str, act: Callable[[], object]) -> None:
         """Have `act` called when the button is pressed."""
-        guarded = self._guarded(what, act)
+        guarded = self.guarded(what, act)
         button.on_click(lambda _: guarded())
 
     def on_click_alone(self, button: Any, what: str, act: Callable[[], object]) -> None:
         """The same for what acts on the device: in the thread of cells, while no cell runs."""
-        guarded = self._guarded(what, act)
+        guarded = self.guarded(what, act)
 
         def start() -> None:
             if self.host.running:
@@ -72,14 +74,14 @@ class Desk:
 
     def on_change(self, widget: Any, trait: str, what: str, act: Callable[[], object]) -> None:
         """Have `act` called when the user changes a trait of the widget."""
-        guarded = self._guarded(what, act)
+        guarded = self.guarded(what, act)
         widget.observe(lambda _: guarded(), names=trait)
 
     def on_change_alone(
         self, widget: Any, trait: str, what: str, act: Callable[[], object]
     ) -> None:
         """The same in the thread of cells; it has to cope with a running cell itself."""
-        guarded = self._guarded(what, act)
+        guarded = self.guarded(what, act)
 
         def change(_: object) -> None:
             if not self._quiet:
@@ -87,7 +89,9 @@ class Desk:
 
         widget.observe(change, names=trait)
 
-    def _guarded(self, what: str, act: Callable[[], object]) -> Callable[[], None]:
+    def guarded(self, what: str, act: Callable[[], object]) -> Callable[[], None]:
+        """`act` as a callback: one at a time, and errors are told as those of `what`."""
+
         def run() -> None:
             with self.lock:
                 if self._quiet:

@@ -8,10 +8,13 @@ from gpumem_magic.devices import device_names
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import STYLE
 from gpumem_magic.panel.desk import Desk, Section
+from gpumem_magic.panel.front import BETTER
 from gpumem_magic.renderers.document import Line, Style
 
 _KEPT = ("Now", "History")
 """The sections of the first column, open from the start; of the others one is open at a time."""
+_INSIDE = {"Export": "History"}
+"""Sections that have no tab of their own, and in which one they are."""
 _BESIDE = "Beside the notebook, in JupyterLab: right-click here, Create New View for Cell Output."
 
 
@@ -33,11 +36,12 @@ class Header:
         self.switches = {
             section.title: controls.switch("", section.title in _KEPT) for section in sections
         }
-        style = controls.html()
-        style.value = STYLE + controls.told(Line(_BESIDE, Style.FAINT))
+        self.style, self.better = controls.html(), controls.html()
+        self.style.value = STYLE + controls.told(Line(_BESIDE, Style.FAINT))
+        self.better.value = controls.told(Line(BETTER, Style.FAINT))
         self.box = controls.below(
             controls.across(self.device, self.every, self.exit),
-            style,
+            *(self.style, self.better),
             controls.across(*self.switches.values()),
         )
         self._others = [section for section in sections if section.title not in _KEPT]
@@ -53,6 +57,8 @@ class Header:
 
     def is_open(self, section: Section) -> bool:
         """Whether a section is shown."""
+        if front := self._desk.front:
+            return front.tab == (_INSIDE.get(section.title) or section.title)
         return bool(self.switches[section.title].value)
 
     def close(self) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpumem_magic.glance import Glance
-from gpumem_magic.panel import chart, controls
+from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.panel.live import Live
 from gpumem_magic.renderers import html, wording
 from gpumem_magic.renderers.document import Bar, Line, Part
+from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.units import format_bytes
@@ -36,6 +37,18 @@ def now_html(live: Live, kinds: Mapping[Category, int], why_off: str) -> str:
     return element("div", _activity(live), *devices, _course(live), style=f"{ROOT};{_DIGITS}")
 
 
+def head_html(live: Live) -> str:
+    """The first device in short: its name, what is in use of it, what runs."""
+    gauges = EMPTY
+    for glance in live.glances[:1]:
+        name = _named(glance)
+        size = glance.level.device_used
+        level = ("in use", size) if size is not None else ("reserved", glance.level.reserved)
+        of = f" of {format_bytes(glance.device.total)}"
+        gauges = join(name, of, _gauge(*level, glance.device.total, ALLOCATED))
+    return element("div", gauges, _activity(live), style=f"{ROOT};{_DIGITS}")
+
+
 def _activity(live: Live) -> Markup:
     if not live.running:
         last = f"; the last one took {wording.format_seconds(live.seconds)}" if live.seconds else ""
@@ -50,8 +63,7 @@ def _activity(live: Live) -> Markup:
 
 def _device(live: Live, index: int, glance: Glance, left: Mapping[Category, int]) -> Markup:
     device, level = glance.device, glance.level
-    kind = "virtual " if device.virtual else ""
-    name = element("strong", f"{kind}{wording.visible(device.name)}")
+    name = _named(glance)
     number = f" (cuda:{device.index})" if len(live.glances) > 1 else ""
     peak = live.highest[index] if index < len(live.highest) and live.seconds else None
     told = glance.kinds if live.running else left
@@ -67,6 +79,11 @@ def _device(live: Live, index: int, glance: Glance, left: Mapping[Category, int]
         _kinds(told, level, heading),
         _warning(level, device.total),
     )
+
+
+def _named(glance: Glance) -> Markup:
+    kind = "virtual " if glance.device.virtual else ""
+    return element("strong", f"{kind}{wording.visible(glance.device.name)}")
 
 
 def _peak_name(live: Live) -> str:
@@ -161,7 +178,13 @@ class NowSection(Section):
         return (self.draw,)
 
     def draw(self) -> None:
-        """Look at the devices and show them."""
+        """Look at the devices and show them; in the module, the first of them on every tab."""
         desk = self.desk
         desk.follower.look()
-        self.picture.value = now_html(desk.follower.live, self.state.left(), desk.host.why_off)
+        live = desk.follower.live
+        if desk.front is None:
+            self.picture.value = now_html(live, self.state.left(), desk.host.why_off)
+        else:
+            whole = desk.front.tab == self.title
+            body = now_html(live, self.state.left(), desk.host.why_off) if whole else ""
+            desk.front.show("now", {"head": head_html(live), "body": body})

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from gpumem_magic.panel import chart, controls
+import numpy as np
+
+from gpumem_magic.panel import controls
 from gpumem_magic.panel.controls import fitted, told
 from gpumem_magic.panel.desk import Desk, Draw, Section
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Line, Part, Style
+from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
 from gpumem_magic.renderers.history import comparison_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend
 from gpumem_magic.renderers.terminal import left, right
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.findings import Timeline
 from gpumem_magic.values.report import Report
 
 Numbered = Sequence[tuple[int, Report]]
@@ -43,6 +49,31 @@ def row_text(number: int, report: Report) -> str:
     card = left(wording.visible(report.device.name), 24).rstrip()
     numbers = right(format_bytes(report.peak.allocated), 12) + right(size, 13) + right(time, 12)
     return f"{number:>4}  {name}{numbers}  {card}{'  out of memory' if report.oom else ''}"
+
+
+def _facts(numbered: tuple[int, Report]) -> dict[str, Any]:
+    """A report as a row of the module's table."""
+    number, report = numbered
+    return {
+        "number": number,
+        "name": wording.title(report)[:60],
+        "peak": report.peak.allocated,
+        "kept": wording.kept(report),
+        "seconds": report.seconds,
+        "time": wording.format_seconds(report.seconds),
+        "card": wording.visible(report.device.name)[:40],
+        "failed": bool(report.oom),
+        "course": _in_small(report.timeline),
+    }
+
+
+_SMALL = 16  # points of a course in a row of the table, 0 to 99 each
+
+
+def _in_small(line: Timeline) -> list[int]:
+    stretches = np.array_split(line.allocated, min(_SMALL, max(len(line.allocated), 1)))
+    top = max(int(line.allocated.max(initial=0)), 1)
+    return [int(one.max(initial=0)) * 99 // top for one in stretches]
 
 
 def plot_html(listed: Numbered, chosen: Report | None) -> str:
@@ -141,11 +172,13 @@ class PastSection(Section):
         desk.on_change(self.first, "value", "Changing the range", self._zoom)
         desk.on_change(self.last, "value", "Changing the range", self._zoom)
         desk.on_click(self.all, "Listing all reports", self._show_all)
-        desk.on_change(self.other, "value", "Comparing", self._compare)
+        desk.on_change(self.other, "value", "Comparing", lambda: self.compare(self.other.value))
 
     @property
     def pieces(self) -> tuple[Draw, ...]:
         """The rows, the plot, the range, the comparison."""
+        if self.desk.front is not None:
+            return (self.draw_table, self.draw_first, self.draw_last, self.draw_difference)
         return (
             *(self.draw_rows, self.draw_plot, self.draw_first, self.draw_last),
             *(self.draw_others, self.draw_difference),
@@ -159,6 +192,25 @@ class PastSection(Section):
         with self.rows.hold_sync():
             self.rows.options = texts
             self.rows.index = chosen[0] if chosen else None
+
+    def draw_table(self) -> None:
+        """The reports of the range, for the module, the latest as far as a message has room."""
+        state, front = self.state, self.desk.front
+        if front is not None:
+            latest = [*map(_facts, state.listed)][::-1]
+            _, cut = controls.as_many([Markup(json.dumps(one)) for one in latest])
+            chosen = {"chosen": state.number(state.report), "other": state.number(state.other)}
+            front.show("rows", {"rows": latest[: len(latest) - cut], **chosen})
+
+    def choose(self, number: int) -> None:
+        """Look at report `number`."""
+        self.state.choose(self.state.history.show(number))
+        self.desk.changed()
+
+    def compare(self, number: int | None) -> None:
+        """Compare with report `number`; None: with nothing."""
+        self.state.other = None if number is None else self.state.history.show(number)
+        self.desk.changed()
 
     def draw_plot(self) -> None:
         """The reports of the range as bars."""
@@ -202,8 +254,7 @@ class PastSection(Section):
     def _choose(self) -> None:
         listed, index = self.state.listed, self.rows.index
         if index is not None and index < len(listed):
-            self.state.choose(listed[index][1])
-            self.desk.changed()
+            self.choose(listed[index][0])
 
     def _zoom(self) -> None:
         last = None if self.last.value >= len(self.state.history) else self.last.value
@@ -212,9 +263,4 @@ class PastSection(Section):
 
     def _show_all(self) -> None:
         self.state.first = self.state.last = None
-        self.desk.changed()
-
-    def _compare(self) -> None:
-        number = self.other.value
-        self.state.other = None if number is None else self.state.history.show(number)
         self.desk.changed()

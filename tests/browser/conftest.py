@@ -76,6 +76,12 @@ def user_settings():
     return settings
 
 
+@pytest.fixture
+def no_anywidget():
+    """Takes anywidget's part out of the browser, before the server starts."""
+    return without_anywidget
+
+
 @contextmanager
 def running(module: str, tmp_path: Path, folder: Path):
     """A server of notebooks, `python -m module`, for the files of `folder`; its address."""
@@ -105,6 +111,13 @@ def settings(tmp_path: Path, theme: str) -> None:
         file = tmp_path / "jupyterlab_settings_dir" / package / f"{plugin}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
+
+
+def without_anywidget(tmp_path: Path) -> None:
+    """Have JupyterLab and Notebook 7 leave out the extension that runs ES modules."""
+    file = tmp_path / "jupyter_config_dir" / "labconfig" / "page_config.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"disabledExtensions": {"anywidget": True}}))
 
 
 def command(module: str, port: int, folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ def rich(shell, source, monkeypatch):
     pytest.importorskip("ipywidgets")
     monkeypatch.setattr("gpumem_magic.panel.live.INTERVAL", 0.005)
     monkeypatch.setattr("gpumem_magic.panel.live.SHARE", 1.0)
+    monkeypatch.setattr("gpumem_magic.panel.front.PATIENCE", -1.0)
     run(shell, "%load_ext gpumem_magic")
     return shell
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.renderers import html, interactive
+from gpumem_magic.renderers import html
+from gpumem_magic.renderers.figure import interactive
 from gpumem_magic.renderers.formats.csv import to_csv
 from gpumem_magic.renderers.formats.json import dumps, dumps_all
 from gpumem_magic.renderers.formats.snapshot import to_pickle

@@ -31,7 +31,7 @@ _KINDS = tuple(Category)
 
 def module_text() -> str:
     """The ES module, which has `timeline(place, data)` and, for the panel, `render`."""
-    return files("gpumem_magic").joinpath("renderers/screen.js").read_text(encoding="utf-8")
+    return files("gpumem_magic").joinpath("renderers/figure/screen.js").read_text(encoding="utf-8")
 
 
 def has_course(report: Report) -> bool:
@@ -49,6 +49,7 @@ def script() -> Markup:
     """What makes all such places of a page answer, once: the module, and a call of it."""
     find = (
         'for (const place of document.querySelectorAll(".gpumem-course")) {\n'
+        "  keys(place);\n"
         "  place.previousElementSibling.querySelector(`img[alt^='Memory over']`)?.remove();\n"
         '  timeline(place, JSON.parse(place.querySelector("template").content.textContent));\n}\n'
     )

@@ -6,6 +6,7 @@ const LOOKS = `
   --line: rgba(128,128,128,.45); --soft: rgba(128,128,128,.16); --chosen: rgba(68,119,170,.28);
   color: var(--ink); font-size: 13px; line-height: 1.45; min-width: 0; container-type: inline-size; }
 .gpumem-screen * { box-sizing: border-box; }
+.gpumem-screen [hidden] { display: none !important; }
 .gpumem-screen button, .gpumem-screen select, .gpumem-screen input, .gpumem-screen textarea {
   font: inherit; color: inherit; background: transparent; border: 1px solid var(--line);
   border-radius: 4px; padding: 2px 8px; max-width: 100%; min-height: 26px; }
@@ -44,6 +45,10 @@ const LOOKS = `
 .gpumem-screen .g-blocks code { overflow-wrap: break-word; }
 .gpumem-screen .g-blocks td:nth-child(2), .gpumem-screen .g-blocks td:nth-child(4) {
   white-space: nowrap; }
+@container (max-width: 560px) {
+  .gpumem-screen .g-blocks tr { display: flex; flex-wrap: wrap; border-top: 1px solid var(--soft); }
+  .gpumem-screen .g-blocks th, .gpumem-screen .g-blocks td { border: 0; }
+  .gpumem-screen .g-blocks th { flex: 1 1 100%; } }
 `;
 
 const UNITS = ["bytes", "KiB", "MiB", "GiB"];
@@ -60,11 +65,27 @@ function seconds(time) {
   return time < 60 ? `${time.toFixed(2)} s` : `${Math.floor(time / 60)} min ${(time % 60).toFixed(0)} s`;
 }
 
+const KEYS = new WeakMap(); // what acts on keys, by element
+
+/** Let what is in `place` act on keys before the notebook does, whose shortcuts they may be. */
+export function keys(place) {
+  const act = (event) => {
+    if (!place.contains(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopImmediatePropagation();
+    for (let one = event.target; one !== place.parentElement; one = one.parentElement) {
+      KEYS.get(one)?.(event);
+    }
+  };
+  window.addEventListener("keydown", act, true);
+  return () => window.removeEventListener("keydown", act, true);
+}
+
 /** An element: properties that begin with "on" are listeners; children may be text. */
 function make(name, properties = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    if (key === "onkeydown") KEYS.set(made, value);
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value !== undefined && value !== null) made.setAttribute(key, value);
   }
   made.append(...children.filter((child) => child !== null && child !== undefined));
@@ -255,7 +276,7 @@ export function timeline(place, data) {
     draw();
   }
 
-  const keys = {
+  const acts = {
     ArrowLeft: (by) => move(state.point - by), ArrowRight: (by) => move(state.point + by),
     ArrowUp: () => turn(1), ArrowDown: () => turn(-1), Home: () => move(0),
     End: () => move(count - 1), Enter: list, " ": list, "+": () => scale(0.5),
@@ -264,10 +285,9 @@ export function timeline(place, data) {
   };
 
   function key(event) {
-    const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
+    const act = acts[event.key];
     if (!act) return;
     event.preventDefault();
-    event.stopPropagation();
     act(event.shiftKey ? 10 : 1);
   }
 
@@ -346,3 +366,310 @@ export function timeline(place, data) {
     ends, legend, said, blocks);
   draw();
 }
+
+// The panel: the controls that the kernel has, laid out and drawn in another way.
+
+const PANEL = `
+.gpumem-screen .g-head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: flex-end; }
+.gpumem-screen .g-state { flex: 1 1 300px; min-width: 0; min-height: 82px; }
+.gpumem-screen [role=tablist] { display: flex; flex-wrap: wrap; gap: 4px; margin: 6px 0;
+  border-bottom: 1px solid var(--line); }
+.gpumem-screen [role=tab] { border-bottom: 0; border-radius: 4px 4px 0 0; }
+.gpumem-screen [role=tabpanel] { max-height: 660px; overflow: auto; padding: 2px 4px; }
+.gpumem-screen .g-two, .gpumem-screen .g-broad { display: grid; gap: 8px 20px; grid-template-columns: minmax(0, 1fr); }
+@container (min-width: 700px) {
+  .gpumem-screen .g-two { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
+@container (min-width: 1200px) {
+  .gpumem-screen .g-broad { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
+@container (max-width: 699px) { .gpumem-screen [role=tabpanel] { max-height: 560px; } }
+.gpumem-screen .g-tools label { flex: 1 1 170px; }
+.gpumem-screen label { display: flex; flex-direction: column; min-width: 0; font-size: 12px; }
+.gpumem-screen .g-tools input { width: 100%; }
+.gpumem-screen textarea { width: 100%; font-family: ui-monospace, Menlo, Consolas, monospace; }
+.gpumem-screen .g-rows th, .gpumem-screen .g-rows td { padding: 3px 8px 3px 0; text-align: right;
+  border: 0; border-top: 1px solid var(--soft); font-weight: normal; white-space: nowrap; }
+.gpumem-screen .g-rows .g-name { text-align: left; min-width: 110px; white-space: normal; overflow-wrap: anywhere; }
+.gpumem-screen .g-rows thead button { border: 0; padding: 0; min-height: 24px; }
+.gpumem-screen .g-rows tbody tr { cursor: pointer; }
+.gpumem-screen .g-rows svg { width: 64px; height: 18px; display: block; }
+.gpumem-screen .g-scroll { overflow: auto; max-height: 300px; }
+.gpumem-screen .g-card { border: 1px solid var(--line); border-radius: 6px; padding: 4px 8px;
+  margin: 4px 0; }
+.gpumem-screen .g-card > button { border: 0; width: 100%; text-align: left; }
+.gpumem-screen .g-spark { fill: #4477AA; }
+@container (max-width: 699px) { .gpumem-screen .g-wide { display: none; } }
+`;
+
+/** Call `act` now and whenever one of the traits changes; gives what ends that. */
+function follow(model, traits, act) {
+  const events = traits.split(" ").map((name) => `change:${name}`).join(" ");
+  model.on(events, act);
+  act();
+  return () => model.off(events, act);
+}
+
+/** A view of each kind of control that the kernel has: its element, the traits that it shows, and
+ * what shows them. `put(trait, value)` tells the kernel what the user wants. */
+const VIEWS = {
+  HTMLModel: (model) => {
+    const made = make("div");
+    return [made, "value", () => { made.innerHTML = model.get("value"); }];
+  },
+  ButtonModel: (model) => {
+    const made = make("button", { type: "button", title: model.get("tooltip"),
+      onclick: () => model.send({ event: "click" }) });
+    return [made, "description disabled", () => {
+      made.textContent = model.get("description");
+      made.disabled = model.get("disabled");
+    }];
+  },
+  ToggleButtonModel: (model, put) => {
+    const made = make("button", { type: "button",
+      onclick: () => put("value", !model.get("value")) });
+    return [made, "description value", () => {
+      made.textContent = model.get("description");
+      made.setAttribute("aria-pressed", model.get("value"));
+    }];
+  },
+  DropdownModel: (model, put) => {
+    const inner = make("select", { onchange: () => put("index", inner.selectedIndex) });
+    return [make("label", {}, model.get("description"), inner), "_options_labels index", () => {
+      inner.replaceChildren(...model.get("_options_labels").map((one) => make("option", {}, one)));
+      inner.selectedIndex = model.get("index") ?? -1;
+    }];
+  },
+  SelectMultipleModel: (model, put) => {
+    const name = model.get("description");
+    const made = make("div", { class: "g-tools", role: "group", "aria-label": name });
+    const toggle = (place) => {
+      const chosen = model.get("index");
+      put("index", chosen.includes(place) ? chosen.filter((one) => one !== place)
+        : [...chosen, place].sort((a, b) => a - b));
+    };
+    return [make("div", {}, name, made), "_options_labels index", () => {
+      const focused = [...made.children].indexOf(document.activeElement);
+      made.replaceChildren(...model.get("_options_labels").map((one, place) =>
+        make("button", { type: "button", "aria-pressed": model.get("index").includes(place),
+          onclick: () => toggle(place) }, one)));
+      made.children[focused]?.focus();
+    }];
+  },
+  BoundedIntTextModel: (model, put) => entry(model, put, "input", { type: "number", min: 1 },
+    (text) => Math.max(model.get("min"), Math.min(model.get("max"), Math.round(Number(text)) || 1))),
+  TextModel: (model, put) =>
+    entry(model, put, "input", { type: "text", placeholder: model.get("placeholder") }, String),
+  TextareaModel: (model, put) => entry(model, put, "textarea", { rows: model.get("rows") }, String),
+};
+
+function entry(model, put, name, properties, read) {
+  const inner = make(name, { ...properties, onchange: () => put("value", read(inner.value)) });
+  return [make("label", {}, model.get("description"), inner), "value", () => {
+    inner.value = model.get("value");
+  }];
+}
+
+/** The table of measured cells: sorted by any column, chosen by click or arrows. */
+function history(model) {
+  const sorted = { by: "number", down: true };
+  const heads = [["number", "No"], ["name", "cell"], ["peak", "peak"], ["kept", "kept"],
+    ["seconds", "time"], ["card", "card"]];
+  const body = make("tbody", { onkeydown: step });
+  const buttons = heads.map(([name, text]) =>
+    make("button", { type: "button", onclick: () => sort(name) }, text));
+  const cells = buttons.map((button, i) => make("th", { scope: "col",
+    class: i === 1 ? "g-name" : i === 5 ? "g-wide" : "" }, button));
+  cells.splice(2, 0, make("th", { scope: "col", class: "g-wide" }, "course"));
+  const caption = make("caption", {}, "Measured cells");
+  const table = make("table", { class: "g-rows", role: "grid" }, caption,
+    make("thead", {}, make("tr", {}, ...cells, make("th", { scope: "col" }, "compare"))), body);
+
+  function sort(name) {
+    sorted.down = sorted.by === name ? !sorted.down : name !== "name" && name !== "card";
+    sorted.by = name;
+    draw();
+  }
+
+  function step(event) {
+    const row = event.target.closest("tr");
+    const next = { ArrowDown: row.nextSibling, ArrowUp: row.previousSibling,
+      Home: body.firstChild, End: body.lastChild }[event.key];
+    if (event.target !== row) return;
+    if (event.key === "Enter" || event.key === " ") model.send({ choose: Number(row.dataset.number) });
+    else if (next) {
+      next.focus();
+      model.send({ choose: Number(next.dataset.number) });
+    } else return;
+    event.preventDefault();
+  }
+
+  function row(one) {
+    const { chosen, other } = model.get("rows");
+    const versus = make("button", { type: "button", "aria-pressed": one.number === other,
+      "aria-label": `Compare with report ${one.number}`, onclick: (event) => {
+        event.stopPropagation();
+        model.send({ compare: one.number === other ? null : one.number });
+      } }, "compare");
+    const size = (bytes_) => (bytes_ === null ? "unknown" : bytes(bytes_));
+    const made = make("tr", { tabindex: one.number === chosen ? 0 : -1,
+      "aria-selected": one.number === chosen, "data-number": one.number,
+      onclick: () => model.send({ choose: one.number }) },
+    make("td", {}, one.number), make("th", { scope: "row", class: "g-name" },
+      `${one.failed ? "✖ out of memory: " : ""}${one.name}`),
+    make("td", { class: "g-wide" }, spark(one.course)), make("td", {}, size(one.peak)),
+    make("td", {}, `${one.kept > 0 ? "+" : ""}${size(one.kept)}`), make("td", {}, one.time),
+    make("td", { class: "g-wide" }, one.card),
+    make("td", {}, one.number === chosen ? "chosen" : versus));
+    return made;
+  }
+
+  function draw() {
+    const focused = body.contains(document.activeElement)
+      && document.activeElement.closest("tr").dataset.number;
+    const rows = [...(model.get("rows").rows || [])];
+    const order = (a, b) => (typeof a === "string" ? a.localeCompare(b) : (a ?? -1) - (b ?? -1));
+    rows.sort((a, b) => order(a[sorted.by], b[sorted.by]) * (sorted.down ? -1 : 1));
+    body.replaceChildren(...rows.map(row));
+    caption.textContent = rows.length ? "Measured cells" : "No cell was measured yet.";
+    heads.forEach(([name], i) => buttons[i].parentElement.setAttribute("aria-sort",
+      name !== sorted.by ? "none" : sorted.down ? "descending" : "ascending"));
+    if (body.firstChild && !body.querySelector("[tabindex='0']")) body.firstChild.tabIndex = 0;
+    if (focused) body.querySelector(`[data-number='${focused}']`)?.focus();
+  }
+
+  return [make("div", { class: "g-scroll" }, table), draw];
+}
+
+function spark(course) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  svg.setAttribute("viewBox", `0 0 ${Math.max(course.length, 1)} 100`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  path.setAttribute("class", "g-spark");
+  path.setAttribute("d", `M0,100${course.map((size, i) => `V${100 - size}H${i + 1}`).join("")}V100Z`);
+  svg.append(path);
+  return svg;
+}
+
+async function unpacked(view) {
+  if (!view?.byteLength) return null;
+  const stream = new Blob([view]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
+}
+
+/** The panel in `el`; see `panel/front.py`. */
+async function render({ model, el }) {
+  const ends = [];
+  const models = {};
+  await Promise.all(Object.entries(model.get("parts")).map(async ([name, id]) => {
+    models[name] = await model.widget_manager.get_model(id);
+  }));
+
+  // Not `save_changes`: its messages wait for the kernel, and what is sent later overtakes them.
+  const wish = (name, trait, value) => model.send({ set: [name, trait, value] });
+
+  /** A view of a control that appears and goes as the kernel says. */
+  function part(name) {
+    const control = models[name];
+    const put = (trait, value) => wish(name, trait, value);
+    const [made, traits, draw] = VIEWS[control.get("_model_name")](control, put);
+    ends.push(follow(control, traits, draw));
+    const layout = control.get("layout");
+    ends.push(follow(layout, "display", () => { made.hidden = layout.get("display") === "none"; }));
+    return made;
+  }
+
+  const row = (...names) => make("div", { class: "g-tools" }, ...names.map(part));
+  const two = (first, second) => make("div", { class: "g-two" },
+    make("div", {}, ...first), make("div", {}, ...second));
+  const broad = (first, second) => {
+    const made = two(first, second);
+    made.className = "g-broad";
+    return made;
+  };
+  const [state, now, course] = [make("div", { class: "g-state" }), make("div"), make("div")];
+  const [table, drawTable] = history(model);
+  const cards = make("div");
+  const advice = models["Advice.list"];
+  const detail = make("div", {}, part("Advice.card"),
+    row("Advice.insert", "Advice.explain", "Advice.ignore"));
+
+  /** The pieces of advice as cards; the one that is picked is open. */
+  function drawCards() {
+    const focused = cards.contains(document.activeElement) && document.activeElement.dataset.card;
+    cards.replaceChildren(...advice.get("_options_labels").map((label, place) => {
+      const open = advice.get("index") === place;
+      const card = make("div", { class: "g-card" }, make("button", { type: "button",
+        "aria-expanded": open, "data-card": place,
+        onclick: () => wish("Advice.list", "index", place) }, label));
+      if (open) card.append(detail);
+      return card;
+    }));
+    if (!advice.get("_options_labels").length) cards.append(detail);
+    if (focused) cards.querySelector(`[data-card='${focused}']`)?.focus();
+  }
+
+  const panels = {
+    Now: [now],
+    Cell: [part("Cell.course"), course, two([part("Cell.source")], [part("Cell.blocks")])],
+    History: [broad([table, row("History.first", "History.last", "History.all")],
+      [part("History.difference")]),
+    row("Export.what", "Export.form", "Export.name", "Export.save", "Export.clear", "Export.sure",
+      "Export.keep")],
+    Advice: [row("Advice.measure", "Advice.cancel"),
+      two([cards], [part("Advice.answer"), part("Advice.code")])],
+    Predict: [two([part("Predict.cards"), row("Predict.variable", "Predict.what"),
+      part("Predict.code"), row("Predict.run", "Predict.cancel")], [part("Predict.result")])],
+  };
+
+  function look(name) {
+    model.set("tab", name);
+    model.save_changes();
+  }
+
+  const id = `gpumem-${Math.random().toString(36).slice(2)}`;
+  const tabs = model.get("tabs").map((name) => make("button", { type: "button", role: "tab",
+    id: `${id}-${name}`, "aria-controls": `${id}-${name}-panel`,
+    onclick: () => look(name) }, name));
+  const bodies = tabs.map((tab) => make("div", { role: "tabpanel", tabindex: 0,
+    id: `${tab.id}-panel`, "aria-labelledby": tab.id }, ...panels[tab.textContent]));
+
+  function turn(event) {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const next = tabs.at((tabs.indexOf(event.target) + by) % tabs.length);
+    next.focus();
+    look(next.textContent);
+    event.preventDefault();
+  }
+
+  el.append(make("style", {}, PANEL), make("div", { class: "g-head" }, state,
+    part("Header.device"), part("Header.every"), part("Header.exit")), part("Header.style"),
+  make("div", { "aria-live": "polite" }, part("Desk.message")),
+  make("div", { role: "tablist", "aria-label": "The panel", onkeydown: turn }, ...tabs), ...bodies);
+  looks(el);
+
+  ends.push(
+    keys(el),
+    follow(model, "tab", () => tabs.forEach((tab, i) => {
+      const open = tab.textContent === model.get("tab");
+      tab.setAttribute("aria-selected", open);
+      tab.tabIndex = open ? 0 : -1;
+      bodies[i].hidden = !open;
+    })),
+    follow(model, "now", () => {
+      state.innerHTML = model.get("now").head || "";
+      now.innerHTML = model.get("now").body || "";
+    }),
+    follow(model, "rows", drawTable),
+    follow(model, "course", async () => {
+      const data = await unpacked(model.get("course"));
+      if (data) timeline(course, data);
+      else course.replaceChildren();
+    }),
+    follow(advice, "_options_labels index", drawCards),
+  );
+  return () => ends.forEach((end) => end());
+}
+
+export default { initialize: ({ model }) => model.send({ hello: true }), render };
