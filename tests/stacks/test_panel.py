@@ -21,7 +21,8 @@ CELL = (
     "(panel,) = get_ipython().magics_manager.registry['GpuMemMagics'].monitor.observers\n"
     "while time.time() < end or len(seen) < 2:\n"
     "    kept.append(net(x).relu().sum())\n"
-    "    seen |= {text for text in [panel.now.picture.value] if 'running for' in text}\n"
+    "    shown = panel.now.picture.value + str(getattr(panel.front.widget, 'now', ''))\n"
+    "    seen |= {shown} if 'running for' in shown else set()\n"
     "    time.sleep(0.02)"
 )
 MODEL = (
@@ -70,10 +71,22 @@ def said(messages):
     return "".join(m["content"]["text"] for _, m in messages if m["msg_type"] == "stream")
 
 
-def test_a_running_cell_sends_few_and_small_messages(kernel):
-    for code in ("%load_ext gpumem_magic\n%gpumem --device T4", MODEL, "%gpumem --panel"):
+MODULE = (
+    "(panel,) = get_ipython().magics_manager.registry['GpuMemMagics'].monitor.observers\n"
+    "panel._heard({'hello': True})\npanel.front.widget.tab = 'Cell'"
+)
+"""A browser answers that it has the module, and its user looks at the cell."""
+
+
+@pytest.mark.parametrize("module", [False, True], ids=["controls", "module"])
+def test_a_running_cell_sends_few_and_small_messages(kernel, module):
+    if module:
+        pytest.importorskip("anywidget")
+    opened = "%gpumem --panel", *([MODULE] if module else ["import time; time.sleep(2)"])
+    for code in ("%load_ext gpumem_magic\n%gpumem --device T4", MODEL, *opened):
         reply, _ = run(kernel, code)
         assert reply["status"] == "ok", reply
+    run(kernel, "1", after=2)
     reply, messages = run(kernel, CELL, after=3)
     assert reply["status"] == "ok", reply
     comms = [(at, m) for at, m in messages if m["msg_type"].startswith("comm")]
@@ -88,6 +101,9 @@ def test_a_running_cell_sends_few_and_small_messages(kernel):
     for start in moments:
         assert sum(start <= moment < start + 1 for moment in moments) <= 4
     assert max(len(json.dumps(m["content"]).encode()) for _, m in comms) <= 20_000
+    packed = [len(buffer) for _, m in comms for buffer in m["buffers"]]
+    assert bool(packed) == module  # the timeline
+    assert max(packed, default=0) <= 18_000
 
     # AND afterwards nothing of it runs
     _, told = run(
