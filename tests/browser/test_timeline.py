@@ -7,6 +7,7 @@ import pytest
 
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Category
+from tests.renderers.conftest import MAKERS
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.browser
@@ -136,6 +137,18 @@ def test_all_of_it_with_the_keyboard_alone(page, report):
     page.keyboard.press("Enter")
     axis = page.get_by_role("button", name="Axis: time")
     assert axis.get_attribute("aria-pressed") == "true"
+
+
+def test_hostile_text_stays_text(browser, tmp_path):
+    path, page, errors = tmp_path / "hostile.html", browser.new_page(), []
+    MAKERS["hostile"]().save(path)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.locator(PLOT).first.press("Enter")
+    assert page.locator(".g-blocks table").count() == 1
+    assert page.locator("script").count() == 1  # the page's own
+    assert errors == []
+    page.close()
 
 
 def test_it_looks_as_it_should(page, screenshots):

@@ -83,9 +83,9 @@ def test_tables_have_captions_and_headings(report):
 
 
 def test_hostile_text_stays_text(hostile):
-    for text in (report_html(hostile), page([hostile], hostile.name)):
+    for text, own in ((report_html(hostile), 0), (page([hostile], hostile.name), 1)):
         found = Elements(text)
-        assert "script" not in found.tags
+        assert found.tags.count("script") == own  # what makes the timeline of a page answer
         assert not [name for _, name, _ in found.attributes if name.startswith("on")]
         assert [tag for tag in found.tags if tag == "img"] == ["img"]
         words = "".join(found.words)
