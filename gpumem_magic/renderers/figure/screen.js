@@ -187,6 +187,7 @@ export function timeline(place, data) {
     }
     const [first, last] = [pointAt(0), pointAt(0.999999)];
     ends.replaceChildren(make("span", {}, first ? seconds(time[first]) : "0 s"),
+      make("span", {}, state.events ? "event by event" : "by the clock"),
       make("span", {}, seconds(time[last])));
     tell();
   }
