@@ -9,6 +9,7 @@ import copy
 import gc
 import json
 import os
+import pickle
 import random
 from pathlib import Path
 
@@ -22,9 +23,14 @@ from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator, S
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.magics import gpucheck, gpumem
 from gpumem_magic.oom_text import explain
+from gpumem_magic.pipeline import analyse
 from gpumem_magic.renderers.formats.json import dumps, loads
+from gpumem_magic.snapshots.files import read_plain_values
+from gpumem_magic.snapshots.recordings import recordings
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
+
+from .snapshots.test_snapshots import a_snapshot
 
 torch = pytest.importorskip("torch")
 
@@ -215,6 +221,60 @@ REPORT = json.loads(SMALL_REPORT.read_text("utf-8"))
 @given(st.text())
 def test_what_is_no_report_is_refused(text):
     assert not read_or_refused(loads, text, refusal=ValueError)
+
+
+@pytest.fixture(scope="module")
+def snapshot_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("snapshots") / "x.pickle"
+
+
+def read_snapshot(path, data):
+    """The reports of a pickle, or nothing where it is refused."""
+    path.write_bytes(data)
+    found = read_or_refused(lambda: recordings(read_plain_values(path)), refusal=ValueError)
+    return [analyse(one, "x", advised=False).report for one in found or ()]
+
+
+@more
+@given(
+    st.randoms(use_true_random=False),
+    st.lists(VALUES | st.sampled_from([-1, 1 << 62, 1 << 70, "alloc", "oom"]), max_size=3),
+    st.sampled_from([2, 4, 5]),
+)
+def test_a_snapshot_with_other_values_is_refused_or_can_be_shown(
+    snapshot_file, chance, values, protocol
+):
+    data = copy.deepcopy(SNAPSHOT)
+    for value in values:
+        container, key = chance.choice(places(data) or [({"gone": None}, "gone")])
+        if chance.random() < 0.3:
+            del container[key]
+        else:
+            container[key] = value
+    for report in read_snapshot(snapshot_file, pickle.dumps(data, protocol)):
+        assert report.text()
+        assert loads(dumps(report))
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(
+    st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=4),
+    st.none() | st.integers(0),
+    st.sampled_from([2, 4, 5]),
+)
+def test_a_snapshot_with_other_bytes_is_refused_or_can_be_shown(
+    snapshot_file, changes, length, protocol
+):
+    data = bytearray(pickle.dumps(SNAPSHOT, protocol))
+    for place, byte in changes:
+        data[place % len(data)] = byte
+    if length is not None:
+        del data[length % len(data) :]
+    for report in read_snapshot(snapshot_file, bytes(data)):
+        assert report.text()
+
+
+SNAPSHOT = a_snapshot()
 
 
 OOM = [

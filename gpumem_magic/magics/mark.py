@@ -130,16 +130,26 @@ class CellHooks:
 
     def pre_execute(self) -> None:
         """Before a cell, and before a widget's callback, which may use the device as well."""
-        if self._elsewhere:
-            return
-        if not self._running:
-            self._monitor.faults.cell_begins()
-        self._enter()
+        try:
+            self._enter()
+        except KeyboardInterrupt:  # before our own handler stood
+            self._keep_interrupt()
+            self._enter()
 
     def _enter(self) -> None:
+        if self._elsewhere:
+            return
+        self._monitor.interrupts.install()
+        if not self._running:
+            self._monitor.faults.cell_begins()
         with self._kept_away("entering the device"):
-            self._monitor.interrupts.install()
             self._monitor.enter()
+
+    def _let_interrupts_come(self) -> None:
+        try:
+            self._monitor.interrupts.remove()
+        except KeyboardInterrupt:  # held until now, or come since
+            warn("the end of the cell was interrupted, your code is not affected")
 
     def post_execute(self) -> None:
         """After a widget's callback, or a silent cell; a cell proper ends in `post_run_cell`."""
@@ -147,7 +157,7 @@ class CellHooks:
             self._forget_interrupt()
             with self._kept_away("leaving the device"):
                 self._monitor.leave()
-                self._monitor.interrupts.remove()
+            self._let_interrupts_come()
 
     def pre_run_cell(self, info: ExecutionInfo) -> None:
         """Start to measure, if the cell or the settings ask for it."""
@@ -183,8 +193,7 @@ class CellHooks:
             self._monitor.cell_ended()
             if asked:
                 faults.cell_was_measured()
-            with faults.kept_away("the report" if asked else "leaving the device"):
-                self._monitor.interrupts.remove()
+            self._let_interrupts_come()
 
     def _kept_away(self, what: str) -> AbstractContextManager[None]:
         """An interrupt before the cell is the cell's, and not lost."""

@@ -42,7 +42,7 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         own = {k: v for k, v in names.items() if not (k.startswith("_") or is_shells_own(k))}
         reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
         cells = names.get("In")
-        reader.cells = [str(cell) for cell in cells] if isinstance(cells, list) else []
+        reader.cells = cells if isinstance(cells, list) else []
         for name, thing in own.items():
             reader.read(name, thing)
     return reader.names
@@ -76,7 +76,7 @@ class _Reader:
     def __init__(self, torch: Any, locate: Locate) -> None:
         self.names = Names({}, {}, {}, {}, {}, {}, {})
         self.optimized: frozenset[int] = frozenset()
-        self.cells: list[str] = []
+        self.cells: list[object] = []
         self._torch = torch
         self._locate = locate
 
@@ -193,11 +193,11 @@ class _Reader:
         )
 
 
-def _assigned_in(name: str, cells: list[str]) -> int | None:
+def _assigned_in(name: str, cells: list[object]) -> int | None:
     """The number of the last cell that assigns a name at the beginning of a line."""
     assigns = re.compile(rf"^\s*{re.escape(name)}\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
     numbers = range(len(cells) - 1, 0, -1)
-    return next((number for number in numbers if assigns.search(cells[number])), None)
+    return next((number for number in numbers if assigns.search(str(cells[number]))), None)
 
 
 def _add(table: Any, name: str, value: object) -> None:
