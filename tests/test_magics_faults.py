@@ -3,6 +3,7 @@ line tells, nothing is left on, and the next cell is measured."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -194,6 +195,18 @@ def test_an_interrupt_ends_the_report_in_one_line(loaded, source, monkeypatch, n
     assert "Traceback" not in shown.stdout
     assert nothing_is_left(loaded)
     assert run(loaded, CELL)[1].stderr == ""
+
+
+def test_an_interrupt_that_others_make_another_error_of_is_one(loaded, source, monkeypatch):
+    def swallowed(*args, **options):
+        with contextlib.suppress(KeyboardInterrupt):
+            exec(compile("interrupt()", "<elsewhere>", "exec"), {"interrupt": interrupt})
+        raise ValueError("invalid box")
+
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS["showing"][0], swallowed)
+        _, shown = run(loaded, CELL)
+    assert shown.stderr == "gpumem_magic: the report was interrupted, your code is not affected\n"
 
 
 @pytest.mark.parametrize("name", ["beginning", "entering the device", "starting the source"])

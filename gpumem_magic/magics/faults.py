@@ -12,6 +12,7 @@ from traitlets import TraitError
 
 from gpumem_magic.magics.display import warn
 from gpumem_magic.sources.failures import one_line
+from gpumem_magic.sources.interrupts import Interrupts
 
 MOST = 3
 """Cells in a row in which something of ours failed, after which nothing is measured any more."""
@@ -50,15 +51,17 @@ class Faults:
     ) -> Iterator[None]:
         """Turn an error into one line. An interrupt ends `what` too: `interrupted` is called, or
         without it the line says so."""
+        handled = Interrupts.handled
         try:
             yield
-        except KeyboardInterrupt:
-            if interrupted is not None:
+        except (KeyboardInterrupt, Exception) as error:
+            # C code, such as matplotlib's, makes another error of an interrupt.
+            if isinstance(error, Exception) and Interrupts.handled == handled:
+                self.tell(what, error)
+            elif interrupted is not None:
                 interrupted()
             else:
                 warn(f"{what} was interrupted, your code is not affected")
-        except Exception as error:
-            self.tell(what, error)
 
     def tell(self, what: str, error: Exception) -> None:
         """Say that `what` failed, unless something of the same cell did before."""

@@ -57,10 +57,12 @@ class Interrupts:
     Python swallows exceptions in callbacks of weak references, where our storages die, and an
     allocator that is left half-way has wrong books. An `except` in such code would not do: a signal
     is also handled before its first instruction.
-    standing: the one that handles it now; signals are the process's.
+    standing: the one that handles it now; signals are the process's. handled: how many came through
+    so far.
     """
 
     standing: ClassVar[Interrupts | None] = None
+    handled: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self.is_held = False
@@ -136,6 +138,7 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not _is_wrong_moment(frame):
             self.is_held = False
+            Interrupts.handled += 1
             self._before(number, frame)
         elif not self.is_held:
             self.is_held = True
