@@ -111,8 +111,8 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
 def _notes(missing: Sequence[str]) -> tuple[str, ...]:
     if not missing:
         return ()
-    names = ", ".join(missing)
-    return (f"Not defined in the dry run, as it cannot be sent to its process: {names}.",)
+    told = "Not defined in the dry run, as it cannot be sent to its process"
+    return (f"{told}: {', '.join(missing)}.",)
 
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:

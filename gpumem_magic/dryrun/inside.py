@@ -108,12 +108,11 @@ class _Run:
     def outcome(self) -> Outcome:
         """Run the cell."""
         recording, script, start = self._record()
-        fits = None
-        limited = self._scenario.limited or recording.error is not None
-        if script is not None and start is not None and not limited:
+        fits, ended = None, recording.error is None
+        if script is not None and start is not None and ended and not self._scenario.limited:
             fits = self._fits(script, start, recording)
-        wanted = script if self._plan.writes else None
-        return Outcome(recording, self._loops.skipped, fits, wanted, self._again)
+        script = script if self._plan.writes else None
+        return Outcome(recording, self._loops.skipped, fits, script, self._again)
 
     def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
         """The recording, what was written down of it, and the allocator as it was before."""

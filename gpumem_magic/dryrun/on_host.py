@@ -15,6 +15,7 @@ from gpumem_magic.virtual.gpu import VirtualGPU
 from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
 _base: Any = torch._C.TensorBase
+_node: Any = _base.grad_fn.__get__
 
 
 class StandIns:
@@ -79,10 +80,6 @@ def _all_tensors() -> Iterator[torch.Tensor]:
 
 def _is_strided(tensor: torch.Tensor) -> bool:
     return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
-
-
-def _node(tensor: torch.Tensor) -> Any:
-    return _base.grad_fn.__get__(tensor)
 
 
 def device_of(storage: torch.UntypedStorage) -> torch.device:

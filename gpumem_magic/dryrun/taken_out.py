@@ -22,9 +22,8 @@ def take_out(gpu: VirtualGPU, born: set[int]) -> None:
     addresses = gpu.storages.addresses
     without = {key for key, address in addresses.items() if address in born}
     addresses.update(dict.fromkeys(without, ON_DEVICE_WITHOUT_BLOCK))
-    held = gpu.scratch.held
-    for key in [key for key, address in held.items() if address in born]:
-        del held[key]
+    for key in [key for key, address in gpu.scratch.held.items() if address in born]:
+        del gpu.scratch.held[key]
     for address in born:
         gpu.allocator.free(address)
     gpu.allocator.empty_cache()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 _META = torch.device("meta")
+_GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grouped_mm.default
 
 _size: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
 """The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
@@ -64,6 +65,10 @@ def _key(value: Any) -> Any:
 
 
 def _ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
+        # CUDA has a way for all types, its meta kernel knows but one (cuda/GroupedBlas.cpp).
+        factors = [_to_meta(factor).bfloat16() for factor in args[:2]]
+        return _ask_meta_kernel(func, (*factors, *args[2:]), kwargs).to(args[0].dtype)
     on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
     if isinstance(on_meta.get("device"), torch.device):
         on_meta["device"] = _META

@@ -49,3 +49,11 @@ def test_a_convolution_keeps_channels_last():
 def test_wrong_arguments_raise_as_the_operator_does():
     with pytest.raises(RuntimeError):
         Geometry().results(aten.mm.default, (torch.ones(3, 4), torch.ones(5, 6)), {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_grouped_products_have_the_type_of_their_factors(dtype):
+    a, b = torch.empty(32, 16, dtype=dtype), torch.empty(4, 16, 24, dtype=dtype)
+    offsets = torch.tensor([8, 16, 24, 32], dtype=torch.int32)
+    found = Geometry().results(torch.ops.aten._grouped_mm.default, (a, b, offsets), {})
+    assert (found.size, found.stride, found.dtype) == (torch.Size((32, 24)), (24, 1), dtype)
