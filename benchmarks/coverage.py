@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 
@@ -38,12 +39,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a cell. outcome: predicted, refused, crashed, timed out or absent (a package
-    is not installed). peak, reserved: bytes, None where it was not predicted."""
+    """What became of a cell. date: of the run. outcome: predicted, refused, crashed, timed out or
+    absent (a package is not installed). peak, reserved: bytes, None where it was not predicted."""
 
     name: str
     page: str
     card: str
+    date: str
     outcome: str
     seconds: float
     peak: int | None = None
@@ -64,7 +66,7 @@ def cells_of(file: Path) -> Iterator[Cell]:
 
 def result_of(cell: Cell, seconds: float) -> Result:
     """Predict one cell in a fresh process."""
-    known = cell.name, cell.page, cell.card
+    known = cell.name, cell.page, cell.card, date.today().isoformat()
     order = json.dumps(asdict(cell))
     began = time.monotonic()
     try:

@@ -214,3 +214,154 @@ for _ in range(10):
     scheduler.step()
     optimizer.zero_grad()
     print(loss.item())
+
+# %% trainer predict | https://huggingface.co/docs/transformers/main/en/main_classes/trainer
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+config = BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_labels=3)
+data = [
+    {"input_ids": torch.randint(0, 30000, (64,)), "labels": torch.tensor(i % 3)} for i in range(70)
+]
+args = TrainingArguments(output_dir="out", per_device_eval_batch_size=32, report_to="none")
+trainer = Trainer(
+    model=BertForSequenceClassification(config),
+    args=args,
+    compute_metrics=lambda p: {"acc": float((p.predictions.argmax(-1) == p.label_ids).mean())},
+)
+metrics = trainer.evaluate(data)
+output = trainer.predict(data)
+
+# %% pipeline classification | https://huggingface.co/docs/transformers/main/en/tasks/sequence_classification
+import torch
+from transformers import RobertaConfig, RobertaForSequenceClassification
+
+model = RobertaForSequenceClassification(RobertaConfig(num_labels=2)).half().cuda().eval()
+with torch.inference_mode():
+    ids = torch.randint(3, 50000, (32, 128), device="cuda")
+    logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    predicted = logits.argmax(-1).tolist()
+
+# %% vit classification | https://huggingface.co/docs/transformers/main/en/tasks/image_classification
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+
+model = ViTForImageClassification(ViTConfig(num_labels=101)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+for _ in range(3):
+    images = torch.randn(16, 3, 224, 224, device="cuda")
+    loss = model(pixel_values=images, labels=torch.randint(0, 101, (16,), device="cuda")).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+# %% clip | https://huggingface.co/docs/transformers/main/en/model_doc/clip
+import torch
+from transformers import CLIPConfig, CLIPModel
+
+model = CLIPModel(CLIPConfig()).cuda()
+out = model(
+    input_ids=torch.randint(0, 49000, (16, 77), device="cuda"),
+    pixel_values=torch.randn(16, 3, 224, 224, device="cuda"),
+    return_loss=True,
+)
+out.loss.backward()
+
+# %% wav2vec2 ctc | https://huggingface.co/docs/transformers/main/en/tasks/asr
+import torch
+from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
+
+config = Wav2Vec2Config(num_hidden_layers=4, mask_time_prob=0.0)
+model = Wav2Vec2ForCTC(config).cuda()
+labels = torch.randint(1, 30, (2, 20), device="cuda")
+model(torch.randn(2, 16000, device="cuda"), labels=labels).loss.backward()
+
+# %% segformer | https://huggingface.co/docs/transformers/main/en/tasks/semantic_segmentation
+import torch
+from transformers import SegformerConfig, SegformerForSemanticSegmentation
+
+model = SegformerForSemanticSegmentation(SegformerConfig(num_labels=19)).cuda()
+labels = torch.randint(0, 19, (4, 256, 256), device="cuda")
+model(pixel_values=torch.randn(4, 3, 256, 256, device="cuda"), labels=labels).loss.backward()
+
+# %% mamba generate | https://huggingface.co/docs/transformers/main/en/model_doc/mamba
+import torch
+from transformers import MambaConfig, MambaForCausalLM
+
+model = MambaForCausalLM(MambaConfig(hidden_size=256, num_hidden_layers=4)).cuda().eval()
+ids = torch.randint(0, 50000, (1, 32), device="cuda")
+out = model.generate(ids, max_new_tokens=16, pad_token_id=0)
+
+# %% mixtral training | https://huggingface.co/docs/transformers/main/en/model_doc/mixtral
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM
+
+config = MixtralConfig(
+    hidden_size=256,
+    intermediate_size=512,
+    num_hidden_layers=4,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+    num_local_experts=4,
+)
+model = MixtralForCausalLM(config).cuda()
+ids = torch.randint(0, 32000, (2, 128), device="cuda")
+model(input_ids=ids, labels=ids).loss.backward()
+
+# %% gemma generate | https://huggingface.co/docs/transformers/main/en/model_doc/gemma3
+import torch
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+config = Gemma3TextConfig(
+    hidden_size=512,
+    intermediate_size=1024,
+    num_hidden_layers=8,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    head_dim=64,
+    vocab_size=32000,
+    sliding_window=64,
+)
+model = Gemma3ForCausalLM(config).to(torch.bfloat16).cuda().eval()
+out = model.generate(torch.randint(2, 32000, (2, 48), device="cuda"), max_new_tokens=64)
+
+# %% streamer | https://huggingface.co/docs/transformers/main/en/generation_features
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.generation.streamers import BaseStreamer
+
+
+class Shown(BaseStreamer):
+    def put(self, value):
+        print(value.shape)
+
+    def end(self):
+        print("end")
+
+
+model = GPT2LMHeadModel(GPT2Config(n_layer=4)).cuda().eval()
+ids = torch.randint(0, 50000, (1, 16), device="cuda")
+model.generate(ids, max_new_tokens=16, streamer=Shown(), pad_token_id=50256)
+
+# %% detr | https://huggingface.co/docs/transformers/main/en/tasks/object_detection
+import torch
+from transformers import YolosConfig, YolosForObjectDetection
+
+config = YolosConfig(num_hidden_layers=4, image_size=[224, 224], num_detection_tokens=20)
+model = YolosForObjectDetection(config).cuda()
+out = model(pixel_values=torch.randn(2, 3, 224, 224, device="cuda"))
+out.logits.sum().backward()
+
+# %% from config by device map | https://huggingface.co/docs/transformers/main/en/models
+import tempfile
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8
+)
+folder = tempfile.mkdtemp()
+LlamaForCausalLM(config).save_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder, device_map="auto", dtype=torch.bfloat16)
+out = model(torch.randint(0, 32000, (1, 64), device="cuda"))

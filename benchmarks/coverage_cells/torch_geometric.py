@@ -1,0 +1,91 @@
+# %% gcn cora shaped | https://pytorch-geometric.readthedocs.io/en/latest/get_started/introduction.html
+import torch
+import torch.nn.functional as F
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+
+class GCN(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = GCNConv(1433, 16)
+        self.conv2 = GCNConv(16, 7)
+
+    def forward(self, data):
+        x = F.relu(self.conv1(data.x, data.edge_index))
+        x = F.dropout(x, training=self.training)
+        return F.log_softmax(self.conv2(x, data.edge_index), dim=1)
+
+
+data = Data(
+    x=torch.randn(2708, 1433),
+    edge_index=torch.randint(0, 2708, (2, 10556)),
+    y=torch.randint(0, 7, (2708,)),
+    train_mask=torch.arange(2708) < 140,
+).to("cuda")
+model = GCN().to("cuda")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+model.train()
+for epoch in range(20):
+    optimizer.zero_grad()
+    out = model(data)
+    loss = F.nll_loss(out[data.train_mask], data.y[data.train_mask])
+    loss.backward()
+    optimizer.step()
+
+# %% graph classification | https://pytorch-geometric.readthedocs.io/en/latest/get_started/colabs.html
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GraphConv, global_mean_pool
+
+graphs = [
+    Data(x=torch.randn(30, 7), edge_index=torch.randint(0, 30, (2, 66)), y=torch.tensor([i % 2]))
+    for i in range(64)
+]
+batch = Batch.from_data_list(graphs).to("cuda")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = GraphConv(7, 64), GraphConv(64, 64)
+        self.lin = torch.nn.Linear(64, 2)
+
+    def forward(self, x, edge_index, batch):
+        x = self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+        return self.lin(global_mean_pool(x, batch, size=64))
+
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for _ in range(5):
+    loss = torch.nn.functional.cross_entropy(model(batch.x, batch.edge_index, batch.batch), batch.y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+# %% gat | https://github.com/pyg-team/pytorch_geometric/blob/master/examples/gat.py
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GATConv
+
+
+class GAT(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = GATConv(500, 8, heads=8, dropout=0.6)
+        self.conv2 = GATConv(64, 3, heads=1, concat=False, dropout=0.6)
+
+    def forward(self, x, edge_index):
+        x = F.elu(self.conv1(F.dropout(x, 0.6, self.training), edge_index))
+        return self.conv2(F.dropout(x, 0.6, self.training), edge_index)
+
+
+model = GAT().cuda()
+x = torch.randn(19717, 500, device="cuda")
+edges = torch.randint(0, 19717, (2, 88648), device="cuda")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+for _ in range(3):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x, edges), torch.zeros(19717, dtype=torch.long, device="cuda")).backward()
+    optimizer.step()
