@@ -79,7 +79,11 @@ def _peft_run(
 def _fast(file: str) -> Source:
     """Of huggingface/diffusion-fast, whose script prints max_memory_allocated in GiB."""
     return Source(
-        "diffusion-fast", _TABLES + file, "A100, 79.3 GiB", "A100-80GB", "torch 2.3 nightly"
+        "diffusion-fast",
+        _TABLES + file,
+        "A100, 79.3 GiB",
+        "A100-80GB",
+        "not in the table; torch of January 2024",
     )
 
 
@@ -89,26 +93,32 @@ _AO = Source(
     "torchao/prototype/low_bit_optim/README.md",
     "RTX 4070 Ti SUPER",
     "16GiB",
-    "July 2024; torch and timm of then",
+    "not on the page; July 2024",
 )
 _GUIDE = Source(
     "transformers",
     "https://huggingface.co/docs/transformers/v4.51.3/llm_tutorial_optimization",
     "not named; 40 GB suffice",
     "A100-80GB",
-    "2023; torch 2.0 or 2.1",
+    "not on the page; 2023",
 )
 _QUANTISED = Source(
     "diffusers",
     _HUB + "derekl35/diffusers-quantization-benchmarks",
     "H100 80 GB",
     "H100",
-    "May 2025; torch 2.7 or so",
+    "not in the table; May 2025",
 )
 
 
 def _optimum(commit: str) -> Source:
-    return Source("optimum-benchmark", _COMMITS + commit, "A10G", "A10G", "2024; torch 2.2 to 2.5")
+    return Source(
+        "optimum-benchmark",
+        _COMMITS + commit,
+        "not seen; A10G taken",
+        "A10G",
+        "2024; torch 2.2 to 2.5",
+    )
 
 
 _CACHE_CUT = (
