@@ -163,8 +163,10 @@ class _Passes:
         return rows, number
 
     def _told(self, rows: NDArray[np.int64]) -> int:
-        """How often the line ran, as the trace counts: calls of a module may follow each other."""
-        line = int(self.lives.line[rows[0]])
+        """How often the line ran that called the module, as the trace counts: calls may follow each
+        other. A line inside the module runs once for each of its layers, too."""
+        line, elsewhere = self.line_of(int(rows[0]))
+        line = int(self.lives.line[rows[0]]) if elsewhere else line
         beside = (self.lives.line == line) & (self.lives.birth >= 0)
         if (beside & ~self.in_module[self.lives.stack]).any():
             return 1  # else one of those would lie between two passes
