@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,8 +100,7 @@ def assessing(question: Question) -> Flow[Assessment]:
     outcome = outcome_of(result)
     report = report_of(scenario, outcome, question.name, question.ignore, everything=True)
     as_is = _Run(report, outcome.fits)
-    known = (one for one in question.known if one.rule not in question.ignore)
-    found = _distinct([*report.advice, *known])
+    found = _distinct([*report.advice, *_told_before(question, report)])
     room = run.plan.total - run.plan.card.context
     done: dict[str, _Run | str] = {scenario.cell.source: as_is}
     ran = question.peak if _differs(question.peak, report) else None
@@ -112,6 +111,15 @@ def assessing(question: Question) -> Flow[Assessment]:
     return replace(
         assessment, runs=len(done), fits=as_is.fits, seconds=seconds, again=outcome.again
     )
+
+
+def _told_before(question: Question, report: Report) -> Iterator[Advice]:
+    """What was said of the cell before; a dry run writes changes anew that have their price."""
+    kinds = {rule.name: rule.kind for rule in RULES}
+    for one in question.known:
+        anew = kinds.get(one.rule) is Kind.TRADE and one.source is None and report.error is None
+        if one.rule not in question.ignore and not anew:
+            yield one
 
 
 def _differs(peak: int | None, report: Report) -> bool:

@@ -158,6 +158,50 @@ def test_what_was_measured_from_elsewhere_stands_beside_the_estimate(notebook):
     assert "estimated when it ran" in " ".join(text.split())
 
 
+TRAINED = """\
+%%gpumem
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([torch.nn.Linear(256, 256) for _ in range(8)])
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x).relu()
+        return x
+
+net = Net().cuda()
+for _ in range(2):
+    loss = net(x).pow(2).mean()
+    loss.backward()
+"""
+
+
+def test_a_change_that_has_its_price_is_written_out_only_where_it_was_run(notebook):
+    notebook.show("%gpumem --device 64MiB\nx = torch.randn(4096, 256, device='cuda')")
+    text, _ = notebook.run(TRAINED)
+    told = [one for one in notebook.monitor.last_report.advice if one.rule == "activations"]
+    assert told
+    assert not any(one.source or one.edits for one in told)
+    assert "with torch.autocast" not in text
+    assert "activations: saves" not in text
+    notebook.show("%gpucheck --advise -o found")
+    found = notebook.shell.user_ns["found"]
+    assert not found.failed
+    run = [one for one in (*found.advice, *found.useless) if one.rule == "activations"]
+    assert run
+    assert all(one.known is Known.MEASURED for one in run if one.source)
+    assert all("Not written out" in one.change for one in run if not one.source)
+
+
+def test_layers_that_wait_for_the_backward_pass_are_no_growth(notebook):
+    """The loop over the layers of a model that the failed cell defines is no loop of passes."""
+    notebook.show("%gpumem --device 64MiB\nx = torch.randn(4096, 256, device='cuda')")
+    notebook.run(TRAINED)
+    report = notebook.monitor.last_report
+    assert report.oom is not None
+    assert report.advice[0].rule == "activations"
+
+
 def test_advise_measures_the_last_predicted_cell_too(notebook):
     notebook.show(CELL)
     notebook.show("%%gpucheck --gpu T4,L4\nother = model(x)")

@@ -101,7 +101,8 @@ def hidden(advice: Sequence[Advice]) -> tuple[Piece, ...]:
 
 def _in_a_line(number: int, advice: Advice) -> str:
     facts = ", ".join(filter(None, (saving(advice), how_known(advice))))
-    return f"{number}  {wording.visible(advice.rule)}: {facts or what_to_do(advice)[:_SHORT]}"
+    head = f"{number}  {wording.visible(advice.rule)}{f': {facts}' if facts else ''}"
+    return f"{head}. {wording.visible(advice.change)}"[:_SHORT]
 
 
 def way_on(advice: Sequence[Advice]) -> str:
