@@ -120,6 +120,7 @@ class AcceleratorSource:
             error_line=error_line(error, cell, cells),
             notes=self._notes(begun.watch),
             names=begun.watch.names,
+            modules=begun.watch.modules(columns.stacks),
         )
         return (recording,)
 
