@@ -29,10 +29,12 @@ def finish(
     name: what the reports are called. ignore: rules that give no advice.
     """
     from gpumem_magic.pipeline import analyse
+    from gpumem_magic.sources.cuda.recorder import no_collection
 
-    found = tuple(analyse(one, name, ignore) for one in source.stop(cell, cells, error))
-    for each in found:
-        source.remember(each.recording, each.trace)
+    with no_collection():  # of a long cell there are millions of objects, and no garbage
+        found = tuple(analyse(one, name, ignore) for one in source.stop(cell, cells, error))
+        for each in found:
+            source.remember(each.recording, each.trace)
     return found
 
 
