@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,11 +30,9 @@ PLANNED = (
 AS_WRITTEN = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
 
 
-_MOST_SECONDS = 20.0
-"""Of the processor that planning may take in all; what is compiled later runs as it is written."""
-
 _MOST_NODES = 1000
-"""Of a graph that is planned: inductor takes some 50 ms for each, which nobody waits for."""
+"""Of the graphs that are planned, in all: inductor takes some 20 to 50 ms for each, which nobody
+waits for. What is compiled later runs as it is written."""
 
 
 class _NotPlannedError(Exception):
@@ -64,7 +61,7 @@ class Inductor:
         self._told: set[str] = set()
         self._on_card = False
         self._is_ready = False
-        self._spent = 0.0
+        self._nodes = 0
         self._codes: dict[str, str] = {}
 
     def install(self) -> None:
@@ -101,10 +98,10 @@ class Inductor:
         """Compile a frame, or leave it as it is written."""
         from torch._dynamo.types import ConvertFrameReturn
 
-        if self._spent > _MOST_SECONDS or _backend_name(wrapper) not in _BACKENDS:
+        if self._nodes > _MOST_NODES or _backend_name(wrapper) not in _BACKENDS:
             self._mark(AS_WRITTEN)
             return ConvertFrameReturn()
-        self._on_card, began = False, time.process_time()
+        self._on_card = False
         try:
             self._prepare()
             with self._tracing():
@@ -112,8 +109,6 @@ class Inductor:
         except Exception:
             self._mark(AS_WRITTEN)
             return ConvertFrameReturn()
-        finally:
-            self._spent += time.process_time() - began
 
     @contextlib.contextmanager
     def _tracing(self) -> Iterator[None]:
@@ -194,7 +189,8 @@ class Inductor:
     def _lower(self, compile_inner: Any, graph: Any, inputs: Any, **options: Any) -> Any:
         """Plan one graph, forward or backward, for the card."""
         is_first = not options.get("is_backward")  # later, the plan of the other half is in use
-        if is_first and not (self._on_card and len(graph.graph.nodes) <= _MOST_NODES):
+        self._nodes += len(graph.graph.nodes)
+        if is_first and not (self._on_card and self._nodes <= _MOST_NODES):
             raise _NotPlannedError
         with self._tracing():
             for node in graph.graph.nodes:
