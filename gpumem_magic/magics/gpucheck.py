@@ -224,11 +224,7 @@ OPTIONS = OptionTable(
             offers=offer_whole_numbers,
         ),
         Option(
-            "--headroom",
-            "PERCENT",
-            "with --fit: keep so much of the card free (default 3)",
-            percent,
-            code=True,
+            "--headroom", "PERCENT", "with --fit: keep so much free (default 3)", percent, code=True
         ),
         Option(
             "--accumulate",

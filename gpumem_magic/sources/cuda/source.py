@@ -72,8 +72,7 @@ _BACKENDS = {CUDA: ("CUDA", "HIP"), XPU: ("XPU",)}
 """What texts of out-of-memory errors call these devices."""
 
 MAX_ENTRIES = 500_000
-"""Events of a cell that are kept, 1 KB of host memory each while they are read; the oldest go
-first, and are summed up."""
+"""Events of a cell that are kept, 1 KB of host memory each; the oldest are summed up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,11 +364,10 @@ def _columns(
     """The events of a device, and how many rows in front stand for those that were lost; no events
     where it is not known what these came to."""
     times = ended.started, ended.seconds
+    entries = EntryColumns(capture.trace)
     if not capture.dropped:
-        entries = EntryColumns(capture.trace)
         return build_columns(entries, capture.segments, rules, *times), 0
     if capture.trace and capture.end is not None:
-        entries = EntryColumns(capture.trace)
         begin = rewind(entries, capture.end, rules)
         columns = build_columns(entries, begin, rules, *times)
         peaks = find_peaks(before, after, begin, columns.events)
@@ -384,17 +382,17 @@ def _moved(span: Span, rows: list[int], sums: int) -> Span:
 
 def _unread(counters: Counters) -> Reading:
     reason = "the device was not in use when the cell began"
-    unknown = {"device_used": reason, "process_used": reason}
+    unknown = dict.fromkeys(("device_used", "process_used"), reason)
     return Reading(counters.allocated, counters.reserved, None, None, unknown)
-
-
-def _busy(before: Counters, after: Counters) -> bool:
-    return replace(after, peak=before.peak, reserved_peak=before.reserved_peak) != before
 
 
 def _own_peak(before: Counters, after: Counters) -> str:
     """The cell's peak, where PyTorch's counter can tell: it is not lower than an older one."""
     return f", whose peak in it is {format_bytes(after.peak)}" if after.peak > before.peak else ""
+
+
+def _busy(before: Counters, after: Counters) -> bool:
+    return replace(after, peak=before.peak, reserved_peak=before.reserved_peak) != before
 
 
 def _grown(before: int, after: int) -> int:
