@@ -19,6 +19,9 @@ from gpumem_magic.values.recording import (
     Recording,
 )
 
+FOR_ADVICE = ("survivors", "lifetimes", "machine", "growth", "enlarged", "left_over")
+"""What a trace has for the next cell, and for those who give advice."""
+
 
 @pytest.fixture
 def recording():
@@ -61,7 +64,7 @@ def test_a_report_has_what_was_recorded_and_what_it_means(recording):
     for name in ("cell", "device", "predicted", "started", "seconds", "retries", "error", "notes"):
         assert getattr(report, name) == getattr(recording, name)
     for field in dataclasses.fields(trace):
-        if field.name in ("survivors", "lifetimes", "machine", "growth"):  # for others than users
+        if field.name in FOR_ADVICE:
             continue
         assert getattr(report, field.name) == getattr(trace, field.name)
     assert (report.peak.allocated, report.peak.reserved) == (1024, 2048)
