@@ -93,9 +93,9 @@ class _Search:
         self._seen = walk.seen
         self._known = known
         self._namespace = namespace
-        self._modules: Mapping[int, str] = {
-            id(fields(module)): name for name, module in list(sys.modules.items())
-        }
+        spaces = ((name, fields(module)) for name, module in list(sys.modules.items()))
+        # with the names themselves: what has none gets an empty dictionary, whose id is soon another's
+        self._modules = {id(names): (name, names) for name, names in spaces}
 
     def up_from(self, targets: list[Any]) -> list[Any]:
         """Notes a node for each known thing that holds what leads to the targets. Returns all
@@ -130,7 +130,7 @@ class _Search:
         elif thing is self._namespace:
             self.nodes += _globals(self._namespace, "", held)
         elif id(thing) in self._modules:
-            self.nodes += _globals(thing, self._modules[id(thing)], held)
+            self.nodes += _globals(thing, self._modules[id(thing)][0], held)
         elif issubclass(type(thing), type):
             parts = (type.__getattribute__(thing, name) for name in ("__module__", "__name__"))
             name = ".".join(map(str, parts))

@@ -20,10 +20,9 @@ LIBRARIES = tuple(
 _SHELLS_OWN = re.compile(r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython")
 
 
-def is_shells_own(name: object) -> bool:
-    """Whether IPython put the name there: `_`, `Out`, `In` and their like; globals may have keys
-    that are no names."""
-    return isinstance(name, str) and _SHELLS_OWN.fullmatch(name) is not None
+def is_shells_own(name: str) -> bool:
+    """Whether IPython put the name there: `_`, `Out`, `In` and their like."""
+    return _SHELLS_OWN.fullmatch(name) is not None
 
 
 def names_of(
