@@ -94,7 +94,7 @@ class _Search:
         self._known = known
         self._namespace = namespace
         spaces = ((name, fields(module)) for name, module in list(sys.modules.items()))
-        # with the names themselves: what has none gets an empty dictionary, whose id is soon another's
+        # kept: what has no names gets a new dictionary, whose id would soon be another's
         self._modules = {id(names): (name, names) for name, names in spaces}
 
     def up_from(self, targets: list[Any]) -> list[Any]:
