@@ -360,11 +360,9 @@ def test_the_first_events_are_summed_up_where_the_ring_buffer_is_full(users):
     assert 80 <= recording.dropped <= 104
     (note,) = recording.notes
     assert note.startswith(f"The first {recording.dropped} events of this cell are summed up")
-    assert (
-        allocated.max()
-        == torch.cuda.max_memory_allocated()
-        == recording.before.allocated + 43 * MIB
-    )
+    assert allocated.max() == torch.cuda.max_memory_allocated()
+    above = allocated.max() - recording.before.allocated
+    assert 43 * MIB <= above < 45 * MIB  # a block may be up to 1 MiB larger than what was asked for
     source.close()
 
 
