@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -160,6 +161,9 @@ class DryKernels:
     ) -> Any:
         """The shapes of the results; _RUN where only the kernel can tell them."""
         if not plan.makes_new and not plan.resizes:
+            if isinstance(args[0], torch.Tensor):  # not lists: `_foreach_` looks at them itself
+                with suppress(NotImplementedError):
+                    self._geometry.results(func, args, kwargs)  # raises where it refuses them
             return None
         if plan.name == "aten::_pack_padded_sequence":
             if args[1] in self.valueless:
