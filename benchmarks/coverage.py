@@ -24,6 +24,14 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "coverage_cells"
 LIMIT = 60.0
+_REFUSED = re.compile(
+    "not supported in a dry run|cannot be predicted|not covered by the virtual GPU"
+)
+# "Requires mslk >= 1.0.0", "... `pip install -U gemlite`": not "requires a GPU".
+_ASKED_FOR = re.compile(
+    r"(?:requires? (?=[\w.-]+ *[<>=~!]=?)|pip install (?:-\S+ )*)[`'\"]?(?P<package>\w[\w.-]*)",
+    re.IGNORECASE,
+)
 _HEAD = re.compile(r"^# %% (?P<name>[^|\n]+) \| (?P<page>\S+)(?: \| (?P<card>\S+))?$", re.MULTILINE)
 
 
@@ -85,7 +93,27 @@ def result_of(cell: Cell, seconds: float) -> Result:
     except (IndexError, ValueError):
         return Result(*known, "crashed", taken, reason=done.stderr[-400:])
     said["notes"] = tuple(said["notes"])
-    return Result(*known, said.pop("outcome"), taken, **said)
+    return Result(*known, said.pop("outcome") or outcome_of(said["reason"]), taken, **said)
+
+
+def outcome_of(error: str) -> str:
+    """What became of a cell that was run, from its error's text ("": it had none)."""
+    if not error:
+        return "predicted"
+    if error.startswith("ModuleNotFoundError") or names_absent_package(error):
+        return "absent"
+    return "refused" if _REFUSED.search(error) else "crashed"
+
+
+def names_absent_package(error: str) -> bool:
+    """If it is an ImportError that asks for a package which is indeed not installed."""
+    if not error.startswith("ImportError"):
+        return False
+    with suppress(metadata.PackageNotFoundError):
+        for asked in _ASKED_FOR.finditer(error):
+            metadata.distribution(asked["package"])
+        return False
+    return True
 
 
 _PREDICT = """
@@ -93,7 +121,7 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 import torch, gpumem_magic
 cell = json.loads(sys.argv[1])
-told = dict(peak=None, reserved=None, reason="", notes=())
+told = dict(outcome="", peak=None, reserved=None, reason="", notes=())
 try:
     report = gpumem_magic.predict(cell["source"], {"__name__": "__main__"}, gpu=cell["card"])
 except Exception as error:
@@ -101,14 +129,7 @@ except Exception as error:
 else:
     told.update(peak=report.peak.allocated, reserved=report.peak.reserved, notes=report.notes)
     text = "" if report.error is None or report.oom else str(report.error)
-    kind = "predicted" if not text else "crashed"
-    if "not supported in a dry run" in text or "cannot be predicted" in text:
-        kind = "refused"
-    elif "not covered by the virtual GPU" in text:
-        kind = "refused"
-    elif text.startswith("ModuleNotFoundError"):
-        kind = "absent"
-    told.update(outcome=kind, reason=text)
+    told.update(reason=text)
 print(json.dumps(told))
 """
 

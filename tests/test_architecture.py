@@ -274,6 +274,7 @@ def test_tests_stand_where_the_code_stands():
     elsewhere = ("browser", "cuda", "isolation", "stub", "stacks")
     whole = {
         "test_architecture.py",
+        "test_coverage.py",
         "test_fuzz.py",
         "test_readme.py",
         "test_notebooks.py",
