@@ -1,4 +1,5 @@
 # %% tabular learner | https://docs.fast.ai/quick_start.html
+import fastai.callback.schedule  # fit_one_cycle
 import torch
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader

@@ -2,7 +2,8 @@
 import torch
 from pytorch_tabnet.tab_network import TabNetNoEmbeddings
 
-network = TabNetNoEmbeddings(input_dim=54, output_dim=7, n_d=64, n_a=64, n_steps=5).cuda()
+groups = torch.eye(54, device="cuda")  # no buffer: .cuda() does not move it
+network = TabNetNoEmbeddings(54, 7, n_d=64, n_a=64, n_steps=5, group_attention_matrix=groups).cuda()
 optimizer = torch.optim.Adam(network.parameters(), lr=2e-2)
 for _ in range(3):
     output, m_loss = network(torch.randn(1024, 54, device="cuda"))
