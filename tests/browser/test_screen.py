@@ -10,6 +10,8 @@ pytest.importorskip("anywidget")
 from tests.browser.notebooks import (
     KINDS,
     PANEL,
+    RESERVE,
+    appears,
     check_accessible,
     open_and_run,
     opened,
@@ -75,7 +77,7 @@ def test_the_module_shows_the_panel(browser, serve, user_settings, tmp_path, scr
         tab(page, "History")
         page.reload()
         page.locator(kind.cell).nth(len(CELLS) - 1).wait_for()
-        if not page.locator(SCREEN).count():
+        if not appears(page, SCREEN, RESERVE // 6):  # by then the kernel is connected again
             run_cell(page, kind, 0)
         page.locator(SCREEN).get_by_text("Allocated by line").first.wait_for()
         check_looks(page, screenshots, kind)
