@@ -9,6 +9,7 @@ import torch
 
 from gpumem_magic.dryrun.shapes.bounds import Bounds, Interval
 from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
+from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UNMEASURED, UnknownSizes, packed_sequence
@@ -63,15 +64,8 @@ class _Plan:
         if self.name == _LEAVES_VALUES:
             del self.written[1:]
         self.aliases = [
-            next(
-                (
-                    (p, n)
-                    for s, p, n in writes
-                    if result.alias_info and s & result.alias_info.before_set
-                ),
-                None,
-            )
-            for result in schema.returns
+            next(((p, n) for s, p, n in writes if info and s & info.before_set), None)
+            for info in (result.alias_info for result in schema.returns)
         ]
         self.makes_new = None in self.aliases
         self.resizes = any(argument.is_out for argument in schema.arguments)
@@ -89,6 +83,7 @@ class DryKernels:
         self.guesses = guesses
         self._geometry = Geometry()
         self._bounds = Bounds(self.valueless)
+        self._mostly_one = MostlyOne(self.valueless)
         self._unknown = UnknownSizes(self._geometry, self.valueless)
         self._plans: dict[Any, _Plan] = {}
         self._storages: Storages | None = None
@@ -128,7 +123,10 @@ class DryKernels:
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
+        mostly = self._mostly_one.of_result(func, args, kwargs)
         results = self._results(plan, shapes, args, kwargs)
+        if mostly is not None:
+            self._mostly_one.keep(results, mostly)
         if not known and plan.aliases == [None]:
             self._bounds.pick(func, args[0], results)
         return results

@@ -9,6 +9,7 @@ import torch
 
 from gpumem_magic.dryrun.shapes.bounds import Bounds
 from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape
+from gpumem_magic.dryrun.shapes.mostly_one import MASKS, MostlyOne
 from gpumem_magic.dryrun.shapes.valueless import Valueless
 
 _INT64 = torch.int64
@@ -16,16 +17,6 @@ _INT64 = torch.int64
 
 def _vector(n: int, dtype: torch.dtype = _INT64) -> Shape:
     return Shape(torch.Size((n,)), (1,), dtype)
-
-
-def _nonzero(tensor: torch.Tensor) -> Any:
-    """All elements: as many as there can be. The layout is that of CUDA's kernel, transposed."""
-    n = tensor.numel()
-    return Shape(torch.Size((n, tensor.dim())), (1, max(n, 1)), _INT64)
-
-
-def _masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Any:
-    return _vector(torch.broadcast_shapes(tensor.shape, mask.shape).numel(), tensor.dtype)
 
 
 def _unique(tensor: torch.Tensor, *options: Any, most: int | None = None, **named: Any) -> Any:
@@ -61,8 +52,6 @@ def _dense(size: torch.Size) -> tuple[int, ...]:
 
 
 _ASSUMED: dict[str, Callable[..., Any]] = {
-    "aten::nonzero": _nonzero,
-    "aten::masked_select": _masked_select,
     "aten::unique_consecutive": _unique_consecutive,
     "aten::unique_dim": _unique_dim,
     "aten::repeat_interleave": _repeat_interleave,
@@ -89,57 +78,53 @@ class UnknownSizes:
 
     def __init__(self, geometry: Geometry, valueless: Valueless) -> None:
         self._geometry = geometry
+        self._most_nonzero = MostlyOne(valueless).most_nonzero
         self._bounds = Bounds(valueless)
         self._valueless = valueless
 
     def told_by_masks(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The shapes of what is selected, by masks whose values are known; None for all else."""
-        name = func._schema.name
-        masks = _masks(args[1]) if name in _SELECTING else []
+        masks = _masks(func, args)
         if not masks or any(mask in self._valueless for mask in masks):
             return None
-        if name == "aten::masked_select":
-            size = torch.broadcast_shapes(args[0].shape, args[1].shape)
-            return _vector(_found(args[1].broadcast_to(size)), args[0].dtype)
-        return self._geometry.results(func, (args[0], _without_masks(args[1], _found)), kwargs)
+        return self._selected(func, args, kwargs)
 
     def assumed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The shapes that `func(*args, **kwargs)` is assumed to return; None: they follow from
         those of its arguments."""
         name = func._schema.name
-        if name == "aten::index" and _masks(args[1]):
-            indices = _without_masks(args[1], torch.Tensor.numel)
-            return self._geometry.results(func, (args[0], indices), kwargs)
+        if _masks(func, args):
+            return self._selected(func, args, kwargs)
+        if name == "aten::nonzero":  # the layout is that of CUDA's kernel, transposed
+            n = self._most_nonzero(args[0])
+            return Shape(torch.Size((n, args[0].dim())), (1, max(n, 1)), _INT64)
         if name == "aten::_unique2":
             return _unique(*args, most=self._bounds.most_different(args[0]), **kwargs)
         known = _ASSUMED.get(name)
         return known and known(*args, **kwargs)
 
-
-def _masks(indices: Any) -> list[torch.Tensor]:
-    """The masks among indices, or an index that is one."""
-    given = [indices] if isinstance(indices, torch.Tensor) else indices
-    return [i for i in given if isinstance(i, torch.Tensor) and i.dtype in _MASKS]
-
-
-def _found(mask: torch.Tensor) -> int:
-    return int(mask.count_nonzero())
-
-
-def _without_masks(indices: Any, count: Callable[[torch.Tensor], int]) -> list[Any]:
-    """Indices with masks replaced by so many positions as `count` says."""
-    found: list[Any] = []
-    for index in indices:
-        if isinstance(index, torch.Tensor) and index.dtype in _MASKS:
-            found += [index.new_empty(count(index), dtype=_INT64)] * index.dim()
-        else:
-            found.append(index)
-    return found
+    def _selected(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Of masks as many as they can find: what `masked_select` and `index` return."""
+        if isinstance(args[1], torch.Tensor):
+            size = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return _vector(self._most_nonzero(args[1].broadcast_to(size)), args[0].dtype)
+        indices: list[Any] = []
+        for index in args[1]:
+            if isinstance(index, torch.Tensor) and index.dtype in MASKS:
+                found = index.new_empty(self._most_nonzero(index), dtype=_INT64)
+                indices += [found] * index.dim()
+            else:
+                indices.append(index)
+        return self._geometry.results(func, (args[0], indices), kwargs)
 
 
-_SELECTING = ("aten::index", "aten::masked_select")
+def _masks(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The masks that an operator selects by."""
+    if func._schema.name not in ("aten::index", "aten::masked_select"):
+        return []
+    given = [args[1]] if isinstance(args[1], torch.Tensor) else args[1]
+    return [i for i in given if isinstance(i, torch.Tensor) and i.dtype in MASKS]
 
-_MASKS = frozenset({torch.bool, torch.uint8})
 
 UNMEASURED = {
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), "torch.fft"),

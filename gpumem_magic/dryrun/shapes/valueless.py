@@ -44,6 +44,8 @@ class Valueless:
     def __init__(self) -> None:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._attached: dict[int, tuple[Any, Any]] = {}
+        self.numbers: dict[int, tuple[torch.dtype, float, int]] = {}
+        """By storage, kept by `MostlyOne`, until something is written to it."""
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -61,13 +63,15 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        self._attached.pop(key, None)
+        known = self._attached, self.numbers
+        for each in known:
+            each.pop(key, None)
         if key not in self._marks:
-            marks, attached = self._marks, self._attached
+            marks = self._marks
 
-            def forget(_: object, key: int = key) -> None:
-                del marks[key]
-                attached.pop(key, None)
+            def forget(_: object) -> None:
+                for each in (marks, *known):
+                    each.pop(key, None)
 
             marks[key] = weakref.ref(storage, forget)
 
