@@ -6,14 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpumem_magic.dryrun.runs import (
-    DryRun,
-    Flow,
-    Runner,
-    carry_out,
-    outcome_of,
-    together,
-)
+from gpumem_magic.dryrun.runs import DryRun, Flow, Runner, carry_out, outcome_of, together
 from gpumem_magic.dryrun.scenario import Scenario
 from gpumem_magic.isolation.child import Child, DryRunError, can_fork
 

@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import types
-from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -104,15 +103,9 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     namespace.update(names)
     plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
     outcome = run_inside(plan, sent.card(unpickler.storages.values()), inside)
-    notes = (*outcome.recording.notes, *_notes(missing))
-    return replace(outcome, recording=replace(outcome.recording, notes=notes))
-
-
-def _notes(missing: Sequence[str]) -> tuple[str, ...]:
-    if not missing:
-        return ()
     told = "Not defined in the dry run, as it cannot be sent to its process"
-    return (f"{told}: {', '.join(missing)}.",)
+    notes = (*outcome.recording.notes, *([f"{told}: {', '.join(missing)}."] if missing else ()))
+    return replace(outcome, recording=replace(outcome.recording, notes=notes))
 
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:

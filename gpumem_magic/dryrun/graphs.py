@@ -70,8 +70,9 @@ class _Step(torch.autograd.Function):
         held.tell()
         incoming = next((g for g in gradients if g is not None), None)
         passes = not held.storages
-        if incoming is not None and ctx.multiplies:
-            _multiply(incoming)
+        if incoming is not None and ctx.multiplies and incoming.dtype.is_floating_point:
+            one = incoming.new_empty((1, 1))
+            torch.mm(one, one)  # takes the workspace of products, as the original's do
         made = [
             None if edge is None or incoming is None else _gradient(edge, incoming, passes)
             for edge in ctx.edges
@@ -80,13 +81,6 @@ class _Step(torch.autograd.Function):
             held.storages.clear()
             held.freed = True
         return (None, None, None, None, *made)
-
-
-def _multiply(incoming: torch.Tensor) -> None:
-    """Take the workspace that products of matrices take, as the original's do."""
-    if incoming.dtype.is_floating_point:
-        one = incoming.new_empty((1, 1))
-        torch.mm(one, one)
 
 
 def _gradient(edge: _Geometry, incoming: torch.Tensor, passes: bool) -> torch.Tensor:
@@ -167,8 +161,7 @@ class Graphs:
             of = None if before is None else self._outputs[before][number]
             inputs.append(of)
             edges.append(None if of is None else self._edge(node, before, number, of))
-        shapes = [_output(meta) for meta in node._input_metadata]
-        outputs = tuple(_placeholder(*shape) for shape in shapes)
+        outputs = tuple(map(_placeholder, node._input_metadata))
         made = _Step.apply(  # type: ignore[no-untyped-call]
             self._held(node), tuple(edges), _multiplies(node), outputs, *inputs
         )
@@ -199,12 +192,9 @@ def _multiplies(node: Any) -> bool:
     return any(part in node.name() for part in ("mm", "Mm", "Linear", "Baddbmm", "Matmul"))
 
 
-def _output(meta: Any) -> tuple[tuple[int, ...], torch.dtype]:
-    return tuple(meta.shape), meta.dtype if meta.dtype.is_floating_point else torch.float32
-
-
-def _placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty((), dtype=dtype, device="cpu").expand(shape)
+def _placeholder(meta: Any) -> torch.Tensor:
+    dtype = meta.dtype if meta.dtype.is_floating_point else torch.float32
+    return torch.empty((), dtype=dtype, device="cpu").expand(tuple(meta.shape))
 
 
 def _upwards(node: Any, known: dict[Any, Any]) -> Iterator[Any]:

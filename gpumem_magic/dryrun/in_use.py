@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gpumem_magic.allocator.caching import (
-    AllocationFailed,
-    CachingAllocator,
-    SimulatedDriver,
-)
+from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.driver import TOP
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.allocator.snapshot import Segment

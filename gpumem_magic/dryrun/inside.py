@@ -128,7 +128,8 @@ class _Run:
         try:
             if self._state.lacking:
                 self._source.gpu.storages.malloc(self._state.lacking)
-            execute(tree, self._scenario.cell.filename, namespace, self._shows_last())
+            shows_last = not self._scenario.cell.python.rstrip().endswith(";")
+            execute(tree, self._scenario.cell.filename, namespace, shows_last)
         except BaseException as raised:
             error = raised
         script = scribe.script() if scribe else None
@@ -152,9 +153,6 @@ class _Run:
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())
         return self._loops.bind(tree)
-
-    def _shows_last(self) -> bool:
-        return not self._scenario.cell.python.rstrip().endswith(";")
 
     def _told(self, recording: Recording) -> Recording:
         """With what the user has to know of it."""

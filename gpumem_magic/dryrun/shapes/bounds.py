@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
+from gpumem_magic.virtual.storages import storage_id
 from gpumem_magic.virtual.traits import tensors_among
 
 Interval = tuple[torch.Tensor, torch.Tensor]
@@ -74,7 +75,7 @@ class Bounds:
         """Remember the interval of a new tensor, and write its lower end where a stand-in is
         read."""
         low, high = (end.untyped_storage() for end in interval)
-        self._valueless.attach(tensor.untyped_storage(), (low, high))
+        self._valueless.ends[storage_id(tensor)] = low, high
         torch.ops.aten.copy_.default(tensor, interval[0])
 
     def pick(self, func: Any, source: Any, picked: Any) -> None:
@@ -83,12 +84,12 @@ class Bounds:
         if func._schema.name not in _PICKING or source.is_floating_point():
             return
         if 0 < source.numel() <= _MOST_PICKED and (interval := self._interval(source)) is not None:
-            ends = interval[0].min().item(), interval[1].max().item()
-            self._valueless.attach(picked.untyped_storage(), ends)
+            least, most = interval[0].min().item(), interval[1].max().item()
+            self._valueless.ends[storage_id(picked)] = least, most
 
     def most_different(self, tensor: torch.Tensor) -> int:
         """How many elements of a tensor can differ."""
-        known = self._valueless.attached(tensor)
+        known = self._valueless.ends.get(storage_id(tensor))
         if known is None or isinstance(known[0], torch.UntypedStorage):
             return tensor.numel()
         return min(tensor.numel(), int(known[1] - known[0]) + 1)
@@ -101,7 +102,7 @@ class Bounds:
     def _interval(self, tensor: torch.Tensor) -> Interval | None:
         if tensor not in self._valueless:
             return tensor, tensor
-        known = self._valueless.attached(tensor)
+        known = self._valueless.ends.get(storage_id(tensor))
         if known is None and tensor.dtype is torch.bool:
             known = False, True
         if known is None:

@@ -12,11 +12,12 @@ from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
 from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
-from gpumem_magic.dryrun.shapes.unknown_sizes import UNMEASURED, UnknownSizes, packed_sequence
+from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import tensors_among
+from gpumem_magic.virtual.workspaces.table import UNMEASURED
 
 _MOST_FLOATS = 2**16
 """Bytes of operands and results up to which values are computed: they cost less than they tell."""

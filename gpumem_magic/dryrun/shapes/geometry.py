@@ -120,20 +120,6 @@ _FACTORS: Mapping[str, tuple[int, int]] = {
 
 _IN_PLACE = frozenset({"aten::add_", "aten::sub_", "aten::mul_", "aten::div_"})
 
-_NAMES: Mapping[torch.dtype, str] = {
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.int64: "Long",
-    torch.int32: "Int",
-    torch.int16: "Short",
-    torch.int8: "Char",
-    torch.uint8: "Byte",
-    torch.bool: "Bool",
-}
-"""As errors of torch call them (c10/core/ScalarType.h)."""
-
 
 def check_types(name: str, args: tuple[Any, ...]) -> None:
     """Raises RuntimeError, with torch's text, where the operator refuses these types."""
@@ -154,4 +140,6 @@ def check_types(name: str, args: tuple[Any, ...]) -> None:
 
 
 def _named(dtype: torch.dtype) -> str:
-    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
+    """As errors of torch call it, and its old kinds of storages."""
+    names = torch.storage._dtype_to_storage_type_map()
+    return str(names.get(dtype, dtype)).removesuffix("Storage").removeprefix("torch.")

@@ -12,16 +12,9 @@ import torch
 from gpumem_magic.dryrun.shapes.valueless import Valueless
 from gpumem_magic.virtual.storages import storage_id
 
-_MADE_OF = {
-    f"aten::{name}": number
-    for number, names in enumerate(("zeros zeros_like new_zeros", "ones ones_like new_ones"))
-    for name in names.split()
-}
-_WRITING = frozenset({"aten::index_put_", "aten::scatter", "aten::scatter_"})
-_ONE_BY_ONE = frozenset(
-    f"aten::{name}" for name in "_to_copy bitwise_not clone eq ge gt le logical_not lt ne".split()
-)
-
+_MADE_OF = {"zeros": 0, "ones": 1}
+_WRITING = frozenset({"index_put_", "scatter", "scatter_"})
+_ONE_BY_ONE = frozenset("_to_copy bitwise_not clone eq ge gt le logical_not lt ne".split())
 MASKS = frozenset({torch.bool, torch.uint8})
 
 
@@ -41,20 +34,22 @@ class MostlyOne:
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `keep` is to be given for what `func(*args, **kwargs)` makes or writes to; None
         where that is not known. To be asked before it happens."""
-        name = func._schema.name
-        if name in _MADE_OF:
-            return _MADE_OF[name], 0
-        follows = name in _ONE_BY_ONE and not any(isinstance(a, torch.Tensor) for a in args[1:])
-        if not (follows or name in _WRITING) or (known := self._of(args[0])) is None:
+        name = func._schema.name.removeprefix("aten::")
+        if (made := _MADE_OF.get(name.removeprefix("new_").removesuffix("_like"))) is not None:
+            return made, 0
+        if name in _WRITING:
+            known = self._of(args[0])
+            return known and (known[0], known[1] + _written(*args[:3]))
+        if name not in _ONE_BY_ONE or any(isinstance(a, torch.Tensor) for a in args[1:]):
             return None
-        if not follows:
-            return known[0], known[1] + _written(*args[:3])
+        if args[0] not in self._valueless or (known := self._of(args[0])) is None:
+            return None
         one = torch.full((), known[0], dtype=args[0].dtype)
         return func(one, *args[1:], **kwargs).item(), known[1]
 
     def keep(self, tensor: torch.Tensor, known: tuple[float, int]) -> None:
         """Remember this of a valueless tensor's storage until something else is written to it."""
-        self._valueless.numbers[tensor.untyped_storage()._cdata] = (tensor.dtype, *known)
+        self._valueless.numbers[storage_id(tensor)] = (tensor.dtype, *known)
 
     def _of(self, tensor: torch.Tensor) -> tuple[float, int] | None:
         if tensor in self._valueless:

@@ -43,9 +43,9 @@ class Valueless:
 
     def __init__(self) -> None:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._attached: dict[int, tuple[Any, Any]] = {}
+        # By storage, until something is written to it: kept by `Bounds` and by `MostlyOne`.
+        self.ends: dict[int, tuple[Any, Any]] = {}
         self.numbers: dict[int, tuple[torch.dtype, float, int]] = {}
-        """By storage, kept by `MostlyOne`, until something is written to it."""
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -63,7 +63,7 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        known = self._attached, self.numbers
+        known = self.ends, self.numbers
         for each in known:
             each.pop(key, None)
         if key not in self._marks:
@@ -74,15 +74,6 @@ class Valueless:
                     each.pop(key, None)
 
             marks[key] = weakref.ref(storage, forget)
-
-    def attach(self, storage: torch.UntypedStorage, ends: tuple[Any, Any]) -> None:
-        """Keep the least and the greatest that a marked storage can hold, as two storages or two
-        numbers, until something is written to it."""
-        self._attached[storage._cdata] = ends
-
-    def attached(self, tensor: torch.Tensor) -> tuple[Any, Any] | None:
-        """What `attach` was given for the tensor's storage."""
-        return self._attached.get(storage_id(tensor))
 
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""
