@@ -63,17 +63,16 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        known = self.ends, self.numbers
-        for each in known:
+        kept = self._marks, self.ends, self.numbers
+        for each in kept[1:]:
             each.pop(key, None)
         if key not in self._marks:
-            marks = self._marks
 
             def forget(_: object) -> None:
-                for each in (marks, *known):
+                for each in kept:
                     each.pop(key, None)
 
-            marks[key] = weakref.ref(storage, forget)
+            self._marks[key] = weakref.ref(storage, forget)
 
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""
