@@ -29,12 +29,3 @@ v = SimpleViT(
 ).cuda()
 with torch.no_grad():
     preds = v(torch.randn(32, 3, 256, 256, device="cuda"))
-
-# %% mae | https://github.com/lucidrains/vit-pytorch#masked-autoencoder
-import torch
-from vit_pytorch import MAE, ViT
-
-v = ViT(image_size=256, patch_size=32, num_classes=1000, dim=1024, depth=6, heads=8, mlp_dim=2048)
-mae = MAE(encoder=v, masking_ratio=0.75, decoder_dim=512, decoder_depth=6).cuda()
-loss = mae(torch.randn(8, 3, 256, 256, device="cuda"))
-loss.backward()
