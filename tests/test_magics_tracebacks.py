@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from types import SimpleNamespace
 
@@ -72,7 +73,7 @@ def test_a_frame_without_a_line_is_shown_at_its_first(monkeypatch):
 
         def __init__(self, file, line, following=None):
             code = compile("def f():\n    raise_here = 1", file, "exec")
-            self.tb_frame, self.tb_lasti = SimpleNamespace(f_code=code), 0
+            self.tb_frame, self.tb_lasti = SimpleNamespace(f_code=code, f_globals={}), 0
             self.tb_lineno, self.tb_next = line, following
 
     made = []
@@ -80,3 +81,18 @@ def test_a_frame_without_a_line_is_shown_at_its_first(monkeypatch):
     ours = Entry(f"{tracebacks.PACKAGE}/sources/interrupts.py", 1)
     tracebacks.without_ours(Entry("<cell>", None, ours))
     assert [line for *_, line in made] == [1]
+
+
+def test_code_that_was_generated_for_ours_is_no_users():
+    def fail(self):
+        raise KeyboardInterrupt
+
+    made = dataclasses.make_dataclass("Made", ["x"], namespace={"__post_init__": fail})
+    init = made.__init__
+    ours = type(init)(init.__code__, {**init.__globals__, "__name__": "gpumem_magic.values"})
+    with pytest.raises(KeyboardInterrupt) as raised:
+        ours(object.__new__(made), 1)
+    shown = tracebacks.without_ours(raised.value.__traceback__)
+    assert (
+        shown.tb_frame.f_code.co_filename == shown.tb_next.tb_frame.f_code.co_filename == __file__
+    )

@@ -41,11 +41,13 @@ _BRACKETS = (
     *(contextlib.__file__, weakref.__file__, weakref.WeakSet.add.__code__.co_filename),
     *("torch/overrides.py", "torch/utils/_python_dispatch.py"),
     *("IPython/core/events.py", "IPython/core/interactiveshell.py", "traitlets/traitlets.py"),
+    "ipykernel/ipkernel.py",
     *(str(_PACKAGE / "magics" / file) for file in ("mark.py", "faults.py", "monitor.py")),
 )
 """Ends of files that are no place for an interrupt while nothing else runs in them: what begins and
 ends `with` statements (torch's modes, and ours that are generators), what is called when an object
-dies, from where no error comes out, and what leads from the user's code to ours and back."""
+dies or garbage is collected, from where no error comes out, and what leads from the user's code to
+ours and back."""
 
 _PAUSE = 1e-3
 """Seconds until an interrupt is sent again; what cannot be divided takes less."""

@@ -135,7 +135,7 @@ def test_an_error_is_the_reply_with_the_line_that_failed(loaded):
 
 
 def test_run_all_stops_at_a_measured_cell_that_fails(loaded):
-    first = loaded.client.execute("%%gpumem -q\n1 / 0")
+    first = loaded.client.execute("%%gpumem -q\nimport time\ntime.sleep(0.5)\n1 / 0")
     second = loaded.client.execute("print('not reached')")
     status = {}
     while len(status) < 2:

@@ -8,6 +8,7 @@ from types import TracebackType
 PACKAGE = str(Path(__file__).parents[2])
 """Where our own code lies."""
 
+_NAME = __name__.partition(".")[0] + "."
 _REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode
 _OPERATORS = ("torch", "_ops.py")
 
@@ -54,7 +55,10 @@ def without_ours(traceback: TracebackType) -> TracebackType:
 
 
 def _is_ours(entry: TracebackType) -> bool:
-    return entry.tb_frame.f_code.co_filename.startswith(PACKAGE)
+    frame = entry.tb_frame
+    if frame.f_code.co_filename.startswith(PACKAGE):
+        return True
+    return str(frame.f_globals.get("__name__")).startswith(_NAME)  # what dataclasses generate
 
 
 def _is_detour(entries: list[TracebackType], index: int) -> bool:
