@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from gpumem_magic.isolation.child import Child, DryRunError
-from gpumem_magic.sources.host_memory import host_memory
+from gpumem_magic.sources.host_memory import SPARED, host_memory
 from gpumem_magic.units import GIB, MIB, format_bytes
 
 _LONGEST = 5
@@ -20,9 +20,6 @@ _STILL = 4.0
 
 _IDLE = 0.05
 """Share of a processor below which a process does no work: looking at the clock takes less."""
-
-_LEAST_FREE = 0.03
-"""Share of the host's memory that a dry run leaves to others."""
 
 _MUCH = 256 * MIB
 """Bytes that a dry run may take without anyone asking."""
@@ -96,7 +93,7 @@ class Watch:
         if taken < _MUCH:
             return
         total, free = host_memory()
-        if free < _LEAST_FREE * total:
+        if free < SPARED * total:
             raise DryRunError(
                 f"the dry run took {format_bytes(taken)} of the host's memory{_at(line)}, and only "
                 f"{format_bytes(free)} are left; what the cell makes on the host is made for real"
@@ -134,4 +131,4 @@ def room_for_another() -> bool:
         total, free = host_memory()
     except OSError:
         return True
-    return free > max(2 * GIB, 2 * _LEAST_FREE * total)
+    return free > max(2 * GIB, 2 * SPARED * total)

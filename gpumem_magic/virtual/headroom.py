@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.host_memory import host_memory
+from gpumem_magic.sources.host_memory import SPARED, host_memory
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import Traits
@@ -17,9 +17,6 @@ _MUCH = 512 * MIB
 
 _STEP = 64 * MIB
 """Bytes by which the card's memory changes between two looks at the host's."""
-
-_SPARED = 0.03
-"""Share of the host's memory that is left to others."""
 
 _LARGEST_ELEMENT = 16  # bytes: complex128
 
@@ -78,7 +75,7 @@ class Headroom:
             total, free = self._look()
         except OSError:
             return
-        if free - size < _SPARED * total:
+        if free - size < SPARED * total:
             raise HostMemoryError(_words(size, free))
 
     def _large_results(
