@@ -9,6 +9,17 @@ from pathlib import Path
 CELLS = Path(__file__).parent / "fidelity_workloads"
 
 
+def text_of(file: Path, values: tuple[tuple[str, int], ...]) -> str:
+    """A cell's text with these values of its variables. Raises KeyError for a variable that it does
+    not assign once at the begin of a line."""
+    text = file.read_text()
+    for name, value in values:
+        text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        if found != 1:
+            raise KeyError(f"{file.stem}: {name} is assigned {found} times")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A cell, the card it runs on, and values for some of the variables that its head assigns.
@@ -29,12 +40,7 @@ class Workload:
     @property
     def source(self) -> str:
         """The cell's text. Raises KeyError for a value whose variable the cell does not assign."""
-        text = (CELLS / f"{self.cell}.py").read_text()
-        for name, value in self.values:
-            text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
-            if found != 1:
-                raise KeyError(f"{self.cell}: {name} is assigned {found} times")
-        return text
+        return text_of(CELLS / f"{self.cell}.py", self.values)
 
     @property
     def title(self) -> str:

@@ -3,10 +3,11 @@ that do what was run. Read by published.py."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from fidelity_table import text_of
 
 CELLS = Path(__file__).parent / "published_cells"
 TOLD = 1.0
@@ -43,12 +44,7 @@ class Run:
     @property
     def code(self) -> str:
         """The cell's text. Raises KeyError for a value whose variable the cell does not assign."""
-        text = (CELLS / f"{self.cell}.py").read_text()
-        for name, value in self.values:
-            text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
-            if found != 1:
-                raise KeyError(f"{self.cell}: {name} is assigned {found} times")
-        return text
+        return text_of(CELLS / f"{self.cell}.py", self.values)
 
 
 _PEFT = "https://github.com/huggingface/peft/blob/main/method_comparison/image-gen/results/"

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.trace.stacks import user_line
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line, OutOfMemory, Way
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -176,14 +177,9 @@ class _Passes:
     def line_of(self, row: int) -> tuple[int | None, str]:
         """The line that called a module, or made the storage, and the cell it lies in ("" for the
         one that was measured)."""
-        frames = _outside(self.lives.frames(row))
-        cell = self.recording.cell
-        for frame in frames:
-            if frame.filename == cell.filename:
-                return frame.line, ""
-            other = self.recording.cells.get(frame.filename)
-            if other is not None:
-                return frame.line, f"In[{other.number}]"
+        line, cell = user_line(self.recording, _outside(self.lives.frames(row)))
+        if line is not None:
+            return line, cell
         return int(self.lives.line[row]) or None, ""
 
 

@@ -16,6 +16,7 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
+from gpumem_magic.trace.stacks import user_line
 from gpumem_magic.values.findings import Block, CallNode, Enlarged, Level
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import (
@@ -350,16 +351,6 @@ def _is_asked_for(one: Expansion, phase: Phase) -> bool:
 
 
 def _made(recording: Recording, one: Expansion, frames: Stack, size: int) -> Enlarged:
-    line, cell = _user_line(recording, frames)
+    line, cell = user_line(recording, frames)
     linear = any(f.filename.replace("\\", "/").endswith(_LINEAR) for f in frames)
     return Enlarged(one.op, one.shape, one.operands, size, 1, False, line, cell, linear)
-
-
-def _user_line(recording: Recording, frames: Stack) -> tuple[int | None, str]:
-    """The user's innermost line, and "" for the cell itself or the name of another one."""
-    for frame in frames:
-        if frame.filename == recording.cell.filename:
-            return frame.line, ""
-        if (other := recording.cells.get(frame.filename)) is not None:
-            return frame.line, f"In[{other.number}]"
-    return None, ""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.sources.stacks.callsite import call_of, line_of
-from gpumem_magic.values.recording import Cell, Frame, Recording
+from gpumem_magic.values.recording import Cell, Frame, Recording, Stack
 
 Caller = tuple[Cell, int, str]
 """A function of another cell that was running: its cell, line and name."""
@@ -90,3 +90,13 @@ def _kind(frame: Frame) -> int:
         _Kind.FILLS: path.endswith("torch/nn/init.py"),
     }
     return sum(int(kind) for kind, true in found.items() if true)
+
+
+def user_line(recording: Recording, frames: Stack) -> tuple[int | None, str]:
+    """The user's innermost line, and "" for the cell itself or the name of another one."""
+    for frame in frames:
+        if frame.filename == recording.cell.filename:
+            return frame.line, ""
+        if (other := recording.cells.get(frame.filename)) is not None:
+            return frame.line, f"In[{other.number}]"
+    return None, ""
