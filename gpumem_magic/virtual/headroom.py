@@ -9,6 +9,7 @@ import torch
 
 from gpumem_magic.sources.host_memory import SPARED, host_memory
 from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.virtual.kernels.geometry import ask_meta_kernel
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import Traits
 
@@ -121,22 +122,9 @@ def _results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
     """What the operator will make, as meta tensors, told by torch's own shape rules."""
     try:
         with torch._C._DisableTorchDispatch():
-            results = func(*map(_shape_only, args), **_shapes_only(kwargs))
+            results = ask_meta_kernel(func, args, kwargs)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return  # values decide, or the kernel will say what is wrong
     for result in results if isinstance(results, (tuple, list)) else (results,):
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, torch.Tensor) and result.layout is torch.strided:
             yield result
-
-
-def _shapes_only(kwargs: dict[str, Any]) -> dict[str, Any]:
-    given = {"device": "meta", "generator": None, "pin_memory": None}
-    return {name: given.get(name, _shape_only(value)) for name, value in kwargs.items()}
-
-
-def _shape_only(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, (list, tuple)):
-        return [_shape_only(item) for item in value]
-    return value

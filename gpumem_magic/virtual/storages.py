@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+from gpumem_magic.sources.objects.ownership import sparse_parts
 
 storage_id: Callable[[torch.Tensor], int] = getattr(
     torch._C, "_storage_id", lambda tensor: tensor.untyped_storage()._cdata
@@ -68,20 +69,28 @@ class Storages:
     def __contains__(self, tensor: torch.Tensor) -> bool:
         try:
             return storage_id(tensor) in self.addresses or isinstance(tensor, self.traced)
-        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+        except (NotImplementedError, RuntimeError):  # it has no storage of its own
             inner = torch._C._functorch
-            wrapped = inner.is_functorch_wrapped_tensor(tensor)  # within vmap and its like
-            return bool(wrapped) and inner.get_unwrapped(tensor) in self
+            if inner.is_functorch_wrapped_tensor(tensor):  # within vmap and its like
+                return inner.get_unwrapped(tensor) in self
+            return any(part in self for _, part in sparse_parts(torch, tensor))
 
     def locate(self, tensor: torch.Tensor) -> int | None:
-        """The address of the tensor's block; None where it has none on this device."""
-        return self.addresses.get(storage_id(tensor)) or None if tensor in self else None
+        """The address of the tensor's block; None where it has none on this device, or several, as
+        sparse tensors have."""
+        has_one = torch._C._has_storage(tensor)
+        return self.addresses.get(storage_id(tensor)) or None if has_one else None
 
     def place(self, tensor: torch.Tensor, address: int | None = None) -> None:
-        """Put the tensor's storage on the device, into the block at `address` or a new one.
+        """Put the tensor's storage on the device, into the block at `address` or a new one; those
+        of a sparse tensor's parts.
 
         Raises torch.OutOfMemoryError. Does nothing where it is there already.
         """
+        if tensor.layout is not torch.strided:
+            for _, part in sparse_parts(torch, tensor):
+                self.place(part)
+            return
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self.addresses:

@@ -14,6 +14,7 @@ from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.headroom import Headroom
 from gpumem_magic.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.virtual.random import DeviceRandom
+from gpumem_magic.virtual.sparse import take_scratch
 from gpumem_magic.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.virtual.traits import (
     Compute,
@@ -33,6 +34,10 @@ _CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 
 _ONE_HOT = torch.nn.functional.one_hot
 """The zeros that it begins with are large."""
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is not torch.strided
 
 
 def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked for
@@ -163,18 +168,19 @@ class Tracker(TorchDispatchMode):
             with self:
                 return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
         if traits.is_view:
-            return func(*args, **kwargs)
+            return self._view(func(*args, **kwargs), args)
         if traits.accumulates:
             in_place = self._accumulation.in_place(func, args, kwargs)
             if in_place is not None:
                 func, traits = in_place, self._traits.get(in_place) or self._learn(in_place)
-        to_gpu = on_device = self._on_device(traits, func, args, kwargs)
+        on_device, sparse = self._on_device(traits, func, args, kwargs)
+        to_gpu = on_device
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
             if to_gpu:
                 kwargs["device"] = HOST
         if to_gpu or on_device or traits.is_custom:
-            return self._run(func, traits, args, kwargs, to_gpu)
+            return self._run(func, traits, args, kwargs, to_gpu, sparse)
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
         if kwargs.get("pin_memory"):
@@ -183,6 +189,12 @@ class Tracker(TorchDispatchMode):
         if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))
         return out
+
+    def _view(self, view: Any, args: tuple[Any, ...]) -> Any:
+        """A view; of a sparse tensor it is a copy."""
+        if _is_sparse(view) and args[0] in self.storages:
+            self._place(view)
+        return view
 
     def _called_by_script(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """TorchScript calls operators outside of any function; what is asked of tensors here must
@@ -199,18 +211,22 @@ class Tracker(TorchDispatchMode):
 
     def _on_device(
         self, traits: Traits, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        """Whether a device tensor is among the arguments. Raises as CUDA does for a mixture."""
+    ) -> tuple[bool, tuple[torch.Tensor, ...]]:
+        """Whether a device tensor is among the arguments, and those that are sparse. Raises as CUDA
+        does for a mixture."""
         addresses = self.storages.addresses
         on_device, hosts = False, None
+        sparse: tuple[torch.Tensor, ...] = ()
         operands = tensors_among(args, kwargs)
         if traits.indexes:
             operands = self._without_host_indices(operands, args[0], args[1])
         for tensor in operands:
             try:
                 here = storage_id(tensor) in addresses
-            except (NotImplementedError, RuntimeError):  # sparse and the like
-                continue
+            except (NotImplementedError, RuntimeError):  # it has no storage of its own
+                here = tensor in self.storages
+                if here and _is_sparse(tensor):
+                    sparse = (*sparse, tensor)
             if here:
                 on_device = True
             elif not traits.may_mix or (traits.copies and tensor is args[0] and self._made(tensor)):
@@ -224,7 +240,7 @@ class Tracker(TorchDispatchMode):
                     if self.on_result is not None and self.function is _ONE_HOT:
                         self.on_result("one_hot", [], tensor.shape)
                     self.storages.place(tensor)
-        return on_device
+        return on_device, sparse
 
     def _without_host_indices(
         self, operands: list[torch.Tensor], indexed: torch.Tensor, indices: Any
@@ -244,7 +260,7 @@ class Tracker(TorchDispatchMode):
     def _made(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor stands for one of the device: torch's own code made it, and could
         not know of the device, inside the function that is running now."""
-        return storage_id(tensor) in self._made_inside
+        return torch._C._has_storage(tensor) and storage_id(tensor) in self._made_inside
 
     def _run(
         self,
@@ -253,7 +269,9 @@ class Tracker(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         to_gpu: bool,
+        sparse: tuple[torch.Tensor, ...],
     ) -> Any:
+        """sparse: those among the arguments that are, on the device."""
         self.operator = traits.name
         operands = tensors_among(args, kwargs)
         self.records_graph = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
@@ -279,15 +297,22 @@ class Tracker(TorchDispatchMode):
                 if not lacks_dtype(error, func, args):
                     raise
                 out = run_wider(func, args, kwargs)
-        if to_gpu:
+        is_sparse = bool(sparse) or _is_sparse(out)
+        if to_gpu and not is_sparse:
             self._tell(traits, operands, out)
-        if traits.placing is not None and to_gpu:
+        if is_sparse:
+            if traits.name == "_coalesce":
+                out = out.clone()  # the CPU's has room for as many elements as there were
+            if to_gpu:
+                self._place([*sparse, out])  # an operator in place gives them other parts
+            take_scratch(self.storages, traits.name, args)
+        elif traits.placing is not None and to_gpu:
             traits.placing(args, out)
         elif traits.returns_new and to_gpu:
             self._place(out if traits.on_device is None else traits.on_device(out))
         if traits.may_resize:
             self._follow_resizes(args, kwargs)
-        if traits.scratch is not None:
+        if traits.scratch is not None and not is_sparse:
             traits.scratch(args, kwargs)
         self.operator = None
         return out
@@ -317,11 +342,6 @@ class Tracker(TorchDispatchMode):
 
     def _place(self, out: Any) -> None:
         if isinstance(out, torch.Tensor):
-            if out.layout is not torch.strided:
-                raise NotImplementedError(
-                    f"aten.{self.operator} makes a tensor of {out.layout}, which the virtual GPU "
-                    "does not support; use dense tensors on it"
-                )
             self.storages.place(out)
         elif isinstance(out, (tuple, list)):
             for item in out:

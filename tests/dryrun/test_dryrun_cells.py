@@ -106,7 +106,23 @@ answers = torch.randint(40, (2000,), device="cuda")
 out = net(torch.randn(2000, 300, device="cuda"))
 nn.functional.cross_entropy(out[mask], answers[mask]).backward()
 """
+SPARSE = """
+places = torch.stack([torch.arange(9999), torch.arange(9999).roll(1)])
+graph = torch.sparse_coo_tensor(places, torch.ones(9999), (10000, 10000)).coalesce().cuda()
+net, table = nn.Linear(40, 30).cuda(), nn.Embedding(70000, 40, sparse=True).cuda()
+adam = torch.optim.Adam(net.parameters())
+sparse_adam = torch.optim.SparseAdam(table.parameters())
+ids = torch.arange(20000, 30000, device="cuda")
+for step in range(3):
+    out = torch.sparse.mm(graph, net(table(ids)))
+    (graph.t() @ out).square().mean().backward()
+    adam.step()
+    sparse_adam.step()
+    adam.zero_grad()
+    sparse_adam.zero_grad()
+"""
 CELLS = {
+    "sparse": SPARSE,
     "known masks": MASKS,
     "checks of values": CHECKS,
     "lazy": LAZY,

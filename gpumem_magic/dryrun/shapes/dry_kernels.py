@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from gpumem_magic.dryrun.shapes.bounds import Bounds, Interval
-from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape, check_types
 from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
+from gpumem_magic.dryrun.shapes.sparse import SparseResults
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
+from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import tensors_among
@@ -55,6 +56,7 @@ class _Plan:
         self.name: str = schema.name
         self.unmeasured = UNMEASURED.get(self.name.removeprefix("aten::"))
         self.is_quantized = self.name.startswith(_QUANTIZED)
+        self.makes_sparse = self.name.startswith(("aten::_sparse_co", "aten::_to_sparse"))
         self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
         writes = [
             (argument.alias_info.before_set, place, argument.name)
@@ -86,6 +88,7 @@ class DryKernels:
         self._bounds = Bounds(self.valueless)
         self._mostly_one = MostlyOne(self.valueless)
         self._unknown = UnknownSizes(self._geometry, self.valueless)
+        self._sparse = SparseResults(self.valueless, guesses)
         self._plans: dict[Any, _Plan] = {}
         self._storages: Storages | None = None
 
@@ -100,8 +103,10 @@ class DryKernels:
         if plan is None:
             plan = self._plans[func] = _Plan(func)
         tensors = tensors_among(args, kwargs)
-        if plan.is_view or _is_on_meta(tensors, kwargs.get("device")):
+        if _is_on_meta(tensors, kwargs.get("device")):
             return func(*args, **kwargs)
+        if plan.is_view:
+            return self._sparse.marked(func(*args, **kwargs), args[0])
         if plan.unmeasured and self._any_on_device(tensors):
             self.guesses.unmeasured(plan.unmeasured)
         if plan.is_quantized and self._any_on_device(tensors):
@@ -110,6 +115,8 @@ class DryKernels:
                 "kernels; predict the model as it is before it is quantized"
             )
         check_types(plan.name, args)
+        if plan.makes_sparse or any(t.layout is not torch.strided for t in tensors):
+            return self._sparse.of(func, args, kwargs)
         known = self._are_known(tensors)
         if known and not plan.makes_new and not plan.resizes:
             return func(*args, **kwargs)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from gpumem_magic.dryrun.shapes.bounds import Bounds
-from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape
 from gpumem_magic.dryrun.shapes.mostly_one import MASKS, MostlyOne
 from gpumem_magic.dryrun.shapes.valueless import Valueless
+from gpumem_magic.virtual.kernels.geometry import Geometry, Shape
 
 _INT64 = torch.int64
 

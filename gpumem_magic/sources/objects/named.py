@@ -14,6 +14,7 @@ from typing import Any
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
+from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.values.names import (
     ContainerFacts,
     ModuleFacts,
@@ -104,9 +105,10 @@ class _Reader:
         return _Sizes(self._locate, set()).of(tensors)
 
     def _tensor(self, tensor: Any) -> TensorFacts:
-        on_device = self._locate(tensor) is not None
+        dense = [part for _, part in sparse_parts(self._torch, tensor)] or [tensor]
+        on_device = any(self._locate(part) is not None for part in dense)
         return TensorFacts(
-            size=int(tensor.untyped_storage().nbytes()) if on_device else int(tensor.nbytes),
+            size=self._size(dense) if on_device else sum(int(part.nbytes) for part in dense),
             shape=tuple(map(int, tensor.shape)),
             dtype=str(tensor.dtype).removeprefix("torch."),
             on_device=on_device,

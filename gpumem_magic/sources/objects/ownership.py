@@ -136,11 +136,28 @@ def is_whole(tensor: Any) -> bool:
 
 def parts_of(torch: Any, tensor: Any) -> Iterator[tuple[str, Any]]:
     """Tensors of which a sparse or wrapping tensor (DTensor, quantized) consists."""
-    if tensor.layout is torch.sparse_coo:
-        with torch.utils._python_dispatch._disable_current_modes():
-            parts = tensor._indices(), tensor._values()
-        yield from zip(("._indices()", "._values()"), parts, strict=True)
+    if tensor.layout is not torch.strided:
+        yield from sparse_parts(torch, tensor)
     elif hasattr(type(tensor), "__tensor_flatten__"):
         for name, part in list(fields(tensor).items()):
             if issubclass(type(part), torch.Tensor):
                 yield f".{name}", part
+
+
+def sparse_parts(torch: Any, tensor: Any) -> list[tuple[str, Any]]:
+    """The indices and values of a sparse tensor, with what is written after its name to have them,
+    in the order in which a copy of it allocates them; none of other tensors."""
+    names = _PARTS.get(str(tensor.layout), ())
+    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+        return [(f".{name}()", getattr(tensor, name)()) for name in names]
+
+
+_BY_ROWS = ("values", "crow_indices", "col_indices")
+_BY_COLUMNS = ("values", "ccol_indices", "row_indices")
+_PARTS = {
+    "torch.sparse_coo": ("_indices", "_values"),
+    "torch.sparse_csr": _BY_ROWS,
+    "torch.sparse_bsr": _BY_ROWS,
+    "torch.sparse_csc": _BY_COLUMNS,
+    "torch.sparse_bsc": _BY_COLUMNS,
+}

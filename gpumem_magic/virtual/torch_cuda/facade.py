@@ -10,11 +10,13 @@ from torch.utils import _device
 from torch.utils._device import _device_constructors
 
 from gpumem_magic.sources.interrupts import Interrupts
+from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.virtual.tracker import Tracker
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
-_NOT_DENSE = frozenset(
+_NESTED = frozenset({torch.nested.nested_tensor, torch.nested.as_nested_tensor})
+_SPARSE = frozenset(
     {
         torch.sparse_coo_tensor,
         torch.sparse_compressed_tensor,
@@ -22,8 +24,6 @@ _NOT_DENSE = frozenset(
         torch.sparse_csc_tensor,
         torch.sparse_bsr_tensor,
         torch.sparse_bsc_tensor,
-        torch.nested.nested_tensor,
-        torch.nested.as_nested_tensor,
     }
 )
 _RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
@@ -52,6 +52,8 @@ class Facade(TorchFunctionMode):
             return self._make(func, args, kwargs)
         if func in _LIKE_SELF:
             return self._make_like(func, args, kwargs)
+        if func in _SPARSE and is_cuda(kwargs.get("device", _device.CURRENT_DEVICE)):
+            return self._make_sparse(func, args, kwargs)
         if func is torch.device and args and isinstance(args[0], int):
             return torch.device("cuda", args[0])
         if func in _RECURRENT and len(args) > 3:
@@ -77,9 +79,9 @@ class Facade(TorchFunctionMode):
             device = _device.CURRENT_DEVICE
         if is_cuda(device):
             checked(device)
-            if func in _NOT_DENSE:
+            if func in _NESTED:
                 raise NotImplementedError(
-                    f"torch.{func.__name__} on the GPU is not covered by the virtual GPU"
+                    f"torch.nested.{func.__name__} on the GPU is not covered by the virtual GPU"
                 )
             return {**kwargs, "device": DEVICE}
         if device is not None and torch.device(device) == HOST:
@@ -123,6 +125,18 @@ class Facade(TorchFunctionMode):
         self._storages.place(made)
         return made
 
+    def _make_sparse(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """From indices and values, which go to the device first: the values before the indices."""
+        checked(kwargs.get("device", DEVICE))
+        named = {name: _moved(value) for name, value in reversed(kwargs.items())}
+        parts = [_moved(value) for value in reversed(args)]
+        made: torch.Tensor = func(*reversed(parts), **{**named, "device": HOST})
+        for _, part in sorted(sparse_parts(torch, made), key=lambda each: "values" not in each[0]):
+            self._storages.place(part)
+        return made
+
     def _make_like(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """`tensor.new_tensor(data)`: on the tensor's device where none is named."""
         device = kwargs.get("device")
@@ -131,3 +145,7 @@ class Facade(TorchFunctionMode):
         if on_device:
             self._storages.place(made)
         return made
+
+
+def _moved(value: Any) -> Any:
+    return value.to(DEVICE) if isinstance(value, torch.Tensor) else value

@@ -164,10 +164,6 @@ class TensorMethods:
         _, dtype, non_blocking, memory_format = torch._C._nn._parse_to(HOST, *args[:2], **rest)
         options = {"non_blocking": non_blocking, "memory_format": memory_format}
         dtype = dtype or tensor.dtype
-        if target.type == "cuda" and tensor.layout is not torch.strided:
-            raise NotImplementedError(
-                f"tensors of {tensor.layout} are not covered by the virtual GPU; use dense ones"
-            )
         if target == tensor.device:
             stayed: torch.Tensor = _base.to(tensor, dtype, copy=copy, **options)
             return stayed

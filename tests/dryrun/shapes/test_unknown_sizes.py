@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpumem_magic.dryrun.shapes.geometry import Geometry
 from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes
 from gpumem_magic.dryrun.shapes.valueless import Valueless
+from gpumem_magic.virtual.kernels.geometry import Geometry
 
 aten = torch.ops.aten
 X = torch.ones(4, 6)

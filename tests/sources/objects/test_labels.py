@@ -146,6 +146,13 @@ def test_names_that_cannot_be_read_are_no_error_of_the_cell():
     assert "KeyError" in watch.failure
 
 
+def test_a_sparse_tensor_has_the_size_of_its_parts():
+    watch = OwnerWatch(lambda: {"graph": torch.eye(100).to_sparse()}, lambda: 0)
+    watch.read_names()
+    assert watch.failure is None
+    assert watch.names.tensors["graph"].size == 100 * (2 * 8 + 4)
+
+
 def test_optimizers_are_not_kept():
     watch = OwnerWatch(dict, lambda: 0)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)

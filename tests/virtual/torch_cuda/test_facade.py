@@ -133,22 +133,6 @@ def test_a_card_that_is_not_there(ask):
         ask(torch.zeros(3))
 
 
-SPARSE = {
-    "coo": lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2, 2), device="cuda"),
-    "moved": lambda: torch.eye(3).to_sparse().to("cuda"),
-    "made": lambda: torch.eye(3, device="cuda").to_sparse(),
-    "gradient": lambda: nn.Embedding(4, 4, sparse=True).cuda()(
-        torch.tensor([1], device="cuda")
-    ).sum().backward(),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("make", SPARSE.values(), ids=SPARSE)
-def test_sparse_tensors_are_refused_by_name(make):
-    with pytest.raises(NotImplementedError, match=r"sparse_coo.*virtual GPU"):
-        make()
-
-
 def test_sparse_and_nested_tensors_of_the_host_go_on_working():
     assert (torch.eye(3).to_sparse() @ torch.ones(3, 2)).shape == (3, 2)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)

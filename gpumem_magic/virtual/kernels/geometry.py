@@ -50,9 +50,9 @@ class Geometry:
         try:
             return self._known[key]
         except KeyError:
-            found = self._known[key] = _shapes(_ask_meta_kernel(func, args, kwargs))
+            found = self._known[key] = _shapes(ask_meta_kernel(func, args, kwargs))
         except TypeError:  # an argument that cannot be a key
-            found = _shapes(_ask_meta_kernel(func, args, kwargs))
+            found = _shapes(ask_meta_kernel(func, args, kwargs))
         return found
 
 
@@ -64,11 +64,13 @@ def _key(value: Any) -> Any:
     return type(value), value
 
 
-def _ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `func(*args, **kwargs)` returns, as meta tensors. Raises as `Geometry.results`, and
+    whatever else the kernel does."""
     if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
         # CUDA has a way for all types, its meta kernel knows but one (cuda/GroupedBlas.cpp).
         factors = [_to_meta(factor).bfloat16() for factor in args[:2]]
-        return _ask_meta_kernel(func, (*factors, *args[2:]), kwargs).to(args[0].dtype)
+        return ask_meta_kernel(func, (*factors, *args[2:]), kwargs).to(args[0].dtype)
     on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
     if isinstance(on_meta.get("device"), torch.device):
         on_meta["device"] = _META

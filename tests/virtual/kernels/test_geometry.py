@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpumem_magic.dryrun.shapes.geometry import Geometry, Shape
+from gpumem_magic.virtual.kernels.geometry import Geometry, Shape
 
 aten = torch.ops.aten
 
@@ -28,7 +28,7 @@ def test_several_results_keep_their_order_and_kind():
 
 def test_the_same_geometry_is_asked_once(monkeypatch):
     asked = []
-    module = "gpumem_magic.dryrun.shapes.geometry._ask_meta_kernel"
+    module = "gpumem_magic.virtual.kernels.geometry.ask_meta_kernel"
     monkeypatch.setattr(module, lambda *call: asked.append(call) or torch.empty(2, device="meta"))
     geometry = Geometry()
     for other in (torch.ones(2), torch.zeros(2), torch.ones(2, dtype=torch.int64)):

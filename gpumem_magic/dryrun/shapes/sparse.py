@@ -1,0 +1,101 @@
+"""Sparse tensors in a dry run: results of operators that take or make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem_magic.dryrun.shapes.stand_ins import Guesses
+from gpumem_magic.dryrun.shapes.valueless import Valueless
+from gpumem_magic.sources.objects.ownership import sparse_parts
+from gpumem_magic.virtual.traits import tensors_among
+
+_PRODUCTS = frozenset(f"aten::{name}" for name in "mm mv addmm _sparse_mm _sparse_addmm".split())
+_KEEP_PLACES = frozenset(f"aten::{name}" for name in "_coalesce clone _to_copy".split())
+_UNREAD = ("aten::_sparse_coo_tensor", "aten::is_coalesced", "aten::_nnz", "aten::_coalesced_")
+"""Operators that read no values."""
+
+_UNKNOWN = "{} cannot be predicted: values decide how many elements the sparse tensor has"
+_MOST_KNOWN = 2**16
+"""Bytes of operands up to which values are computed."""
+
+
+class SparseResults:
+    """Results over memory nobody touches, with as many elements as their operands let them have."""
+
+    def __init__(self, valueless: Valueless, guesses: Guesses) -> None:
+        self._valueless = valueless
+        self._guesses = guesses
+
+    def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func(*args, **kwargs)` returns. Raises NotImplementedError where that depends on
+        values, and what the operator raises for shapes that do not fit."""
+        name: str = func._schema.name
+        tensors = tensors_among(args, kwargs)
+        if name.startswith(_UNREAD) or all(map(self._is_known, tensors)):
+            return func(*args, **kwargs)
+        if name.startswith("aten::_to_sparse") and args[0] not in self._valueless:
+            return func(*args, **kwargs)
+        if all(tensor.layout is torch.strided for tensor in tensors):
+            raise NotImplementedError(_UNKNOWN.format(name))
+        first = next(tensor for tensor in tensors if tensor.layout is not torch.strided)
+        if name in _PRODUCTS:
+            self._guesses.unmeasured("torch.sparse")
+            return self._product(*(tensor.shape for tensor in tensors), dtype=first.dtype)
+        if name == "aten::_to_dense":
+            return self._dense(first.shape, first.dtype)
+        if name == "aten::sparse_mask":
+            return self._like(args[1], args[0].dtype)
+        if name in ("aten::add", "aten::add_") and len(tensors) == 2:
+            return self._sum(func, args, kwargs)
+        if name in _KEEP_PLACES or torch.Tag.pointwise in func.tags:
+            like = self._like(first, kwargs.get("dtype") or first.dtype)
+            if name == "aten::_coalesce":
+                self._guesses.needed("how many different places a sparse tensor names")
+                like._coalesced_(True)
+            return like
+        raise NotImplementedError(_UNKNOWN.format(name))
+
+    def marked(self, made: Any, source: Any) -> Any:
+        """`made`, which has values only if its source, `source`, has: a transposed copy, say."""
+        is_sparse = isinstance(made, torch.Tensor) and made.layout is not torch.strided
+        if is_sparse and not self._is_known(source):
+            for _, part in sparse_parts(torch, made):
+                self._valueless.written(part)
+        return made
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        parts = [part for _, part in sparse_parts(torch, tensor)] or [tensor]
+        size = sum(part.nbytes for part in parts)
+        return size <= _MOST_KNOWN and not any(part in self._valueless for part in parts)
+
+    def _product(self, *shapes: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        left, right = shapes[-2:]
+        if left[-1] != right[0]:
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({left} and {right})")
+        return self._dense((*left[:-1], *right[1:]), dtype)
+
+    def _sum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        one, other = args[:2]
+        if one.layout is other.layout:  # those of both, one after the other
+            return self.marked(func(*args, **kwargs), one)
+        if func._schema.name == "aten::add_":
+            self._valueless.written(one)
+            return one
+        return self._dense(one.shape, torch.result_type(one, other))
+
+    def _dense(self, size: Any, dtype: torch.dtype) -> torch.Tensor:
+        stride = torch.empty(size, device="meta").stride()
+        return self._valueless.make(dtype, torch.Size(size), stride)
+
+    def _like(self, model: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """With the model's number of elements, in places of its own."""
+        if model.layout is not torch.sparse_coo:
+            raise NotImplementedError(f"tensors of {model.layout} cannot be predicted: use COO")
+        indices, values = (part for _, part in sparse_parts(torch, model))
+        made: torch.Tensor = torch.ops.aten._sparse_coo_tensor_unsafe(
+            self._dense(indices.shape, indices.dtype), self._dense(values.shape, dtype), model.shape
+        )
+        made._coalesced_(model.is_coalesced())
+        return made
