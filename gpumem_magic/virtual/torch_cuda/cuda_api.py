@@ -7,6 +7,7 @@ C++ functions below it. A call that is not covered raises NotImplementedError th
 from __future__ import annotations
 
 import inspect
+import types
 from typing import Any, NoReturn
 
 import torch
@@ -178,6 +179,9 @@ class CudaApi:
                     patches.set(module, name, stand_in)
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
+        states = dict(torch.autograd.profiler.ProfilerState.__members__)
+        states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
+        patches.set(torch.autograd.profiler, "ProfilerState", types.SimpleNamespace(**states))
 
     def _install_streams(self, patches: Patches) -> None:
         stream = type("Stream", (streams.StreamBase,), {"storages": self._storages})

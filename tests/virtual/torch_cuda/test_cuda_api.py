@@ -160,3 +160,13 @@ def test_properties_that_kernels_are_chosen_by(gpu):
     assert not hasattr(card, "memory_bus_width")
     with pytest.raises(NotImplementedError, match="memory_bus_width is not covered"):
         _ = card.memory_bus_width
+
+
+def test_the_profiler_tells_what_the_host_computes(capfd):
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(50, 50, device="cuda")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as kept:
+        x @ x
+    assert "aten::mm" in kept.key_averages().table(sort_by="cuda_time_total")
+    assert "Failed to record CUDA event" not in capfd.readouterr().err
