@@ -204,6 +204,8 @@ def _grown(passes: _Passes, holder: str, group: _Group) -> Iterator[Growth]:
 def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
+    if all(one and one.path.endswith(".grad") for _, one in group):
+        return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
     graphs = [one.graph for _, one in group if one]
     survived, first, ran = _survived(passes, rows)

@@ -1,0 +1,76 @@
+"""What is said is true, in code of any shape, run and predicted: of gradients that are needed, of
+what would have left room, of what waits for a backward pass, of gaps, of other models' memory."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpumem_magic.values.findings import Way  # noqa: E402 - needs torch for what it is tested with
+
+SETUP = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+
+def mib(n):
+    return torch.zeros(int(n * 2**20), dtype=torch.uint8, device="cuda")
+"""
+
+
+def in_shape(body, shape):
+    """The body as it is, in a function, or in a method."""
+    if shape == "flat":
+        return body
+    function = f"def run():\n{textwrap.indent(body, '    ')}"
+    if shape == "function":
+        return f"{function}\nrun()\n"
+    method = textwrap.indent(function.replace("run()", "run(self)"), "    ")
+    return f"class Runner:\n{method}\nRunner().run()\n"
+
+
+@pytest.fixture
+def failed(notebook):
+    """The report of a cell that runs out of memory, run or predicted."""
+
+    def failed(cell, card, way, *earlier):
+        with notebook(card) as one:
+            for text in (SETUP, *earlier):
+                result, said = one.run(text)
+                assert result.success, said
+            if way == "predicted":
+                one.run(f"%%gpucheck -o _report\n{cell}")
+                report = one.shell.user_ns["_report"]
+            else:
+                report = one.measure(cell)
+        assert report.oom is not None
+        return report
+
+    return failed
+
+
+ways = pytest.mark.parametrize("way", ["run", "predicted"])
+shapes = pytest.mark.parametrize("shape", ["flat", "function", "class"])
+
+
+@ways
+@shapes
+def test_gradients_that_a_first_step_reads_neither_go_nor_grow(failed, shape, way):
+    model = "model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(12)]).cuda()"
+    body = """\
+optimizer = torch.optim.Adam(model.parameters())
+x = torch.randn(8, 1024, device="cuda")
+for _ in range(2):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+    report = failed(in_shape(body, shape), "160MiB", way, model)
+    assert "step" in report.cell.source.splitlines()[report.oom.line - 1]
+    assert report.oom.remedy(Way.GRADIENTS) is None
+    assert "growth" not in [advice.rule for advice in report.advice]
+    assert "zero_grad()" not in "".join(advice.change for advice in report.advice)
