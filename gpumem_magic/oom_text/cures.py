@@ -46,10 +46,18 @@ _REST = MappingProxyType(
 )
 
 
-def worded(remedy: Remedy, name: str = "") -> str:
-    """A remedy in words, with its bytes. name: of its variable, as it is shown."""
+def worded(remedy: Remedy, name: str = "", left: int | None = None) -> str:
+    """A remedy in words, with its bytes. name: of its variable, as it is shown. left: bytes that
+    would be free beyond the request that failed."""
+    further = "" if left is None else f" {_further(left)}"
     if remedy.way is Way.OTHERS:
-        return end_others(remedy.size)
+        return end_others(remedy.size) + further
     if remedy.way is Way.EXPANDABLE:
-        return grow_segments(remedy.size)
-    return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name)
+        return grow_segments(remedy.size) + further
+    return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name) + further
+
+
+def _further(left: int) -> str:
+    if not left:
+        return "What comes after this request finds nothing free."
+    return f"What comes after this request finds at most {format_bytes(left)} free."

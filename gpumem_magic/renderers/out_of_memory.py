@@ -24,7 +24,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.findings import OutOfMemory
+from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -116,17 +116,18 @@ def _remedies(oom: OutOfMemory) -> list[tuple[str, str, list[str]]]:
         (
             title,
             short,
-            [
-                worded(one, wording.visible(one.name or ""))
-                for one in oom.remedies
-                if one.enough is enough
-            ],
+            [_worded(oom, one) for one in oom.remedies if one.enough is enough],
         )
         for enough, title, short in _TITLES
     ]
     if oom.missing and not any(one.enough is not False for one in oom.remedies):
         found.insert(0, (_NONE, "No single change helps", [_left(oom)]))
     return [one for one in found if one[-1]]
+
+
+def _worded(oom: OutOfMemory, remedy: Remedy) -> str:
+    left = None if remedy.enough is False else oom.left_by(remedy)
+    return worded(remedy, wording.visible(remedy.name or ""), left)
 
 
 def _left(oom: OutOfMemory) -> str:

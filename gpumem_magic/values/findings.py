@@ -240,6 +240,15 @@ class OutOfMemory:
         found = [remedy for remedy in self.remedies if remedy.way is way]
         return max(found, key=lambda remedy: remedy.size, default=None)
 
+    def left_by(self, remedy: Remedy) -> int | None:
+        """Bytes that the remedy would leave free beyond this request, at most: how much further the
+        cell gets; None where that is not known, or none are left."""
+        if self.requested is None or self.device_free is None or self.reserved_free is None:
+            return None
+        free = self.device_free + self.reserved_free - self.requested
+        left = free if remedy.way is Way.EXPANDABLE else free + remedy.size
+        return left if left >= 0 else None
+
     @property
     def is_in_pieces(self) -> bool:
         """Whether it is fragmented, and more than what lies free in the last pieces of any card

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from gpumem_magic.values.findings import Way  # noqa: E402 - needs torch for what it is tested with
 
+MIB = 1 << 20
 SETUP = """\
 import torch
 from torch import nn
@@ -74,3 +75,17 @@ for _ in range(2):
     assert report.oom.remedy(Way.GRADIENTS) is None
     assert "growth" not in [advice.rule for advice in report.advice]
     assert "zero_grad()" not in "".join(advice.change for advice in report.advice)
+
+
+@ways
+def test_a_remedy_says_how_much_further_the_cell_gets(failed, way):
+    """Exactly so far: without it, memory runs out later by what it leaves."""
+    cell = "".join(f"t{i} = mib({size})\n" for i, size in enumerate((40, 10, 24, 26, 10)))
+    report = failed(cell, "100MiB", way, "left = mib(40)")
+    remedy = report.oom.remedy(Way.UNUSED)
+    assert (remedy.name, remedy.enough) == ("left", True)
+    assert report.oom.left_by(remedy) == 26 * MIB
+    assert "finds at most 26.00 MiB free" in " ".join(str(report).split())
+    without = failed(f"del left\n{cell}", "100MiB", way, "left = mib(40)").oom
+    reached = sum(report.oom.held.values()) - remedy.size
+    assert sum(without.held.values()) - reached == 26 * MIB + report.oom.requested
