@@ -89,3 +89,34 @@ def test_a_remedy_says_how_much_further_the_cell_gets(failed, way):
     without = failed(f"del left\n{cell}", "100MiB", way, "left = mib(40)").oom
     reached = sum(report.oom.held.values()) - remedy.size
     assert sum(without.held.values()) - reached == 26 * MIB + report.oom.requested
+
+
+OTHERS = """\
+def layers(n):
+    return nn.Sequential(*[nn.Linear(512, 512) for _ in range(n)]).cuda()
+
+x = torch.randn(8, 512, device="cuda")
+other, model = layers(24), layers(3)
+adam = torch.optim.Adam(other.parameters())
+other(x).sum().backward()
+adam.step()
+"""
+
+
+@shapes
+def test_memory_of_models_that_a_cell_does_not_train_is_not_its_optimizers(notebook, shape):
+    body = """\
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    with notebook("T4") as one:
+        one.run(SETUP)
+        one.run(OTHERS)
+        found = one.assess(in_shape(body, shape))
+    assert found.report.error is None
+    told = {advice.rule for advice in (*found.advice, *found.useless)}
+    assert not told & {"optimizer-state", "step-in-backward"}

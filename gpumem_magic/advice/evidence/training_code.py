@@ -5,12 +5,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category
 
 _OPTIMIZER = re.compile(r"torch\.optim\.(?:(?!lr_scheduler|swa_utils)\w+\.)?([A-Z]\w*)")
+_OWNER = re.compile(r"(?:<.*?\.state\[|list\()?(\w+)")
+"""Whose a gradient or a state is: its optimizer's where that has a name, else its model's."""
+
 _HARMLESS = re.compile(r"zero_grad|no_grad|enable_grad|set_grad_enabled|requires_grad|clip_grad")
 
 
@@ -89,6 +96,18 @@ def is_optimizer(expression: ast.expr, cell: Code, names: Names) -> bool:
         isinstance(call.func, ast.Attribute) and cell.text(call.func.value) == text
         for call in cell.calls(".zero_grad")
     )
+
+
+def trained_here(cell: Code, lives: Lifetimes) -> Lifetimes:
+    """The same, with gradients and states that are older than the cell, and of models and
+    optimizers that it does not speak of, as "other"."""
+    older = lives.of(Category.GRADIENT, Category.OPTIMIZER_STATE) & (lives.line == BEFORE)
+    spoken, category = cell.spoken(), lives.category.copy()
+    for row in np.flatnonzero(older).tolist():
+        owner = _OWNER.match(lives.name(row) or "")
+        if owner is not None and owner[1] not in spoken:
+            category[row] = list(Category).index(Category.OTHER)
+    return replace(lives, category=category)
 
 
 def receiver(call: ast.Call, cell: Code) -> str:

@@ -18,6 +18,7 @@ from gpumem_magic.advice.evidence.training_code import (
     find_built,
     find_steps,
     optimizer_class,
+    trained_here,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, applied, remove_keyword, set_keyword
 from gpumem_magic.advice.rewrite import replace as put
@@ -100,10 +101,6 @@ _ADAFACTOR = _Alternative(
 )
 
 
-_MOST_OF_IT = 0.5
-"""Share of all states that those of the optimizers that the cell steps must have."""
-
-
 class OptimizerState(Rule):
     """The optimizer's state is the largest part of the memory at the peak.
 
@@ -133,8 +130,10 @@ class OptimizerState(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or not _is_largest(trace, lives):
+        if trace.lifetimes is None:
+            return
+        lives = trained_here(cell, trace.lifetimes)
+        if not _is_largest(trace, lives):
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]
         if len(built) == 1:
@@ -143,11 +142,8 @@ class OptimizerState(Rule):
             return
         steps = list(find_steps(cell, names))
         stepped = {step.optimizer for step in steps} & names.optimizers.keys()
-        if stepped and sum(names.optimizers[name].state for name in stepped) < _MOST_OF_IT * (
-            lives.bytes(_state(lives) & lives.at_peak)
-        ):
-            return  # it belongs to optimizers that this cell does not step
-        kinds = {optimizer_class(facts.type) for facts in names.optimizers.values()}
+        facts = [names.optimizers[name] for name in stepped or names.optimizers]
+        kinds = {optimizer_class(each.type) for each in facts}
         if not built and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
 
@@ -207,9 +203,10 @@ def _problem(lives: Lifetimes, kind: str) -> str:
 def _is_largest(trace: Trace, lives: Lifetimes) -> bool:
     """By a tenth, so that it is no matter of a few small buffers. The step's own temporaries grow
     with the state, so they do not compete with it; those of other code do."""
-    size = trace.at_peak.get(Category.OPTIMIZER_STATE, 0)
-    passing = lives.of(Category.TEMPORARY) & lives.at_peak & (lives.born != Phase.OPTIMIZER)
-    most = max(lives.bytes(passing), *(trace.at_peak.get(category, 0) for category in _RIVALS))
+    peak = lives.at_peak
+    size = lives.bytes(_state(lives) & peak)
+    passing = lives.of(Category.TEMPORARY) & peak & (lives.born != Phase.OPTIMIZER)
+    most = max(lives.bytes(passing), *(lives.bytes(lives.of(kind) & peak) for kind in _RIVALS))
     return size > 1.1 * most and size >= least_saving(trace)
 
 

@@ -16,6 +16,7 @@ from gpumem_magic.advice.evidence.training_code import (
     find_steps,
     is_always_run_after,
     reads_gradients,
+    trained_here,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, insert_after, remove
 from gpumem_magic.advice.rewrite import replace as put
@@ -137,10 +138,10 @@ history = train(model, batches)""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
         steps = list(find_steps(cell, names))
-        if lives is None or len(steps) != 1 or _is_excluded(cell, steps[0]):
+        if trace.lifetimes is None or len(steps) != 1 or _is_excluded(cell, steps[0]):
             return
+        lives = trained_here(cell, trace.lifetimes)
         if any(growth.holder.endswith(GRADIENTS) for growth in trace.growth):
             return  # it is their graph that is large
         gradients = lives.of(Category.GRADIENT) & lives.at_peak
