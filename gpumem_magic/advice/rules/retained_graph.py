@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -20,7 +21,7 @@ from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 
 _SETUP = """\
@@ -97,11 +98,13 @@ class RetainedGraph(Rule):
             return
         if any(growth.graph and growth.holder for growth in trace.growth):
             return  # something carries the graph on, and the next backward pass may go through it
+        if _reads_older_graph(cell, lives):
+            return
         graphs = {call: _graph(cell, lives, names, call) for call in calls}
         sooner = freed_by_backward(lives)
         lines, least = cell.calling_lines(lives), least_saving(trace)
         for call in retaining:
-            if _is_needed(cell, call, graphs):
+            if _is_needed(cell, call, graphs) or _runs_more_often(cell, trace, call, graphs[call]):
                 continue
             own = np.isin(
                 lines, [call.lineno, *(n for s in graphs[call].made for n in lines_of(s))]
@@ -180,11 +183,10 @@ def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bo
         return True
     around = cell.loop(call)
     for statement in own.made:
-        if (
-            around is not None
-            and cell.function(statement) is function
-            and statement.lineno not in lines_of(around)
-        ):
+        where = cell.function(statement)
+        if where is None and function is not None:
+            return True  # of the notebook's own level: each call of the function may go through it
+        if around is not None and where is function and statement.lineno not in lines_of(around):
             return True  # the same graph in each pass of the loop
     if around is None and function is None and not _steps_after(cell, call):
         return True  # the next cell may go through it again
@@ -193,6 +195,22 @@ def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bo
         for other, graph in graphs.items()
         if other is not call
     )
+
+
+def _runs_more_often(cell: Code, trace: Trace, call: ast.Call, graph: _Graph) -> bool:
+    """Whether one run of a statement that recorded was for several backward passes."""
+    counts = {line.number: line.count for line in trace.lines}
+    runs = max(counts.get(n, 0) for n in lines_of(cell.statement(call)))
+    made = (s for s in graph.made if s is not cell.statement(call))
+    return any(0 < max(counts.get(n, 0) for n in lines_of(s)) < runs for s in made)
+
+
+def _reads_older_graph(cell: Code, lives: Lifetimes) -> bool:
+    """Whether the cell uses a value of an earlier one that carries a graph: each backward pass may
+    go through that."""
+    older = np.flatnonzero(lives.graph & (lives.line == BEFORE)).tolist()
+    roots = {re.split(r"\W", lives.name(row) or "", maxsplit=1)[0] for row in older}
+    return any(not list(cell.assigned(root)) for root in roots & cell.spoken())
 
 
 def _is_after(cell: Code, other: ast.Call, call: ast.Call) -> bool:

@@ -120,3 +120,101 @@ for _ in range(2):
     assert found.report.error is None
     told = {advice.rule for advice in (*found.advice, *found.useless)}
     assert not told & {"optimizer-state", "step-in-backward"}
+
+
+NEEDED_TWICE = {
+    "features above the loop": (
+        "features = torch.tanh(first(x))\nfor _ in range(3):\n"
+        "    loss = last(features).pow(2).mean()\n    loss.backward(retain_graph=True)\n"
+    ),
+    "features of the notebook in a function": (
+        "features = torch.tanh(first(x))\n\ndef train():\n    for _ in range(3):\n"
+        "        loss = last(features).pow(2).mean()\n        loss.backward(retain_graph=True)\n\n"
+        "train()\n"
+    ),
+    "features passed to a function": (
+        "def train(features):\n    for _ in range(3):\n"
+        "        loss = last(features).pow(2).mean()\n        loss.backward(retain_graph=True)\n\n"
+        "train(torch.tanh(first(x)))\n"
+    ),
+    "features of an object": (
+        "class Trainer:\n    def __init__(self):\n        self.features = torch.tanh(first(x))\n\n"
+        "    def step(self):\n        loss = last(self.features).pow(2).mean()\n"
+        "        loss.backward(retain_graph=True)\n\n"
+        "trainer = Trainer()\nfor _ in range(3):\n    trainer.step()\n"
+    ),
+    "features of an earlier cell": (
+        "for _ in range(3):\n    loss = last(earlier).pow(2).mean()\n"
+        "    loss.backward(retain_graph=True)\n    last.zero_grad()\n"
+    ),
+    "a state that goes on in a dictionary": (
+        "state = {'h': torch.zeros_like(x)}\n\ndef step():\n"
+        "    state['h'] = torch.tanh(first(x + state['h']))\n    loss = state['h'].pow(2).mean()\n"
+        "    loss.backward(retain_graph=True)\n\nfor _ in range(3):\n    step()\n"
+    ),
+    "losses in a list": (
+        "h = torch.tanh(first(x))\nlosses = [last(h).mean(), h.pow(2).mean(), h.abs().mean()]\n"
+        "for loss in losses:\n    loss.backward(retain_graph=True)\n"
+    ),
+    "losses that a helper takes": (
+        "def back(loss):\n    loss.backward(retain_graph=True)\n\nh = torch.tanh(first(x))\n"
+        "back(h.pow(2).mean())\nback(h.abs().mean())\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("cell", NEEDED_TWICE.values(), ids=NEEDED_TWICE)
+def test_a_graph_that_is_needed_twice_is_not_told_to_go(notebook, cell):
+    with notebook("T4") as one:
+        one.run(SETUP)
+        one.run("first, last = (nn.Linear(256, 256).cuda() for _ in range(2))")
+        one.run("x = torch.randn(4096, 256, device='cuda')\nearlier = torch.tanh(first(x))")
+        report = one.measure(cell)
+    assert report.error is None
+    assert "retained-graph" not in [advice.rule for advice in report.advice]
+
+
+KEPT = {
+    "outputs in a list": "kept.append(out.detach())",
+    "copies in an object": "metric.update(out.detach().clone())",
+    "a bank": "loss = loss + sum(F.mse_loss(out, one) for one in bank[:2])",
+    "targets by number": "loss = loss + F.mse_loss(out, targets[0])",
+}
+STATE = """\
+model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(4)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(60, 1024, 256)
+
+class Metric:
+    def __init__(self):
+        self.seen = []
+
+    def update(self, output):
+        self.seen.append(output)
+
+metric = Metric()
+"""
+
+
+@ways
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_is_kept_without_a_graph_waits_for_no_backward_pass(failed, kept, way):
+    number = list(KEPT).index(kept) % 3
+    shape = ("flat", "function", "class")[number]
+    body = f"""\
+kept = []
+with torch.no_grad():
+    bank = [model(x.cuda()) for x in data[:{24 if kept == "a bank" else 1}]]
+    targets = {{i: model(x.cuda()) for i, x in enumerate(data[:{24 if "targets" in kept else 1}])}}
+for x in data:
+    x = x.cuda()
+    out = model(x)
+    loss = F.mse_loss(out, x)
+    {KEPT[kept]}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    report = failed(in_shape(body, shape), "50MiB", way, STATE)
+    told = [advice for advice in report.advice if advice.rule == "activations"]
+    assert all(advice.size <= 12 * MIB for advice in told), [advice.size for advice in told]
