@@ -218,3 +218,30 @@ for x in data:
     report = failed(in_shape(body, shape), "50MiB", way, STATE)
     told = [advice for advice in report.advice if advice.rule == "activations"]
     assert all(advice.size <= 12 * MIB for advice in told), [advice.size for advice in told]
+
+
+def test_gaps_are_the_cause_where_all_that_is_free_in_one_piece_would_do(failed):
+    """Gaps of 5 x 24 MiB and 168 MiB beside them: 280 fit, as one piece; 300 do not."""
+    gaps = "whole = mib(140)\ndel whole\n"
+    gaps += "gaps, walls = zip(*[(mib(24), mib(4)) for _ in range(5)])\ndel gaps\n"
+    told = {}
+    for size in (200, 280, 300):
+        card = f"{5 * 28 + 168}MiB"
+        report = failed(f"{gaps}whole = mib({size})\n", card, "run")
+        told[size] = (report.oom.is_in_pieces, [a.rule for a in report.advice])
+    for size, (in_pieces, rules) in told.items():
+        assert in_pieces == ("fragmentation" in rules) == (size < 300)
+
+
+@shapes
+def test_a_leak_that_ends_among_gaps_is_not_blamed_on_them(failed, shape):
+    body = """\
+kept = []
+for n in range(1000):
+    work = mib(6 + n % 4)
+    kept.append(mib(1.5))
+    del work
+"""
+    report = failed(in_shape(body, shape), "100MiB", "run")
+    assert report.advice[0].rule == "growth"
+    assert "fragmentation" not in [a.rule for a in report.advice]

@@ -80,7 +80,7 @@ class Fragmentation(Rule):
         oom = trace.oom
         if oom is None or not oom.is_in_pieces or not oom.requested:
             return
-        if oom.remedy(Way.EXPANDABLE) is None or any(one.graph for one in trace.growth):
+        if oom.remedy(Way.EXPANDABLE) is None or (trace.growth and _goes_on(cell, oom.line)):
             return  # they are in use, or would only put off the end of a loop that leaks
         yield Advice(
             self.name,
@@ -93,6 +93,14 @@ class Fragmentation(Rule):
             size=oom.reserved_free,
             price="a restart of the kernel",
         )
+
+
+def _goes_on(cell: Code, line: int | None) -> bool:
+    """Whether the line is, or may be, part of a loop that was still running."""
+    statement = cell.statement_at(line) if line else None
+    if statement is None:
+        return True
+    return cell.loop(statement) is not None or cell.function(statement) is not None
 
 
 def _problem(oom: OutOfMemory) -> str:
