@@ -48,7 +48,7 @@ from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
 from gpumem_magic.advice.rules.step_in_backward import StepInBackward
 from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
-from gpumem_magic.values.advice import Advice, Kind
+from gpumem_magic.values.advice import Advice, Cost, Kind
 from gpumem_magic.values.assessment import RulePage
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
@@ -174,16 +174,18 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """What grows first; what saves little of `peak` last; causes before cures; what makes the cell
-    fit before what does not; what costs nothing first; then what saves most."""
+    """What grows first; what saves little of `peak` last; causes before cures; what costs nothing
+    before time before accuracy; what makes the cell fit first; then what saves most."""
     kinds = {rule.name: rule.kind for rule in RULES}
+    costs = list(Cost)
 
-    def key(one: Advice) -> tuple[bool, bool, bool, bool, bool, int]:
+    def key(one: Advice) -> tuple[bool, bool, bool, int, bool, bool, int]:
         saving = one.saving or 0
         little = saving < LITTLE * (peak or 0)
         cure = kinds.get(one.rule) is Kind.TRADE
         first = one.rule == GrowingMemory.name
-        return not first, little, cure, one.fits is False, bool(one.price), -saving
+        cost = costs.index(one.cost)
+        return not first, little, cure, cost, one.fits is False, bool(one.price), -saving
 
     return sorted(advice, key=key)
 

@@ -25,7 +25,7 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values import assessment as values
-from gpumem_magic.values.advice import Advice, Kind, Known, Saves
+from gpumem_magic.values.advice import Advice, Cost, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
 from gpumem_magic.values.report import Report
 
@@ -83,7 +83,8 @@ def _whole(report: Report | None, saves: Saves) -> int | None:
 
 def what_to_do(advice: Advice) -> str:
     """The change in words, and what it costs."""
-    price = f" Price: {advice.price.rstrip('.')}." if advice.price else ""
+    kind = "" if advice.cost is Cost.NOTHING else f" ({advice.cost.value})"
+    price = f" Price{kind}: {advice.price.rstrip('.')}." if advice.price else ""
     return wording.visible(f"{advice.change}{price}".strip())
 
 
@@ -187,9 +188,10 @@ def failures(assessment: Assessment) -> tuple[str, ...]:
     )
 
 
-def measured(advice: Advice) -> str:
-    """ "saves 1.50 GiB (43 %) at the peak; the cell then fits"."""
-    told = "; the cell then ".join(filter(None, (saving(advice), fit(advice.fits))))
+def measured(advice: Advice, as_is: bool | None = None) -> str:
+    """ "saves 1.50 GiB (43 %) at the peak; the cell then fits". as_is: whether it fits without."""
+    then = "" if advice.fits and as_is else fit(advice.fits)
+    told = "; the cell then ".join(filter(None, (saving(advice), then)))
     return told if advice.estimate is None else f"{told}; {how_known(advice)}"
 
 
@@ -222,10 +224,13 @@ def advice_pieces(report: Report) -> tuple[Piece, ...]:
 
 
 def _each_once(report: Report, advice: Iterable[Advice]) -> Iterator[Advice]:
-    """Without evidence that was told already: with other advice, or with the error."""
+    """Without what was told already: evidence, with other advice or with the error; a change."""
     told = {one.problem for one in report.advice if one.rule == GROWTH and report.oom}
-    for one in advice:
-        yield replace(one, problem="") if one.problem in told else one
+    changes: dict[str, int] = {}
+    for number, one in enumerate(advice, 1):
+        first = changes.setdefault(what_to_do(one), number)
+        change = one if first == number else replace(one, change=f"As {first}.", price="")
+        yield replace(change, problem="") if one.problem in told else change
         told.add(one.problem)
 
 
@@ -302,7 +307,7 @@ def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
     report = assessment.report
     same = report.error is None and assessment.ran is None  # else shares would be of another peak
-    facts = measured(advice) if known else saving(advice, report if same else None)
+    facts = measured(advice, assessment.fits) if known else saving(advice, report if same else None)
     facts = ", ".join(filter(None, (facts, how_known(advice) if not known else "")))
     lines = (Line(facts, Style.FAINT),) if facts else ()
     below = (*_bar(advice), *lines, *_told(assessment.report, advice))

@@ -41,6 +41,15 @@ class Kind(Enum):
     FACT = "always, without a change"  # what does not help, or is not the notebook's to change
 
 
+class Cost(Enum):
+    """What a change costs beside memory, the least first."""
+
+    NOTHING = "nothing"  # or what its price says, and neither of the others
+    TIME = "time"
+    SLOW = "much time"
+    ACCURACY = "accuracy"  # results differ by more than rounding
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One change to a cell, its evidence and what it saves, in bytes.
@@ -49,8 +58,9 @@ class Advice:
     to do. line, name, size: the evidence: a line of the cell, a variable, bytes; None where there
     is none. edits: the change; none where only a person can decide how. source: the changed cell.
     saving: None where it is not known, negative for what would cost memory. price: what it costs
-    otherwise. before, after: the size that `saves` names with the cell as it is and as changed,
-    where both were measured. fits: whether the changed cell fits the card, where that was tried.
+    otherwise; cost: the class of that. before, after: the size that `saves` names with the cell as
+    it is and as changed, where both were measured. fits: whether the changed cell fits the card,
+    where that was tried.
     estimate: the saving that was told when the cell ran, where dry runs could not begin as it did.
     """
 
@@ -66,6 +76,7 @@ class Advice:
     known: Known | None = None
     saves: Saves = Saves.PEAK
     price: str = ""
+    cost: Cost = Cost.NOTHING
     before: int | None = None
     after: int | None = None
     fits: bool | None = None

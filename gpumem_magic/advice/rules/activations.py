@@ -25,7 +25,7 @@ from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
 from gpumem_magic.units import MIB, format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ModuleFacts, Names
@@ -148,8 +148,8 @@ def _evident(situation: _Situation, advice: Advice) -> Advice:
     )
 
 
-def _advice(change: str, saving: int | None, price: str) -> Advice:
-    return Advice(Activations.name, problem="", change=change, saving=saving, price=price)
+def _advice(change: str, saving: int | None, cost: Cost, price: str) -> Advice:
+    return Advice(Activations.name, "", change, saving=saving, price=price, cost=cost)
 
 
 def _precision(situation: _Situation) -> _Changes:
@@ -166,6 +166,7 @@ def _precision(situation: _Situation) -> _Changes:
         _advice(
             f"Compute the forward pass and the loss under torch.autocast in {kind}.",
             situation.size // 2 - copies,
+            Cost.ACCURACY,
             "Results differ in the third digit; matrix products are faster."
             if bfloat16
             else "Results differ in the third digit; steps whose gradients overflow are skipped.",
@@ -188,6 +189,7 @@ def _checkpoint(situation: _Situation) -> _Changes:
             f"Checkpoint the repeated blocks of {path}: keep the input of each, and compute the "
             "rest again in the backward pass.",
             situation.size // 2,
+            Cost.TIME,
             "One more forward pass of these blocks in every step.",
         ),
         lambda: checkpointed(cell, situation.found, name, facts),
@@ -205,6 +207,7 @@ def _pieces(situation: _Situation) -> _Changes:
         _advice(
             f"Take the batch in {PIECES} pieces and add up their gradients.",
             situation.size * (PIECES - 1) // PIECES,
+            Cost.TIME,
             f"{PIECES} smaller passes in place of one, which use the device less well.",
         ),
         lambda: in_pieces(cell, names, situation.place(), facts),
@@ -228,6 +231,7 @@ def _in_place(situation: _Situation) -> _Changes:
             _advice(
                 "Let the activation functions overwrite their input (inplace=True).",
                 spared,
+                Cost.NOTHING,
                 "The input of the activation function is gone: hooks cannot read it.",
             ),
             lambda: in_place(cell),
@@ -244,6 +248,7 @@ def _offload(situation: _Situation) -> _Changes:
         _advice(
             "Keep the activations in the memory of the host (save_on_cpu).",
             situation.size // 2,
+            Cost.SLOW,
             f"{format_bytes(situation.size)} or more of host memory, copied there and back in "
             "every step: slow.",
         ),

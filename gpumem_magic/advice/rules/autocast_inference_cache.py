@@ -15,7 +15,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import set_keyword
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
@@ -98,6 +98,7 @@ scores = predict(model.eval(), x.split(32))""",
                 saving=saving,
                 known=Known.ESTIMATED,
                 price="Weights are cast at each use: a weight used n times in the block, n times.",
+                cost=Cost.TIME,
             )
             yield self.propose(
                 cell, advice, partial(set_keyword, cell, call, "cache_enabled", "False")

@@ -22,7 +22,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -121,6 +121,7 @@ class DatasetOnDevice(Rule):
             saving=oom.requested,
             known=Known.ESTIMATED,
             price="a copy to the device in each iteration",
+            cost=Cost.TIME,
         )
 
     def _of_data(self, trace: Trace, lives: Lifetimes, cell: Code, whole: Moved) -> Advice | None:
@@ -142,6 +143,7 @@ class DatasetOnDevice(Rule):
             saving=saving,
             known=Known.ESTIMATED,
             price=f"a copy to the device in each iteration; {whole.name} is on the host afterwards",
+            cost=Cost.TIME,
         )
         return self.propose(cell, advice, partial(move_batches, cell, whole))
 
@@ -168,6 +170,7 @@ class DatasetOnDevice(Rule):
             saving=saving,
             known=Known.ESTIMATED,
             price="a copy from the device in each iteration, which waits for it",
+            cost=Cost.TIME,
         )
         return self.propose(cell, advice, partial(to_host, cell, kept))
 

@@ -17,7 +17,7 @@ from gpumem_magic.advice.evidence.unused_graphs import WITHOUT_GRAPH
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known, Saves
+from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known, Saves
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names, TensorFacts
 from gpumem_magic.values.recording import Category, Phase
@@ -101,6 +101,7 @@ result = torch.cat(labels)""",
                 known=Known.ESTIMATED,
                 saves=Saves.AFTER,
                 price="Results differ in the third digit; train further with float32 weights only.",
+                cost=Cost.ACCURACY,
             )
             kind = "bfloat16" if bfloat16 else "half"
             edits = partial(_converted, cell, names, name, calls, kind, moved)

@@ -13,7 +13,7 @@ from gpumem_magic.advice.evidence.training_code import Built, find_built, optimi
 from gpumem_magic.advice.rewrite import set_keyword
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -124,6 +124,7 @@ class ForeachPeak(Rule):
             saving=step.saving if option.fused else step.all_but_largest,
             known=Known.ESTIMATED,
             price=option.price,
+            cost=Cost.NOTHING if option.fused else Cost.TIME,
         )
         return self.propose(cell, advice, partial(set_keyword, cell, built.call, name, value))
 
@@ -138,6 +139,7 @@ class ForeachPeak(Rule):
             saving=step.saving if options[0].fused else step.all_but_largest,
             known=Known.ESTIMATED,
             price=options[0].price,
+            cost=Cost.NOTHING if options[0].fused else Cost.TIME,
         )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.oom_text.cures import SETTINGS, grow_segments
+from gpumem_magic.oom_text.cures import SETTINGS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
@@ -86,8 +86,8 @@ class Fragmentation(Rule):
             self.name,
             problem=_problem(oom),
             change=(
-                f"{grow_segments()} In a notebook: %env "
-                f"{SETTINGS}=expandable_segments:True as its first line."
+                f"Begin the notebook with %env {SETTINGS}=expandable_segments:True (Linux only): "
+                "segments that grow leave no such gaps."
             ),
             line=oom.line,
             size=oom.reserved_free,

@@ -16,7 +16,7 @@ from gpumem_magic.advice.rewrite import UnsafeError, import_line, remove, replac
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.logits_examples import EXAMPLES
 from gpumem_magic.units import MIB, format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -99,13 +99,13 @@ def _advice(
         saving=saving,
         known=Known.ESTIMATED,
         price="The last layer is computed twice.",
+        cost=Cost.TIME,
     )
 
 
 def _last_only(advice: Advice) -> Advice:
-    return changed(
-        advice, change="Compute the logits of the last position only: no other is read.", price=""
-    )
+    change = "Compute the logits of the last position only: no other is read."
+    return changed(advice, change=change, price="", cost=Cost.NOTHING)
 
 
 def _unclaimed(advice: Advice) -> Advice:

@@ -14,7 +14,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Kind
+from gpumem_magic.values.advice import Advice, Cost, Example, Kind
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -156,6 +156,7 @@ total = generate(model, x, 12).sum().item()""",
             line=series[0].line or None,
             size=size,
             price="A quantized cache changes the results a little.",
+            cost=Cost.ACCURACY,
         )
 
 

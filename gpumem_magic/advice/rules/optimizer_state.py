@@ -24,7 +24,7 @@ from gpumem_magic.advice.rewrite import UnsafeError, applied, remove_keyword, se
 from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
@@ -153,6 +153,7 @@ class OptimizerState(Rule):
         advice = Advice(
             self.name, _problem(lives, built.kind), "", line=built.call.lineno, name=built.target,
             size=lives.bytes(_state(lives) & lives.at_peak), known=Known.ESTIMATED,
+            cost=Cost.ACCURACY,
         )  # fmt: skip
         if any(k.arg == "amsgrad" and cell.text(k.value) == "True" for k in built.call.keywords):
             yield self.propose(

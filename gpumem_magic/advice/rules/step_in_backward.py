@@ -23,7 +23,7 @@ from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.trace.growth import GRADIENTS
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
+from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
@@ -166,6 +166,7 @@ history = train(model, batches)""",
             saving=saving,
             known=Known.ESTIMATED,
             price=_EXCLUDES,
+            cost=Cost.TIME,
         )
         older = bool((lives.of(Category.GRADIENT) & (lives.line == BEFORE)).any())
         yield self.propose(cell, advice, partial(_rewritten, cell, steps[0], built, older))
