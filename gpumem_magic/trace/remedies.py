@@ -72,6 +72,21 @@ def _holders_of(blocks: NDArray[np.int64], root: str, moment: _Moment) -> frozen
     return frozenset({name for name, model in pairs if model == root} | possible) - {root}
 
 
+def _others_of(
+    blocks: NDArray[np.int64], named: Mapping[str, NDArray[np.int64]], moment: _Moment
+) -> frozenset[str]:
+    """Further names of tensors among the blocks, and of views of them: tensors of their size that
+    no block is called by, as each is called by one name."""
+    sizes = set(moment.known.lives.size[blocks].tolist())
+    tensors = moment.recording.names.tensors.items()
+    known = {name: -(-facts.size // BLOCK) * BLOCK for name, facts in tensors if facts.on_device}
+    return frozenset(
+        name
+        for name, size in known.items()
+        if size in sizes and name not in named and not OUTPUT_HISTORY.match(name)
+    )
+
+
 def _optimizers_and_models(names: Iterable[str]) -> set[tuple[str, str]]:
     """Optimizer and model, as the names of states have them: "opt.state[model.weight]['step']"."""
     return {match.groups() for name in names if (match := _STATE.match(name))}  # type: ignore[misc]
@@ -169,8 +184,10 @@ def _unused(
     optimizers = recording.names.optimizers.keys() - used
     found: dict[str, NDArray[np.int64]] = {}
     for root, blocks in unused.items():
-        tied = _holders_of(blocks, root, moment)
-        if _is_free(blocks, moment.known.kind) and tied <= unused.keys() | optimizers:
+        others = _others_of(blocks, named, moment)
+        tied = _holders_of(blocks, root, moment) | others
+        droppable = unused.keys() | optimizers | (others - used)
+        if _is_free(blocks, moment.known.kind) and tied <= droppable:
             together = [blocks, *(unused[name] for name in tied if name in unused)]
             found[", ".join((root, *sorted(tied)))] = np.concatenate(together)
     return found

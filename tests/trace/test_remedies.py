@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpumem_magic.trace import build_trace
 from gpumem_magic.values.findings import Remedy, Way
-from gpumem_magic.values.names import Names, OptimizerFacts
+from gpumem_magic.values.names import Names, OptimizerFacts, TensorFacts
 from gpumem_magic.values.recording import Category, Device, Phase, Reading
 
 MIB = 1 << 20
@@ -49,6 +51,19 @@ def test_a_segment_that_becomes_empty_goes_back_to_the_device(script):
     s.failure = None
     s.fail(26 * MIB, 2, segment=26 * MIB, device_free=4 * MIB)
     assert remedies(s) == (Remedy(Way.UNUSED, 20 * MIB, False, "a"),)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"), [("a = f()\nh()\n", ["a, view"]), ("a = f()\nh(view)\n", [])]
+)
+def test_all_names_of_a_variable_have_to_go(script, source, said):
+    s = script(source)
+    s.alloc("a", 20 * MIB, 1, at=s.segment(20 * MIB, 1))
+    s.label("a", name="a")
+    s.fail(24 * MIB, 2, segment=24 * MIB, device_free=4 * MIB)
+    fact = TensorFacts(20 * MIB, (5, 1024, 1024), "float32", True, False, False)
+    names = Names(tensors={"a": fact, "view": fact, "other": replace(fact, size=2 * MIB)})
+    assert [one.name for one in remedies(s, names=names)] == said
 
 
 def test_a_variable_that_the_cell_still_needs_is_not_offered(script):
