@@ -25,14 +25,25 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
 
 _BYTES = r"(?P<asked>[0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?(?:[KMGT]i?B|bytes)?)"
 
+_OF_SIZES = "[0-9.KMGTiBbytes]"
+_GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
+"""What XLA says of a request that it then makes otherwise."""
+
 # Frameworks with allocators of their own come before what CUDA says below them, then certain ones:
 # the first that fits decides.
 _SIGNS = (
     _sign("CuPy", rf"Outofmemoryallocating{_BYTES}\(allocatedsofar"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:.{{0,200}}?Outofmemory.{{0,20}}?allocat(?:e|ing){_BYTES}"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor{_BYTES}"),
-    _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}"),
+    _sign("JAX", rf"Resourceexhausted:Outofmemorywhiletryingtoallocate{_BYTES}"),
     _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
+    _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}(?!{_OF_SIZES}|{_GOES_ON})"),
+    _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}", certain=False),
+    _sign(
+        "TensorFlow",
+        "(?:Graphexecutionerror|ResourceExhaustedError).{0,400}?failedtoallocatememory",
+    ),
+    _sign("ONNX Runtime", rf"Availablememoryof\d+issmallerthanrequestedbytesof{_BYTES}"),
     _sign("ONNX Runtime", rf"Failedtoallocatememoryforrequestedbufferofsize{_BYTES}"),
     _sign("ONNX Runtime", r"CUDAfailure2:outofmemory"),
     _sign("bitsandbytes", r"Erroroutofmemoryatline\d+infile/src/csrc/"),
@@ -42,6 +53,10 @@ _SIGNS = (
     _sign("vLLM", r"maximumnumberoftokensthatcanbestoredinKVcache"),
     _sign("vLLM", r"Freememoryondevice\S{0,40}?onstartupislessthandesiredGPUmemoryutilization"),
     _sign("llama.cpp", rf"(?:allocating{_BYTES}ondevice\d+:)?cudaMallocfailed:outofmemory"),
+    _sign("Vulkan", rf"Devicememoryallocationofsize{_BYTES}failed"),
+    _sign("Vulkan", "ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+    _sign("Metal", rf"Invalidbuffersize:{_BYTES}", certain=False),
+    _sign("Metal", "kIOGPUCommandBufferCallbackErrorOutOfMemory"),
     _sign("PaddlePaddle", rf"OutofmemoryerroronGPU\d+\.Cannotallocate{_BYTES}memory"),
     _sign("MXNet", r"cudaMallocretryfailed:outofmemory"),
     _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
@@ -56,19 +71,27 @@ _SIGNS = (
     _sign("rocBLAS", "rocblas_status_memory_error"),
     _sign("Level Zero", "U?R_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
     _sign("MIOpen", "miopenStatusAllocFailed"),
+    _sign("MIOpen", rf"Memorynotavailabletoallocatebuffer:{_BYTES}"),
     _sign("NCCL", "(?:NCCL|nccl).*?(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
     _sign("NCCL", "(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
-    _sign("NCCL", "FailedtoCUDAcallocasync"),
-    _sign("CUDA", r"(?:CUDA|HIP)(?:driver)?error:outofmemory"),
-    _sign("CUDA", r"(?:cuda|hip)runtimeerror\(2\):outofmemory|error=2:outofmemory"),
+    _sign("NCCL", rf"FailedtoCUDAcallocasync{_BYTES}"),
+    _sign("HIP", r"HIP(?:driver)?error:outofmemory|hipruntimeerror\(2\):outofmemory"),
+    _sign("CUDA", r"CUDA(?:driver)?[eE]rror:outofmemory|OutOfMemoryError:Allocationondevice"),
+    _sign("CUDA", r"cudaruntimeerror\(2\):outofmemory|error=2:outofmemory"),
+    _sign("CUDA", rf"\({_BYTES}\)fromdevice:CUDA_ERROR_OUT_OF_MEMORY"),
     _sign("CUDA", "(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)"),
     _sign("Triton", r"TritonError\[(?:CUDA|HIP)\]:outofmemory"),
     _sign("cuDNN", "UnabletofindavalidcuDNNalgorithm", certain=False),
     _sign("cuDNN", "unabletofindanenginetoexecutethiscomputation", certain=False),
     _sign("cuDNN", "CUDNN_STATUS_(?:NOT_SUPPORTED|NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
+    _sign("cuSOLVER", "CUSOLVER_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
+    _sign("cuFFT", "CUFFT_INTERNAL_ERROR", certain=False),
     _sign("cuBLAS", "CUBLAS_STATUS_NOT_INITIALIZED", certain=False),
     _sign("Level Zero", "(?:PI|UR_RESULT)_ERROR_OUT_OF_RESOURCES", certain=False),
 )
+_KILLED = r"exitcode:-9|[sS]ignal9\(SIGKILL\)|withsignalSIGKILL|Signals\.SIGKILL:9|returncode=-9"
+"""How torchrun, spawn, accelerate and DeepSpeed tell of a process that the system has killed."""
+
 _HOSTS = (
     _sign("NumPy", rf"Unabletoallocate{_BYTES}foranarraywithshape"),
     _sign("shared memory", r"workersareoutofsharedmemory|killedbysignal:Buserror"),
@@ -76,6 +99,13 @@ _HOSTS = (
     _sign("pinned memory", rf"Notenoughmemorytoallocatethepinnedbufferof{_BYTES}"),
     _sign("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
     _sign("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
+    _sign("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
+    _sign("shared memory", "Errorwhilecreatingsharedmemorysegment"),
+    _sign("Ray", "killedduetothenoderunninglowonmemory"),
+    _sign("Arrow", rf"mallocofsize{_BYTES}failed"),
+    _sign("the system", rf"memoryallocationof{_BYTES}failed"),
+    _sign("a killed process", _KILLED, certain=False),
+    _sign("a killed worker", "TerminatedWorkerError", certain=False),
     _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
     _sign(
         "the system", r"\[Errno12\]Cannotallocatememory|std::bad_alloc|(?<![A-Za-z.])MemoryError"

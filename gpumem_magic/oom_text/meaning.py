@@ -16,6 +16,8 @@ def state(reading: Reading, outlook: Outlook) -> str:
     if reading.origin is Origin.LIBRARY:
         return _library(reading)
     if reading.origin is Origin.HOST:
+        if not reading.certain:
+            return _KILLED
         return "The computer's own memory is full (or limited, as in a container), not the GPU's."
     if reading.endless:
         return "More than 1 EB was asked for, which no card has: a shape or a size went wrong."
@@ -84,6 +86,12 @@ def _library(reading: Reading) -> str:
         "Often a sign of too little memory, but not of that alone: a layout or a data type that "
         f"the library does not take, or versions that do not fit, show the same. {cause}"
     )
+
+
+_KILLED = (
+    "Most often the computer's own memory is full (or limited, as in a container), not the GPU's: "
+    "then the system kills a process, and its log (dmesg) says so. The text itself does not."
+)
 
 
 def _text(size: Size | None) -> str:
@@ -192,12 +200,12 @@ def explain(text: str) -> Explanation:
 def _headline(reading: Reading) -> str:
     if reading.origin is Origin.NONE:
         return "Not a text I know"
+    ran = "ran out of memory" if reading.certain else "may have run out of memory"
     if reading.origin is Origin.LIBRARY:
-        ran = "ran out of memory" if reading.certain else "may have run out of memory"
         return f"{reading.library} {ran}, outside PyTorch's allocator"
     where = "The host" if reading.origin is Origin.HOST else _device(reading)
     asked = f": {format_bytes(reading.asked.about)} asked for" if reading.asked else ""
-    return f"{where} ran out of memory{asked}"
+    return f"{where} {ran}{asked}"
 
 
 def _device(reading: Reading) -> str:

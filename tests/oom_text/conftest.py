@@ -87,7 +87,7 @@ LIBRARIES = {
         True,
     ),
     "CUDA driver error: out of memory": ("CUDA", True),
-    "HIP error: out of memory": ("CUDA", True),
+    "HIP error: out of memory": ("HIP", True),
     "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, unhandled cuda error\nLast error:\n"
     "Cuda failure 2 'out of memory'": ("NCCL", True),
     "Triton Error [CUDA]: out of memory": ("Triton", True),

@@ -40,7 +40,7 @@ TEXTS = {
     "hiperr": (
         "RuntimeError: HIP error: out of memory\nHIP kernel errors might be asynchronously reported at some other API call",
         Origin.LIBRARY,
-        "CUDA",
+        "HIP",
         None,
     ),
     "hipblas": (
@@ -69,9 +69,9 @@ TEXTS = {
     ),
     "mps-buf": (
         "RuntimeError: Invalid buffer size: 24.00 GB",
-        Origin.NONE,
-        "",
-        None,
+        Origin.LIBRARY,
+        "Metal",
+        24 << 30,
     ),
     "xpu-ur": (
         "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
@@ -119,7 +119,7 @@ TEXTS = {
         "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.18.1\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nFailed to CUDA calloc async 608 bytes",
         Origin.LIBRARY,
         "NCCL",
-        None,
+        608,
     ),
     "cusolver": (
         "torch._C._LinAlgError: cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
@@ -221,7 +221,7 @@ TEXTS = {
         "failed to allocate 10.76G (11554717696 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         Origin.LIBRARY,
         "CUDA (CUDA_ERROR_OUT_OF_MEMORY)",
-        None,
+        11554717696,
     ),
     "numpy": (
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 14.9 GiB for an array with shape (2000000000,) and data type float64",
