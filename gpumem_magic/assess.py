@@ -16,7 +16,7 @@ from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
 from gpumem_magic.dryrun.runs import Result, outcome_of
 from gpumem_magic.predict import planned, read_scenario, report_of
 from gpumem_magic.units import MIB
-from gpumem_magic.values.advice import Advice, Kind, Known, Saves
+from gpumem_magic.values.advice import Advice, Argument, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.report import Report
 
@@ -102,7 +102,7 @@ def assessing(question: Question) -> Flow[Assessment]:
     as_is = _Run(report, outcome.fits)
     found = _distinct([*report.advice, *_told_before(question, report)])
     room = run.plan.total - run.plan.card.context
-    done: dict[str, _Run | str] = {scenario.cell.source: as_is}
+    done: _Done = {(scenario.cell.source, ()): as_is}
     ran = question.peak if _differs(question.peak, report) else None
     assessment = Assessment(report, tuple(found), limit=room, ran=ran)
     if report.error is None:
@@ -143,25 +143,36 @@ def assess_source(
     return assess(Question(read_scenario(source, namespace, gpu, optimizer_steps), to_code))
 
 
-_Done = dict[str, "_Run | str"]
-"""What each changed cell came to, by its source: a run, or the error in its place."""
+_Key = tuple[str, tuple[Argument, ...]]
+_Done = dict[_Key, "_Run | str"]
+"""What each changed cell came to, by its source and what is passed outside of it: a run, or the
+error in its place."""
+
+
+def _is_written(advice: Advice) -> bool:
+    """Whether the change can be tried."""
+    return advice.source is not None or bool(advice.arguments)
+
+
+def _key(question: Question, advice: Advice) -> _Key:
+    return advice.source or question.scenario.cell.source, advice.arguments
 
 
 def _measuring(
     question: Question, done: _Done, found: Assessment
 ) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Assessment]:
     """The advice with what it saves, and apart from it what saves nothing or does not run."""
-    as_is = done[question.scenario.cell.source]
+    as_is = done[question.scenario.cell.source, ()]
     assert isinstance(as_is, _Run)
-    yield from _running(question, done, [one.source for one in found.advice if one.source])
+    yield from _running(question, done, found.advice)
     kept: list[Advice] = []
     useless: list[Advice] = []
     failed: list[tuple[str, str]] = []
     for advice in found.advice:
-        if advice.source is None:
+        if not _is_written(advice):
             kept.append(advice)
             continue
-        error, measured = _compared(done[advice.source], as_is, advice)
+        error, measured = _compared(done[_key(question, advice)], as_is, advice)
         if found.ran is not None:
             measured = replace(measured, estimate=_estimate(question, advice))
         if error is not None:
@@ -180,30 +191,31 @@ def _measuring(
 
 
 def _running(
-    question: Question, done: _Done, sources: Iterable[str]
+    question: Question, done: _Done, changes: Iterable[Advice]
 ) -> Generator[tuple[DryRun, ...], tuple[Result, ...], None]:
     """Run the changed cells that were not run yet, side by side."""
-    scenarios: dict[str, Scenario] = {}
-    for source in sources:
-        if source in done or source in scenarios:
+    scenarios: dict[_Key, Scenario] = {}
+    for key in (_key(question, one) for one in changes if _is_written(one)):
+        if key in done or key in scenarios:
             continue
+        source, arguments = key
         try:
             code = question.to_code(source)
             ast.parse(code)
         except SyntaxError as error:
-            done[source] = f"SyntaxError: {error}"
+            done[key] = f"SyntaxError: {error}"
             continue
-        unlimited = replace(question.scenario, limited=False)
-        scenarios[source] = unlimited.with_source(source, code)
+        unlimited = replace(question.scenario, limited=False, arguments=arguments)
+        scenarios[key] = unlimited.with_source(source, code)
     if not scenarios:
         return
     results = yield tuple(planned(scenario) for scenario in scenarios.values())
-    for (source, scenario), result in zip(scenarios.items(), results, strict=True):
+    for (key, scenario), result in zip(scenarios.items(), results, strict=True):
         if isinstance(result, DryRunError):
-            done[source] = str(result)
+            done[key] = str(result)
         else:
             report = report_of(scenario, result, question.name, advised=False)
-            done[source] = _Run(report, result.fits)
+            done[key] = _Run(report, result.fits)
 
 
 def _combining(
@@ -215,10 +227,11 @@ def _combining(
     alone = max(map(_saved_peak, best), default=0)
     least = alone + WORTH_MORE * (as_is.report.peak.allocated or 0)
     candidates = [_together(question, best, first) for first in (0, 1)]
-    sets = {one.source: one for one in candidates if one and one.source and one.source not in done}
-    yield from _running(question, done, sets)
-    for source, together in sets.items():
-        error, measured = _compared(done[source], as_is, together)
+    sets = {_key(question, one): one for one in candidates if one}
+    sets = {key: one for key, one in sets.items() if key not in done}
+    yield from _running(question, done, sets.values())
+    for key, together in sets.items():
+        error, measured = _compared(done[key], as_is, together)
         if error is None and _saved_peak(measured) > least:
             return measured
     return None
@@ -245,9 +258,10 @@ def _compared(changed: _Run | str, as_is: _Run, advice: Advice) -> tuple[str | N
 
 def _distinct(advice: Iterable[Advice]) -> list[Advice]:
     """Each once: those of the dry run first, those of an earlier report where it has none."""
-    found: dict[tuple[str, int | str | None, str], Advice] = {}
+    found: dict[tuple[object, ...], Advice] = {}
     for one in advice:
-        key = (one.rule, one.source, "") if one.source else (one.rule, one.line, one.change)
+        written = (one.source, one.arguments)
+        key = (one.rule, *(written if _is_written(one) else (one.line, one.change)))
         found.setdefault(key, one)
     return list(found.values())
 
@@ -281,17 +295,27 @@ def _together(question: Question, best: list[Advice], first: int) -> Advice | No
     """The changes from `first` on that save most and can be made at once, as one; None of fewer
     than two."""
     chosen: list[Advice] = []
-    source = ""
+    source: str | None = ""
     for one in sorted(best, key=lambda one: -(one.saving or 0))[first:]:
-        if one.edits and all(agree(one.edits, other.edits) for other in chosen):
+        if _is_written(one) and all(_agree(one, other) for other in chosen):
             changed = _changed(question, [*chosen, one])
             if changed is not None:
                 chosen, source = [*chosen, one], changed
     if len(chosen) < 2:
         return None
     edits = combined(question.scenario.cell.source, [one.edits for one in chosen])
+    arguments = tuple(passed for one in chosen for passed in one.arguments)
     parts = [f"{best.index(one) + 1} {one.rule}" for one in chosen]
-    return Advice(TOGETHER, f"{', '.join(parts)}.", "", edits=edits, source=source)
+    said = Advice(TOGETHER, f"{', '.join(parts)}.", "", edits=edits, arguments=arguments)
+    return replace(said, source=source if edits else None)
+
+
+def _agree(one: Advice, other: Advice) -> bool:
+    """Whether both changes can be made together."""
+    passed = {(a.owner, a.name) for a in one.arguments}
+    return agree(one.edits, other.edits) and not any(
+        (a.owner, a.name) in passed for a in other.arguments
+    )
 
 
 def _changed(question: Question, advice: Iterable[Advice]) -> str | None:
@@ -299,7 +323,7 @@ def _changed(question: Question, advice: Iterable[Advice]) -> str | None:
     source = question.scenario.cell.source
     try:
         changed = applied(source, combined(source, [one.edits for one in advice]))
-        ast.parse(question.to_code(changed))
+        compile(question.to_code(changed), "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     except (UnsafeError, SyntaxError):
         return None
     return changed

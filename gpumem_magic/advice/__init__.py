@@ -24,6 +24,7 @@ from gpumem_magic.advice.rules.float32_inference import Float32Inference
 from gpumem_magic.advice.rules.float64_by_accident import Float64ByAccident
 from gpumem_magic.advice.rules.foreach_peak import ForeachPeak
 from gpumem_magic.advice.rules.fragmentation import Fragmentation
+from gpumem_magic.advice.rules.framework_arguments import FrameworkArguments
 from gpumem_magic.advice.rules.frozen_layers_record import FrozenLayersRecord
 from gpumem_magic.advice.rules.full_logits import FullLogits
 from gpumem_magic.advice.rules.gradient_accumulation_wrong import GradientAccumulationWrong
@@ -71,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     GradientAccumulationWrong(),
     Float64ByAccident(),
     EnlargedResult(),
+    FrameworkArguments(),
     Activations(),
     FullLogits(),
     AttentionMatrix(),
@@ -170,7 +172,9 @@ def _why_on_host(code: Code, names: Names) -> str:
 def _as_told(rule: Rule, advice: Advice) -> Advice:
     """As it is told without a dry run: what follows from the trace may be written out; whether a
     change that has its price can be made, and what it saves, only a run of it can tell."""
-    return replace(advice, edits=(), source=None) if rule.kind is Kind.TRADE else advice
+    return (
+        replace(advice, edits=(), source=None, arguments=()) if rule.kind is Kind.TRADE else advice
+    )
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:

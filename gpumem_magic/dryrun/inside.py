@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
+from gpumem_magic.dryrun.arguments import Arguments
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
@@ -87,6 +88,7 @@ class _Run:
         self._inside = inside
         self._guesses = Guesses(plan.scenario.cell.filename)
         self._marks: list[str] = []
+        self._arguments = Arguments(plan.scenario.arguments)
         self._stopped = stop_effects(inside, plan.scenario.cell.filename)
         self._state = in_use.state(plan.card)
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
@@ -148,6 +150,7 @@ class _Run:
         arrivals = Arrivals()
         install_libraries(arrivals, self._source, self._kernels.valueless, self._marks.append)
         refuse(self._marks.append, namespace, arrivals)
+        self._arguments.install(arrivals)
         Inductor(self._source.gpu.tracker, self._marks.append).install()
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
@@ -171,6 +174,7 @@ class _Run:
             flow_guessed=self._guesses.flow_depends,
             notes=(*recording.notes, *notes),
             cells={},  # the parent has them
+            names=replace(recording.names, arguments=tuple(self._arguments.seen)),
         )
 
     def _fits(self, script: Script, start: CachingAllocator, recording: Recording) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpumem_magic.values.advice import Argument
 from gpumem_magic.values.recording import Cell
 
 TIMEOUT = 120.0
@@ -20,7 +21,8 @@ class Scenario:
     gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; None: the card in use, a
     T4 where there is none. cells: others of the notebook by the file name of their frames.
     optimizer_steps: end every loop after so many steps of its optimizers. values: variables to set,
-    in place of what the cell, or else the namespace, gives them. limited: the card has no more
+    in place of what the cell, or else the namespace, gives them. arguments: to be passed to
+    training frameworks. limited: the card has no more
     memory than it has; without limit the cell never runs out of it. again: the cell ran already;
     what it left on the device is not there. headroom: the share of the card that stays
     free. timeout: seconds after which a dry run that comes to nothing new is ended.
@@ -32,6 +34,7 @@ class Scenario:
     cells: Mapping[str, Cell] = field(default_factory=dict)
     optimizer_steps: int | None = None
     values: Mapping[str, int] = field(default_factory=dict)
+    arguments: tuple[Argument, ...] = ()
     limited: bool = True
     again: bool = False
     timeout: float = TIMEOUT

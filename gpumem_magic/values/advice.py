@@ -51,12 +51,30 @@ class Cost(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that a framework's object is to be made with, wherever that is done.
+
+    owner: the class, dotted. was: the value that it takes the place of; None: of any.
+    """
+
+    owner: str
+    name: str
+    value: bool | int | str
+    was: int | None = None
+
+    def takes(self, value: object) -> bool:
+        """Whether it takes the place of this value."""
+        return self.was is None or value == self.was
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """One change to a cell, its evidence and what it saves, in bytes.
 
     rule: the name of the rule. problem: what is wrong, with the numbers of this cell. change: what
     to do. line, name, size: the evidence: a line of the cell, a variable, bytes; None where there
     is none. edits: the change; none where only a person can decide how. source: the changed cell.
+    arguments: the change, where it is to be made outside of the cell.
     saving: None where it is not known, negative for what would cost memory. price: what it costs
     otherwise; cost: the class of that. before, after: the size that `saves` names with the cell as
     it is and as changed, where both were measured. fits: whether the changed cell fits the card,
@@ -72,6 +90,7 @@ class Advice:
     size: int | None = None
     edits: tuple[Edit, ...] = ()
     source: str | None = None
+    arguments: tuple[Argument, ...] = ()
     saving: int | None = None
     known: Known | None = None
     saves: Saves = Saves.PEAK
@@ -91,7 +110,7 @@ class Example:
     GPU. earlier: more cells that ran before, which may have failed. first: a cell to run before
     `after`, where that is the change. machine: what else the machine of `before` has, and that
     of `after` has not. results: variables that are the same after both cells. within: how far they
-    may differ, relatively. rewritten: the rule itself makes `after` of `before`.
+    may differ, relatively. rewritten: the rule itself makes `after` of `before`. needs: a package.
     """
 
     before: str
@@ -104,3 +123,4 @@ class Example:
     results: tuple[str, ...] = ()
     within: float = 1e-5
     rewritten: bool = True
+    needs: str = ""

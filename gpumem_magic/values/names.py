@@ -90,13 +90,22 @@ class ContainerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ArgumentFacts:
+    """What an object of a training framework was made with: its class, dotted, and the arguments
+    that are numbers, truths, texts or None."""
+
+    owner: str
+    values: Mapping[str, float | str | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """What the names of a namespace are, each in one of the mappings.
 
     known: the dotted name of what is imported from a library: modules, functions, classes
     ("F": "torch.nn.functional"). others: the dotted class of any other object. host: devices, or
     texts, that mean the CPU (`device`), each with the notebook's cell that assigned it last, None
-    where that is not known.
+    where that is not known. arguments: of training frameworks' objects, as a dry run saw them.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -106,3 +115,4 @@ class Names:
     known: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, int | None] = field(default_factory=dict)
+    arguments: tuple[ArgumentFacts, ...] = ()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.changes.checkpointing import CHECKPOINT, checkpointed, repeated_path
+from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.changes.in_place import in_place, overwritable
 from gpumem_magic.advice.changes.micro_batches import PIECES, in_pieces
 from gpumem_magic.advice.changes.mixed_precision import AUTOCAST, has_bfloat16, in_mixed_precision
@@ -88,7 +89,8 @@ class Activations(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lifetimes
-        if lives is None:
+        framework = framework_of(lives) if lives is not None else None
+        if lives is None or (framework is not None and framework.runs_loop):
             return
         held = _waiting(trace, lives, cell)
         others = [category for category in Category if category not in _FOLLOWING]

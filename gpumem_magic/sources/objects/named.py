@@ -26,7 +26,10 @@ from gpumem_magic.values.names import (
 
 Locate = Callable[[Any], "int | None"]
 _MOST_ITEMS = 10_000  # of one container; what lies further is not looked at
-_LIBRARIES = ("torch", "numpy", "transformers", "accelerate", "gc", "IPython", "contextlib")
+_LIBRARIES = frozenset(
+    "torch numpy gc IPython contextlib transformers accelerate peft trl sentence_transformers "
+    "lightning pytorch_lightning".split()
+)
 
 
 def read_names(names: Mapping[str, object], locate: Locate) -> Names:
