@@ -93,7 +93,6 @@ def find_blocks(recording: Recording, known: KnownBlocks, event: int) -> tuple[B
 def _block(block: int, recording: Recording, known: KnownBlocks) -> Block:
     lives, owners, labels = known.lives, known.owners, recording.labels
     birth, naming, shaping = lives.birth[block], owners.naming[block], owners.shaping[block]
-    running = _running(recording, int(known.attribution.row[birth])) if birth >= 0 else None
     return Block(
         name=labels[naming].name if naming >= 0 else None,
         size=int(lives.size[block]),
@@ -101,14 +100,20 @@ def _block(block: int, recording: Recording, known: KnownBlocks) -> Block:
         dtype=labels[shaping].dtype if shaping >= 0 else None,
         category=CATEGORIES[known.kind[block]],
         line=int(known.attribution.line[birth]) if birth >= 0 else None,
-        module=running.path if running else "",
+        module=module_at(recording, int(known.attribution.row[birth])) if birth >= 0 else "",
     )
 
 
+def module_at(recording: Recording, row: int) -> str:
+    """The path of the module that ran at a stack of the recording; "" where none is known."""
+    running = _running(recording, row)
+    return running.path if running else ""
+
+
 def _running(recording: Recording, row: int) -> Running | None:
-    """The module that ran at a row of Stacks."""
+    """The module that ran at a stack of the recording, of which -1 is none."""
     running = recording.modules.running
-    return running[row] if row < len(running) else None
+    return running[row] if 0 <= row < len(running) else None
 
 
 def find_call_tree(recording: Recording, known: KnownBlocks, event: int) -> tuple[CallNode, ...]:
@@ -295,10 +300,14 @@ def _cell(frame: Frame, recording: Recording) -> int | None:
 
 
 def _place(frame: Frame, recording: Recording) -> str:
-    cell = _cell(frame, recording)
-    where = f"In[{cell}]" if cell is not None else PurePosixPath(_path_of(frame)).name
-    function = "" if frame.function.startswith("<module") else f" {frame.function}"
-    return f"{where}:{frame.line}{function}"
+    """ "In[3]:5 forward"; "line 5 forward" of a cell that has no number, as a predicted one."""
+    cell, function = _cell(frame, recording), frame.function
+    ran = "" if function.startswith("<module") else f" {function}"
+    if cell is not None:
+        return f"In[{cell}]:{frame.line}{ran}"
+    if frame.filename == recording.cell.filename and frame.filename.startswith("<"):
+        return f"line {frame.line}{ran}"
+    return f"{PurePosixPath(_path_of(frame)).name}:{frame.line}{ran}"
 
 
 def _module(frame: Frame, recording: Recording) -> str:

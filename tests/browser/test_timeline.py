@@ -80,8 +80,21 @@ def test_a_click_lists_the_blocks_of_a_band_with_their_stacks(page, report):
     assert "net[0].weight" in rows[0]
     assert "4.00 MiB" in rows[0]
     assert "float32[1024, 1024]" in rows[0]
-    assert ":2" in rows[0]  # the frame: line 2 of the cell
+    assert rows[0].count("line 2") == 2  # where it was made, and the frame
+    assert "predicted cell" not in "".join(rows)
     assert page.locator(".g-blocks").get_by_text("not listed").count() == 0
+
+
+def test_the_module_that_ran_is_told_of_a_moment_and_of_a_block(page, report):
+    line = report.timeline
+    forward = next(p for p in range(len(line.time)) if line.line[p] == 4)
+    over(page, report, forward, Category.PARAMETER)
+    assert "net[0..1]" in page.locator(SAID).inner_text()
+    over(page, report, line.peak, Category.ACTIVATION)
+    page.mouse.down()
+    page.mouse.up()
+    rows = page.locator(".g-blocks tr").all_inner_texts()
+    assert any("net[0..1] (activation)" in row for row in rows)
 
 
 def test_a_brush_zooms_and_whole_comes_back(page, report):

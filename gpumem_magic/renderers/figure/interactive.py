@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import zlib
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
@@ -15,7 +16,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.figure import scale
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.renderers.html import Markup
-from gpumem_magic.trace.peak import places_of
+from gpumem_magic.trace.peak import module_at, places_of
 from gpumem_magic.values.findings import Block, Timeline
 from gpumem_magic.values.lifetimes import BEFORE
 from gpumem_magic.values.recording import Category
@@ -29,14 +30,20 @@ _FRAMES = 12  # of a stack, the innermost
 _KINDS = tuple(Category)
 
 
-def module_text() -> str:
-    """The ES module, which has `timeline(place, data)` and, for the panel, `render`."""
-    return files("gpumem_magic").joinpath("renderers/figure/screen.js").read_text(encoding="utf-8")
+def module_text(name: str = "screen.js") -> str:
+    """An ES module; `screen.js` has `timeline(place, data)` and, for the panel, `render`."""
+    return files("gpumem_magic").joinpath(f"renderers/figure/{name}").read_text(encoding="utf-8")
 
 
 def has_course(report: Report) -> bool:
     """Whether there is a timeline to draw."""
     return len(report.timeline.allocated) > 1
+
+
+def key_of(report: Report) -> str:
+    """By which a page and the kernel know a report's course; for one report always the same."""
+    line = report.timeline
+    return f"{zlib.crc32(line.allocated.tobytes(), zlib.crc32(line.time.tobytes())):08x}"
 
 
 def place_of(report: Report) -> Markup:
@@ -68,12 +75,17 @@ def course_json(report: Report, points: int = POINTS, blocks: int = BLOCKS) -> s
     failed = scale.failure_point(line, report.oom) if report.oom else None
     stacks: dict[tuple[str, ...], int] = {}
     storages = _storages(report, at, blocks, stacks)
+    modules = _modules(report, at)
+    named = dict.fromkeys(modules)
+    places = {name: place for place, name in enumerate(named)}
     data = {
         "name": f"Memory over the course of the cell: {wording.picture(report)}",
         "time": _differences(np.round(line.time[at] * 1e6).astype(np.int64)),
         "reserved": _differences(line.reserved[at]),
         "line": line.line[at].tolist(),
         "kinds": kinds,
+        "modules": list(named),
+        "module": [places[name] for name in modules],
         "peak": int(np.searchsorted(at, line.peak)),
         "limit": scale.limit_of(report),
         "oom": None if failed is None else int(np.searchsorted(at, failed)),
@@ -101,6 +113,15 @@ def _differences(column: NDArray[np.int64]) -> list[int]:
     return list(np.diff(column, prepend=0).tolist())
 
 
+def _modules(report: Report, at: NDArray[np.int64]) -> list[str]:
+    """The module that ran at each moment, "" for none; empty where only levels are known."""
+    if report.basis is None or len(report.basis.recording.events) + 1 != len(report.timeline.time):
+        return []
+    recording = report.basis.recording
+    stacks = np.append(np.int32(-1), recording.events.stack)[at]
+    return [wording.visible(module_at(recording, row)) for row in stacks.tolist()]
+
+
 def _storages(
     report: Report, at: NDArray[np.int64], most: int, stacks: dict[tuple[str, ...], int]
 ) -> list[list[Any]]:
@@ -126,7 +147,8 @@ def _lives(
         stack = places_of(lives.frames(i), basis.recording)[:_FRAMES]
         number = None if lives.line[i] == BEFORE else int(lives.line[i])
         kind, size = _KINDS[int(lives.category[i])], int(lives.size[i])
-        block = Block(lives.name(i), size, lives.shape(i), lives.dtype(i), kind, number)
+        module = module_at(basis.recording, int(lives.stack[i]))
+        block = Block(lives.name(i), size, lives.shape(i), lives.dtype(i), kind, number, module)
         place = stacks.setdefault(stack, len(stacks)) if stack else -1
         yield _row(block, (int(born[i]), int(died[i])), place)
 

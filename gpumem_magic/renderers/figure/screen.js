@@ -213,6 +213,8 @@ export function timeline(place, data) {
     const facts = [`${seconds(time[point])}${point === data.peak ? " (the peak)" : ""}`];
     const line = data.line[point];
     if (line) facts.push(`line ${line}: ${data.source[line - 1] || ""}`.trim());
+    const module = data.modules[data.module[point]];
+    if (module) facts.push(module);
     if (kind >= 0) facts.push(`${kinds[kind].name} ${bytes(kinds[kind].sizes[point])}`);
     facts.push(`${bytes(allocated[point])} allocated`, `${bytes(reserved[point])} reserved`);
     const text = [...facts, happened(point)].filter(Boolean).join(" · ");
