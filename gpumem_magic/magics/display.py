@@ -30,15 +30,13 @@ class Text(Protocol):
         """The whole of it in 80 columns."""
 
 
-def show(shell: InteractiveShell, report: Report, *, brief: bool, plot: bool) -> None:
-    """Show a report in full, with its figure if `plot`; or, if `brief`, the line of `--on`."""
-    if brief and report.oom:
+def show_brief(shell: InteractiveShell, report: Report) -> None:
+    """Show the line of `--on`; of an out-of-memory error all that there is to say."""
+    if report.oom:
         show_post_mortem(shell, report)
-    elif brief:
+    else:
         rules = ", ".join(dict.fromkeys(advice.rule for advice in offered(report.advice)))
         tell(summary_line(report) + (f" · advice: {rules}" if rules else ""))
-    else:
-        show_report(shell, report, plot)
 
 
 def show_report(shell: InteractiveShell, report: Report, plot: bool) -> None:
@@ -69,6 +67,14 @@ def is_rich(shell: InteractiveShell) -> bool:
     """Whether HTML is shown."""
     formatter = shell.display_formatter
     return formatter is not None and "text/html" in formatter.active_types
+
+
+def has_one_page(shell: Any) -> bool:
+    """Whether outputs and widgets are in one page, as in JupyterLab and Notebook 7. What runs
+    notebooks without a page would save the widgets that it is given. These front ends tell which
+    cell it is that runs; others do not."""
+    parent: Any = getattr(shell, "get_parent", dict)()
+    return "cellId" in parent.get("metadata", {})
 
 
 def tell(text: str) -> None:

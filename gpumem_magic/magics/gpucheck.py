@@ -16,7 +16,7 @@ from gpumem_magic.assess import Question, question_of
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.scenario import TIMEOUT
 from gpumem_magic.magics import advice, checkup
-from gpumem_magic.magics.display import show_report, show_text, tell
+from gpumem_magic.magics.display import show_text, tell
 from gpumem_magic.magics.faults import harmless
 from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
@@ -106,7 +106,7 @@ def _deliver(monitor: Monitor, check: Check, answer: Answer) -> None:
         with harmless(f"saving to {check.save}"):
             answer.save(check.save)
     if isinstance(answer, Report):
-        show_report(monitor.shell, answer, monitor.settings.plot)
+        monitor.show_report(answer, monitor.settings.plot)
     else:
         show_text(monitor.shell, answer)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpumem_magic.magics.display import is_rich, show_report, show_text, tell
+from gpumem_magic.magics.display import is_rich, show_text, tell
 from gpumem_magic.magics.monitor import Monitor, Request
 from gpumem_magic.magics.option_values import (
     device,
@@ -148,7 +148,7 @@ def _history(monitor: Monitor) -> None:
 def _show(monitor: Monitor, number: int) -> None:
     report = monitor.history[number]
     monitor.take_note([report])
-    show_report(monitor.shell, report, monitor.settings.plot)
+    monitor.show_report(report, monitor.settings.plot)
 
 
 def _compare(monitor: Monitor, before: int, after: int) -> None:

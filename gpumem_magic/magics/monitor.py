@@ -14,7 +14,15 @@ from IPython.core.interactiveshell import InteractiveShell
 from gpumem_magic.advice import Advice
 from gpumem_magic.devices import choose_source, resolve_device
 from gpumem_magic.history import History
-from gpumem_magic.magics.display import Progress, level_line, show, tell, warn
+from gpumem_magic.magics.display import (
+    Progress,
+    has_one_page,
+    level_line,
+    show_brief,
+    show_report,
+    tell,
+    warn,
+)
 from gpumem_magic.magics.faults import OFF, Faults, harmless
 from gpumem_magic.magics.settings import GpuMem
 from gpumem_magic.magics.shell_places import shell_roots
@@ -147,6 +155,7 @@ class Monitor:
         self._name = "off"
         self._inside = False
         self._progress: Progress | None = None
+        self._figures: Any = None  # a panel.front.Figures, where one was needed
 
     def open(self) -> None:
         """Start on the device of the settings; without torch stay off and remember why."""
@@ -237,6 +246,8 @@ class Monitor:
         for observer in observers:
             with harmless("closing the panel"):
                 observer.unloaded()
+        if self._figures is not None:
+            self._figures.close()
         self.close()
         self.interrupts.remove()
 
@@ -320,7 +331,21 @@ class Monitor:
         """Show what `request` wants to see of its reports."""
         plot = self.settings.plot and not request.no_plot
         for report in reports if not request.quiet else ():
-            show(self.shell, report, brief=request.brief, plot=plot)
+            if request.brief:
+                show_brief(self.shell, report)
+            else:
+                self.show_report(report, plot)
+
+    def show_report(self, report: Report, plot: bool) -> None:
+        """Show a report in full, with its figure if `plot`, which answers where the page can."""
+        show_report(self.shell, report, plot)
+        if not (plot and has_one_page(self.shell)):
+            return
+        with self.faults.kept_away("making the figure answer"), suppress(ImportError):
+            from gpumem_magic.panel.front import Figures
+
+            self._figures = self._figures or Figures(self.history)
+            self._figures.shown(report)
 
     def take_note(self, reports: Sequence[Report], *, shown: bool = True) -> None:
         """Remember the last cell; and its advice, under the numbers that it is shown with."""

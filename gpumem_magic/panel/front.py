@@ -1,21 +1,24 @@
-"""The panel as our ES module shows it: another view of the controls, where the browser has
-anywidget. Whether it has, the module says itself."""
+"""What runs in a browser that has anywidget: the panel as our ES module shows it, another view of
+the controls, and what lets the figures of reports answer."""
 
 from __future__ import annotations
 
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import traitlets
 
+from gpumem_magic.history import History
 from gpumem_magic.panel.controls import MOST
 from gpumem_magic.renderers.figure.interactive import (
     BLOCKS,
     POINTS,
     course_json,
     has_course,
+    key_of,
     module_text,
 )
 from gpumem_magic.values.report import Report
@@ -27,6 +30,9 @@ BETTER = (
     "These are plain controls. For charts that answer the mouse and tables that sort: "
     "pip install anywidget, then restart the kernel and load the page again."
 )
+
+_KNOWN = 100
+"""Of so many reports, the latest that were shown, the page is told that they can be asked for."""
 
 
 class Front:
@@ -76,13 +82,8 @@ class Front:
 
 
 def _widget(tabs: tuple[str, ...], ids: Mapping[str, str]) -> Any:
-    """The widget; None where anywidget is not installed."""
-    try:
-        from anywidget import AnyWidget
-    except ImportError:
-        return None
-    made = {
-        "_esm": module_text(),
+    """The panel's widget."""
+    traits = {
         "tabs": traitlets.List(list(tabs)).tag(sync=True),
         "tab": traitlets.Unicode(tabs[0]).tag(sync=True),
         "parts": traitlets.Dict(dict(ids)).tag(sync=True),
@@ -90,7 +91,16 @@ def _widget(tabs: tuple[str, ...], ids: Mapping[str, str]) -> Any:
         "rows": traitlets.Dict().tag(sync=True),
         "course": traitlets.Bytes().tag(sync=True),
     }
-    return type("Screen", (AnyWidget,), made)()
+    return _made(module_text(), traits)
+
+
+def _made(module: str, traits: Mapping[str, Any]) -> Any:
+    """A widget of an ES module; None where anywidget is not installed."""
+    try:
+        from anywidget import AnyWidget
+    except ImportError:
+        return None
+    return type("Screen", (AnyWidget,), {"_esm": module, **traits})()
 
 
 def packed(report: Report | None) -> bytes:
@@ -103,3 +113,36 @@ def packed(report: Report | None) -> bytes:
         if len(data) <= MOST:
             return data
     return b""
+
+
+class Figures:
+    """One widget of a kernel, which is nowhere to be seen: its module puts a button upon pictures.
+    The course of a cell is sent when somebody presses it."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._keys: deque[str] = deque(maxlen=_KNOWN)
+        self.widget = _made(module_text("below.js"), {"known": traitlets.Unicode().tag(sync=True)})
+        if self.widget is not None:
+            self.widget.on_msg(lambda _widget, content, _buffers: self._answer(content))
+
+    def shown(self, report: Report) -> None:
+        """The picture of a report is on the page."""
+        if self.widget is not None and has_course(report):
+            self._keys.append(key_of(report))
+            self.widget.known = " ".join(self._keys)
+
+    def close(self) -> None:
+        """Leave pictures behind."""
+        if self.widget is not None:
+            self.widget.close()
+
+    def _answer(self, content: Mapping[str, Any]) -> None:
+        """What the module asks for: itself, or a course; an empty one where the report is gone."""
+        if "module" in content:
+            text = zlib.compress(module_text().encode(), 9)
+            self.widget.send({"module": True}, [text])
+        elif "course" in content:
+            key = content["course"]
+            found = (one for one in reversed(self._history.reports) if key_of(one) == key)
+            self.widget.send({"course": key}, [packed(next(found, None))])

@@ -119,13 +119,14 @@ class Picture:
     """A picture as PNG, made where it is shown, and the words for those who do not see it.
 
     width: pixels at which its own text is as large as that around it.
-    text: what a terminal shows in its place, line by line.
+    text: what a terminal shows in its place, line by line. key: by which a page finds it.
     """
 
     png: Callable[[], bytes]
     words: str
     width: int = 920
     text: tuple[str, ...] = ()
+    key: str = ""
 
 
 Piece: TypeAlias = Line | Bar | Legend | Table | Code | Change | Fold | Picture

@@ -170,7 +170,7 @@ class Printer:
             case Picture(text=lines) if lines and not self.plain:
                 return self._piece(Code(lines))
             case Picture():
-                return picture(piece.png(), piece.words, piece.width)
+                return picture(piece.png(), piece.words, piece.width, piece.key)
 
     def _table(self, table: Table) -> Markup:
         columns = widths(table.head, table.rows)
@@ -310,11 +310,12 @@ def legend(parts: Sequence[Part]) -> Markup:
     return element("div", *names, style=style)
 
 
-def picture(png: bytes, words: str, width: int = 920) -> Markup:
-    """An image that the page holds itself; of at most `width` pixels."""
+def picture(png: bytes, words: str, width: int = 920, key: str = "") -> Markup:
+    """An image that the page holds itself; of at most `width` pixels. key: by which it is found."""
     data = base64.b64encode(png).decode("ascii")
     style = f"display:block;width:100%;max-width:{width}px;height:auto"
-    return element("img", src=f"data:image/png;base64,{data}", alt=words, style=style)
+    found = {"data-gpumem": key} if key else {}
+    return element("img", src=f"data:image/png;base64,{data}", alt=words, style=style, **found)
 
 
 def _rows(lines: Sequence[str]) -> Markup:

@@ -29,6 +29,7 @@ from gpumem_magic.renderers.document import (
     listed,
     notes,
 )
+from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
 from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_short
 from gpumem_magic.units import format_bytes, format_change, format_size
@@ -241,7 +242,7 @@ def _figure(report: Report) -> tuple[Picture, ...]:
     if len(report.timeline.allocated) < 2:
         return ()
     words = f"Memory over the course of the cell: {wording.picture(report)}"
-    return (Picture(lambda: _png(report), words, width=760),)
+    return (Picture(lambda: _png(report), words, width=760, key=key_of(report)),)
 
 
 def _png(report: Report) -> bytes:
