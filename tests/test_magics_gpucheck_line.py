@@ -301,6 +301,14 @@ def test_without_a_text_the_last_error_is_explained(run):
     assert "asked for" in text
 
 
+def test_a_last_error_of_another_kind_is_named_and_not_explained(run):
+    run("undefined + 1")
+    result, _ = run("%gpucheck --explain")
+    assert isinstance(result.error_in_exec, UsageError)
+    said = str(result.error_in_exec)
+    assert "no out-of-memory error: NameError: name 'undefined' is not defined" in said
+
+
 @pytest.mark.parametrize("suffix", ["json", "csv", "html", "txt"])
 @pytest.mark.parametrize("line", ["", "a", "--free"])
 def test_answers_are_saved(run, tmp_path, suffix, line):

@@ -13,6 +13,8 @@ from gpumem_magic.magics.display import tell
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_values import known_rules
 from gpumem_magic.magics.shell_places import error_places, output_places, shell_roots
+from gpumem_magic.oom_text import Explanation, Origin, explain
+from gpumem_magic.renderers.wording import visible
 from gpumem_magic.sources import Source
 from gpumem_magic.sources.holders import Looked, break_down, take_inventory
 from gpumem_magic.sources.holders.letting_go import (
@@ -34,7 +36,7 @@ from gpumem_magic.values.inventory import (
     Recovery,
 )
 
-_LONGEST = 100_000  # characters of an error's text
+_LONGEST, _SHORT = 100_000, 500  # characters of an error's text, and of one that is only named
 
 
 def recover(shell: Any, source: Source, outputs: bool, everything: bool) -> Recovery:
@@ -130,9 +132,9 @@ def watch(monitor: Monitor, on: bool) -> None:
         tell("no cell is watched for growth now")
 
 
-def last_error() -> str:
-    """The text of the last error of the notebook, its causes included. Raises UsageError where
-    there is none."""
+def explain_last_error() -> Explanation:
+    """What the last error of the notebook says, its causes included. Raises UsageError where there
+    is none, or it has nothing to do with memory."""
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
         raise UsageError(
@@ -140,4 +142,11 @@ def last_error() -> str:
             f"{known_rules()}"
         )
     lines = traceback.TracebackException.from_exception(error, limit=0).format()
-    return "".join(lines)[-_LONGEST:]
+    explanation = explain("".join(lines)[-_LONGEST:])
+    if explanation.reading.origin is Origin.NONE:
+        said = visible("".join(traceback.format_exception_only(error)).strip()[:_SHORT])
+        raise UsageError(
+            f"%gpucheck: the last error was no out-of-memory error: {said}\n"
+            'The text of another one can be given: --explain "...", or below %%gpucheck --explain'
+        )
+    return explanation

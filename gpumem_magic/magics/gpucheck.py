@@ -130,7 +130,9 @@ def _explain(monitor: Monitor, check: Check) -> Answer:
         return advice.pages(text)
     if _RULE.fullmatch(text):
         raise UsageError(f"%gpucheck --explain: no rule {text}; {known_rules()}")
-    return explain(text or check.code.strip() or checkup.last_error())
+    if given := text or check.code.strip():
+        return explain(given)
+    return checkup.explain_last_error()
 
 
 def _apply(monitor: Monitor, check: Check) -> Answer:
