@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
@@ -15,7 +16,7 @@ from gpumem_magic.trace.peak import find_places
 from gpumem_magic.trace.timeline import NO_TIMELINE
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.findings import Line
-from gpumem_magic.values.recording import Category
+from gpumem_magic.values.recording import Category, Cell
 from gpumem_magic.values.report import Report, Reports
 
 DETAILED = 200
@@ -51,7 +52,8 @@ class History:
         self._add([report])
         old = len(self._reports) - 1 - DETAILED
         if old >= 0 and self._reports[old].oom is None:
-            self._reports[old] = _brief(self._reports[old])
+            earlier = self._reports[max(0, old - 1)]
+            self._reports[old] = _sharing(_brief(self._reports[old]), earlier)
 
     def clear(self) -> None:
         """Forget all reports."""
@@ -165,6 +167,17 @@ def _brief(report: Report) -> Report:
         timeline=NO_TIMELINE,
         notes=(*report.notes, _FORGOTTEN),
     )
+
+
+def _sharing(report: Report, other: Report) -> Report:
+    """The same report; whatever is equal in `other`, as where a cell runs again, is kept once."""
+    cell = replace(report.cell, **_equal(report.cell, other.cell))
+    return replace(report, **{**_equal(report, other), "cell": cell})
+
+
+def _equal(one: Cell | Report, other: Cell | Report) -> dict[str, Any]:
+    pairs = {f.name: (getattr(one, f.name), getattr(other, f.name)) for f in fields(one)}
+    return {name: b for name, (a, b) in pairs.items() if a == b}
 
 
 def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) -> Comparison:

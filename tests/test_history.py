@@ -328,3 +328,15 @@ def test_old_reports_keep_their_levels_and_say_so():
     assert loads(dumps(first)) == (first,)
     assert history.show(2) is late
     assert len(history.show(3).timeline.allocated) == 2
+
+
+def test_old_reports_share_what_is_equal():
+    history = History()
+    for n in range(DETAILED + 3):
+        history.append(report(f"number {n % 2}"))
+    first, second = history.show(2), history.show(3)
+    assert first.name != second.name
+    for part in ("device", "peak", "at_peak"):
+        assert getattr(first, part) is getattr(second, part)
+    assert first.cell.source is second.cell.source
+    assert loads(dumps(second)) == (second,)
