@@ -33,7 +33,7 @@ from gpumem_magic.sources import ACTIVE, Active, Source
 from gpumem_magic.sources.holders import take_inventory
 from gpumem_magic.sources.holders.growth import Growth, held_by_name
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.objects.namespaces import names_of
+from gpumem_magic.sources.objects.namespaces import UserNames, names_of
 from gpumem_magic.sources.stacks.callsite import CellFiles
 from gpumem_magic.trace.lifetimes import find_large_storages
 from gpumem_magic.units import format_bytes, format_change
@@ -142,6 +142,7 @@ class Monitor:
         self.history = History()
         self.source: Source | None = None
         self.files = CellFiles(shell)
+        self.names = UserNames()
         self.watch = GrowthWatch()
         self.faults = Faults()
         self.interrupts = Interrupts()
@@ -270,7 +271,7 @@ class Monitor:
 
     def _start_recording(self, source: Source) -> None:
         try:
-            source.start(names_of(self.shell.user_ns))
+            source.start(names_of(self.shell.user_ns, own=self.names))
         except BaseException:
             self._drop_recording()
             raise

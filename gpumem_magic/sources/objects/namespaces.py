@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,14 +26,51 @@ def is_shells_own(name: str) -> bool:
     return _SHELLS_OWN.fullmatch(name) is not None
 
 
+class UserNames:
+    """The names of a notebook without IPython's entries for each cell (`_i57`, `_57`), which may be
+    thousands: only what came after the last entry that was seen is walked again."""
+
+    def __init__(self) -> None:
+        self._namespace: dict[str, Any] = {}
+        self._before: list[str] = []  # the user's names that come before `_entry`
+        self._entry = ""
+        self._place = 0  # of `_entry`, counted from 1: another one, where a name before it went
+
+    def read(self, names: dict[str, Any]) -> dict[str, Any]:
+        """The names of a namespace and what they mean now, in its order."""
+        after = self._after_entry(names)
+        entries = [place for place, name in enumerate(after, 1) if _is_entry(name)]
+        if entries:
+            self._before += [name for name in after[: entries[-1]] if not _is_entry(name)]
+            self._entry = after[entries[-1] - 1]
+            self._place += entries[-1]
+            after = after[entries[-1] :]
+        return {name: names[name] for name in (*self._before, *after) if name in names}
+
+    def _after_entry(self, names: dict[str, Any]) -> list[str]:
+        """The names that follow the last entry; all, where that is not where it was."""
+        if names is self._namespace:
+            after = list(islice(reversed(names), max(0, len(names) - self._place + 1)))[::-1]
+            if after[:1] == [self._entry]:
+                return after[1:]
+        self._namespace, self._before, self._place = names, [], 0
+        return list(names)
+
+
+def _is_entry(name: object) -> bool:
+    return type(name) is str and name[:1] == "_" and name[1:].removeprefix("i").isdigit()
+
+
 def names_of(
-    namespace: Mapping[str, Any], outermost: FrameType | None = None
+    namespace: dict[str, Any],
+    outermost: FrameType | None = None,
+    own: UserNames | None = None,
 ) -> Callable[[], dict[str, Any]]:
     """A function that tells the names visible to code of `namespace` when it is called.
 
     The innermost function wins. Only functions outside installed libraries count, on the stack of
-    the thread that called `names_of`, and of those only what `outermost` has called. The answer
-    holds references: use it and let it go.
+    the thread that called `names_of`, and of those only what `outermost` has called. own: what
+    reads the namespace, if it is a notebook's. The answer holds references: use it and let it go.
     """
     thread = threading.get_ident()
 
@@ -40,7 +78,8 @@ def names_of(
         return sys._current_frames().get(thread)
 
     def names() -> dict[str, Any]:
-        return {**namespace, **running_locals(here(), namespace, outermost)}
+        known = own.read(namespace) if own is not None else namespace
+        return {**known, **running_locals(here(), namespace, outermost)}
 
     return names
 

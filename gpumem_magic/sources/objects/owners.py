@@ -96,9 +96,7 @@ class _Search:
 
     def walk(self, names: Mapping[str, object]) -> None:
         """Breadth first, so that the shortest path comes first; weaker names after the others."""
-        # The shell keeps each cell's text under a name: thousands that need no second look.
-        kept = ((name, thing) for name, thing in names.items() if type(thing) is not str)
-        named = [(name, thing) for name, thing in kept if _counts(name, thing)]
+        named = [(name, thing) for name, thing in names.items() if _counts(name, thing)]
         for rows in by_preference(self._torch, named):
             self._walk(_Node(thing, name) for name, thing in rows)
         self._walk(_outputs(names))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import weakref
 
-from gpumem_magic.sources.objects.namespaces import names_of
+from gpumem_magic.sources.objects.namespaces import UserNames, names_of
 
 
 class Thing:
@@ -106,3 +107,56 @@ found = work()
 """
     exec(code, namespace)
     assert namespace["found"]["here"] == "main"
+
+
+class Counted(dict):
+    """A namespace that counts how many of its names are walked."""
+
+    walked = 0
+
+    def __iter__(self):
+        for name in super().__iter__():
+            self.walked += 1
+            yield name
+
+    def __reversed__(self):
+        for name in super().__reversed__():
+            self.walked += 1
+            yield name
+
+
+def without_entries(names):
+    return [(k, v) for k, v in names.items() if not (k[0] == "_" and k.strip("_i").isdigit())]
+
+
+def test_names_are_read_without_walking_the_entries_of_old_cells_again():
+    own, names = UserNames(), Counted(x=1)
+    walked = []
+    for cell in range(1, 201):
+        names[f"_i{cell}"] = "x = 2"
+        names["x"] = cell
+        names[f"_{cell}"] = cell
+        names["passing"] = cell
+        names.walked = 0
+        assert own.read(names) == {"x": cell, "passing": cell}
+        walked.append(names.walked)
+        del names["passing"]
+    assert max(walked[1:]) < 10
+
+
+def test_names_that_come_and_go_are_read_in_their_order():
+    chance = random.Random(5)
+    own, names = UserNames(), {}
+    for step in range(3_000):
+        name = chance.choice(("a", "b", "c", "_i", "In", "_x1")) + chance.choice("_ab")
+        if chance.random() < 0.3:
+            names[f"_i{step}"] = "text"
+        if chance.random() < 0.02:
+            names.pop(next(iter(names), None), None)
+        names[name] = step
+        if chance.random() < 0.3:
+            del names[chance.choice(list(names))]
+        if chance.random() < 0.01:
+            names = dict(names)
+        if chance.random() < 0.5:
+            assert list(own.read(names).items()) == without_entries(names)
