@@ -181,6 +181,35 @@ def test_a_nested_cell_belongs_to_the_outermost_one(run, shell, source):
     assert len(reports(shell)) == 2
 
 
+def skip_the_end_of(run, shell, cell):
+    """Run a cell whose end is told to nobody, as where something breaks out of IPython's loop."""
+    ended, shell.events.callbacks["post_run_cell"] = shell.events.callbacks["post_run_cell"], []
+    try:
+        run(cell)
+    finally:
+        shell.events.callbacks["post_run_cell"] = ended
+
+
+@pytest.mark.parametrize("cell", ["1", "%%gpumem -q\n1"])
+def test_a_cell_whose_end_was_not_told_does_not_keep_the_next_from_being_measured(
+    run, shell, source, cell
+):
+    skip_the_end_of(run, shell, cell)
+    begun = source.calls.count("start")
+    result, _ = run("%%gpumem -q -o r\n2")
+    assert result.result == 2
+    assert source.calls[-2:] == ["stop", "leave"]
+    assert source.calls.count("start") == begun + 1
+    assert shell.user_ns["r"].cell.source == "%%gpumem -q -o r\n2"
+
+
+def test_an_inner_cell_whose_end_was_not_told_is_not_taken_for_the_outer_one(run, shell, source):
+    shell.user_ns["inner"] = lambda: skip_the_end_of(shell.run_cell, shell, "1")
+    run("%%gpumem -q -o r\ninner()")
+    assert shell.user_ns["r"].cell.source == "%%gpumem -q -o r\ninner()"
+    assert source.calls[-1] == "leave"
+
+
 def test_nested_cells_stay_inside_the_device(run, source):
     run("get_ipython().run_cell('1')\nget_ipython().run_cell('')\nx = 1")
     assert source.calls == ["enter", "leave"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import leading_indent
-from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 
 from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.gpumem import read_cell
@@ -24,6 +25,7 @@ from gpumem_magic.values.report import Report
 _MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
 _OURS = ("%%gpumem", "%%gpucheck")
 _COMMANDS = re.compile(r"(?:\s*(?:%gpu(?:mem|check)\b.*|#.*)?(?:\n|$))+")
+_RUN_CELL = InteractiveShell.run_cell_async.__code__
 
 
 def read_mark(lines: Sequence[str]) -> Request | None:
@@ -104,6 +106,7 @@ class CellHooks:
 
         An error here would keep the cell from running: `pre_run_cell` tells of it.
         """
+        self._forget_ended(_cells_on_stack())
         try:
             marked = not self._running and read_mark(lines) is not None
         except Exception as error:
@@ -163,6 +166,7 @@ class CellHooks:
         """Start to measure, if the cell or the settings ask for it."""
         if self._elsewhere:
             return
+        self._forget_ended(_cells_on_stack() - 1)
         raw, number = info.raw_cell or "", self._shell.execution_count
         self._running.append(_Started(raw, self._transformed, number))
         if len(self._running) == 1:
@@ -182,6 +186,7 @@ class CellHooks:
         blank = result is not None and not ((result.info and result.info.raw_cell) or "").strip()
         if self._elsewhere or blank or not self._running:  # a blank cell has no pre_run_cell
             return
+        self._forget_ended(_cells_on_stack() + 1)
         started = self._running.pop()
         if not self._running:
             self._forget_interrupt()
@@ -194,6 +199,16 @@ class CellHooks:
             if asked:
                 faults.cell_was_measured()
             self._let_interrupts_come()
+
+    def _forget_ended(self, most: int) -> None:
+        """Let go of cells that ended without `post_run_cell`: no more than `most` run."""
+        if self._elsewhere or len(self._running) <= most:
+            return
+        del self._running[most:]
+        if not self._running:
+            self._request = None
+            self._monitor.end_cell()
+            self._monitor.cell_ended()
 
     def _kept_away(self, what: str) -> AbstractContextManager[None]:
         """An interrupt before the cell is the cell's, and not lost."""
@@ -278,6 +293,15 @@ class _Interruption(ast.NodeTransformer):
                 ast.copy_location(node, tree.body[0])
         tree.body.insert(0, interrupt)
         return tree
+
+
+def _cells_on_stack() -> int:
+    """How many cells run in this thread, each inside the one before."""
+    frame, cells = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame = frame.f_back
+        cells += frame.f_code is _RUN_CELL
+    return cells
 
 
 def _names_us(raw: str) -> bool:
