@@ -26,6 +26,7 @@ from gpumem_magic.virtual.torch_cuda.amp import Autocast
 from gpumem_magic.virtual.torch_cuda.compiled import Compilers
 from gpumem_magic.virtual.torch_cuda.cuda_api import CudaApi
 from gpumem_magic.virtual.torch_cuda.facade import Facade
+from gpumem_magic.virtual.torch_cuda.scripts import Scripts
 from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
 from gpumem_magic.virtual.torch_cuda.tensor_types import TensorTypes
 from gpumem_magic.virtual.torch_cuda.threads import Here, Threads
@@ -117,6 +118,7 @@ class VirtualGPU:
             _forget_answers()
             TensorMethods(self.storages).install(self._patches)
             TensorTypes(self.storages).install(self._patches)
+            Scripts(self.storages).install(self._patches)
             CudaApi(self.model, self.storages, self.scratch, self.random).install(self._patches)
             self._patches.set(torch, "Generator", self.random.generator_class())
             self._patches.set(

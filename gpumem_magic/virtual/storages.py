@@ -112,12 +112,17 @@ class Storages:
     def resized(self, tensor: torch.Tensor) -> None:
         """Follow a storage that an operator has made larger: a new block, then the old one goes."""
         storage = tensor.untyped_storage()
-        key = storage._cdata
-        address = self.addresses[key]
-        size = self.allocator.size_of(address) if address else 0
-        if storage.nbytes() > size:
-            self.addresses[key] = self.malloc(storage.nbytes())
-            self.release(address)
+        address = self.addresses[storage._cdata]
+        if storage.nbytes() > (self.allocator.size_of(address) if address else 0):
+            self.reallocate(storage, storage.nbytes())
+
+    def reallocate(self, storage: torch.UntypedStorage, size: int) -> None:
+        """Take a new block for a storage, then give the old one back: also where it becomes
+        smaller, as resize_bytes_cuda of aten/src/ATen/native/cuda/Resize.cpp. For 0 bytes it has
+        none."""
+        address = self.addresses[storage._cdata]
+        self.addresses[storage._cdata] = self.malloc(size)
+        self.release(address)
 
     @property
     def is_in_bad_fork(self) -> bool:

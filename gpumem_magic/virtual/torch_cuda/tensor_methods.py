@@ -3,7 +3,6 @@ back."""
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -89,9 +88,6 @@ class TensorMethods:
         patches.set(tensor, "__dlpack__", self._method(self._dlpack))
         patches.set(torch, "from_dlpack", self._from_dlpack)
         patches.set(torch.utils.dlpack, "from_dlpack", self._from_dlpack)
-        patches.set(torch.jit, "load", _on_device_after(torch.jit.load))
-        for script in (torch._C.ScriptFunction, torch._C.ScriptMethod):
-            patches.set(script, "__call__", self._script_call(script.__call__))
         patches.set(tensor, "record_stream", self._method(self._record_stream))
         patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
         storage = torch.UntypedStorage
@@ -99,6 +95,7 @@ class TensorMethods:
         patches.set(storage, "to", self._method(self._storage_to))
         patches.set(storage, "clone", self._method(self._storage_clone))
         patches.set(storage, "copy_", self._method(_storage_copy))
+        patches.set(storage, "resize_", self._method(self._storage_resize))
 
     @staticmethod
     def _method(bound: Any) -> Any:
@@ -236,24 +233,6 @@ class TensorMethods:
         made: torch.Tensor = _from_dlpack(ext_tensor, **options)
         return made
 
-    def _script_call(self, call: Any) -> Any:
-        """A call of TorchScript, where C++ answers for tensors: of the host, which they are to it.
-        Whether a script asks is looked up once."""
-        asks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-
-        def checked_call(script: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._storages.addresses:
-                if script not in asks:
-                    asks[script] = script.inlined_graph.findNode("prim::is_cuda") is not None
-                if asks[script]:
-                    raise NotImplementedError(
-                        "TorchScript that reads is_cuda is not covered by the virtual GPU, where "
-                        "it would be told False: run it unscripted"
-                    )
-            return call(script, *args, **kwargs)
-
-        return checked_call
-
     def _storage_device(self, storage: torch.UntypedStorage) -> torch.device:
         if storage._cdata in self._storages.addresses:
             return DEVICE
@@ -277,6 +256,12 @@ class TensorMethods:
         copy = torch.UntypedStorage(storage.nbytes()).copy_(storage)
         return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
 
+    def _storage_resize(self, storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if storage._cdata in self._storages.addresses:
+            self._storages.reallocate(storage, size)
+        resized: torch.UntypedStorage = _storage_base.resize_(storage, size)
+        return resized
+
     def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         self._storages.place(_bytes_of(storage))
         return storage
@@ -295,17 +280,6 @@ def _storage_copy(
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)
-
-
-def _on_device_after(load: Any) -> Any:
-    """torch.jit.load, which C++ can have no GPU for."""
-
-    def load_and_move(f: Any, map_location: Any = None, **options: Any) -> Any:
-        if not is_cuda(map_location):
-            return load(f, map_location, **options)
-        return load(f, HOST, **options).to(checked(map_location))
-
-    return load_and_move
 
 
 def _wrapping_with(make: Any) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import queues
 from typing import Any
 
 import torch
 from torch import overrides
-from torch.utils._pytree import tree_leaves
 
+from gpumem_magic.sources.objects.contents import Contents
 from gpumem_magic.sources.stacks.tracebacks import cut_ours
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.torch_cuda.facade import Facade
 from gpumem_magic.virtual.tracker import BACKWARD, Tracker
+
+_MOST_WITHIN = 10_000
 
 
 class Here(threading.local):
@@ -51,7 +54,7 @@ class Threads:
 
         def put_from_host(queue: Any, value: Any, *args: Any, **kwargs: Any) -> None:
             """A queue pickles in a thread of its own: errors there leave the receiver waiting."""
-            if any(isinstance(x, torch.Tensor) and x in storages for x in tree_leaves(value)):
+            if any(isinstance(x, torch.Tensor) and x in storages for x in _all_within(value)):
                 raise NotImplementedError(
                     "tensors of the virtual GPU cannot be shared with another process; "
                     "put tensor.cpu() into the queue"
@@ -109,6 +112,16 @@ class Threads:
             return apply(node, *gradients)
 
         return run
+
+
+def _all_within(value: object) -> Iterator[object]:
+    """It, and what it and its contents hold, the first ten thousand; runs none of their code."""
+    contents, waiting, seen = Contents(), deque([value]), {id(value)}
+    while waiting and len(seen) < _MOST_WITHIN:
+        yield (thing := waiting.popleft())
+        held = [one for _, one in contents.of(thing, "") if id(one) not in seen]
+        seen.update(map(id, held))
+        waiting += held
 
 
 def _without_ours(tell: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:

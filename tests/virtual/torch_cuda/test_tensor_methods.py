@@ -250,25 +250,19 @@ def test_other_libraries_are_not_given_the_devices_memory():
     assert np.from_dlpack(torch.ones(3)).tolist() == [1, 1, 1]
 
 
-def test_scripted_modules_are_loaded_to_the_device(tmp_path):
-    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), tmp_path / "net.pt")
-    there = torch.jit.load(tmp_path / "net.pt", map_location="cuda")
-    here = torch.jit.load(tmp_path / "net.pt")
-    assert {p.device for p in there.parameters()} == {CUDA}
-    assert {p.device for p in here.parameters()} == {torch.device("cpu")}
-
-
-def test_a_script_that_would_take_the_hosts_branch_is_refused():
-    @torch.jit.script
-    def choose(x: torch.Tensor) -> int:
-        if x.dim() > 1 and x.is_cuda:
-            return 1
-        return 0
-
-    assert choose(torch.ones(2, 2)) == 0
-    x = torch.ones(2, 2, device="cuda")
-    with pytest.raises(NotImplementedError, match="TorchScript that reads is_cuda"):
-        choose(x)
+def test_a_storage_that_is_resized_takes_another_block():
+    allocated = torch.cuda.memory_allocated
+    before = allocated()
+    x = torch.ones(1 << 20, dtype=torch.uint8, device="cuda")
+    x.untyped_storage().resize_(0)
+    assert (allocated() - before, x.device) == (0, CUDA)
+    torch.cuda.reset_peak_memory_stats()
+    x.untyped_storage().resize_(4 << 20)
+    x.fill_(3)
+    x.untyped_storage().resize_(1 << 20)
+    assert allocated() - before == 1 << 20
+    assert torch.cuda.max_memory_allocated() - before == 5 << 20
+    assert x.tolist()[:3] == [3, 3, 3]
 
 
 def test_a_tensor_around_others_is_where_they_are():

@@ -88,10 +88,24 @@ def test_a_threads_traceback_has_frames_of_the_user_alone(gpu, capsys):
     assert "gpumem_magic" not in told
 
 
+class Batch:
+    """What user code may put into a queue."""
+
+    def __init__(self, images):
+        self.images = images
+
+
 def test_a_queue_refuses_what_another_process_cannot_have(gpu):
     queue = torch.multiprocessing.get_context("spawn").Queue()
-    with pytest.raises(NotImplementedError, match="cannot be shared with another process"):
-        queue.put({"weights": [torch.ones(3, device="cuda")]})
+    there = torch.ones(3, device="cuda")
+    for value in (
+        {"weights": [there]},
+        Batch(there),
+        [Batch({"a": (there,)})],
+        nn.Linear(1, 1).cuda(),
+    ):
+        with pytest.raises(NotImplementedError, match="cannot be shared with another process"):
+            queue.put(value)
     queue.put({"weights": [1.0]})
     assert queue.get() == {"weights": [1.0]}
     queue.close()

@@ -1,0 +1,89 @@
+"""TorchScript, where C++ answers for tensors: of the host, which they are to it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from gpumem_magic.virtual.devices import DEVICE, HOST, checked, is_cuda
+from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.storages import Storages
+
+_DEVICE_FILE = "gpumem_magic_device"
+"""An extra file of a saved script: the device of its tensors, which C++ writes as the host's."""
+
+_COMPARED = frozenset(("prim::type", "prim::index", "aten::eq", "aten::ne", "aten::str"))
+"""What a script does with a device to choose a branch; others only make tensors there."""
+
+
+class Scripts:
+    """What scripts are told of devices, when they run, are saved and are loaded."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+
+    def install(self, patches: Patches) -> None:
+        """Replace the calls of functions and methods, and both ways of saving, and loading."""
+        for script in (torch._C.ScriptFunction, torch._C.ScriptMethod):
+            patches.set(script, "__call__", self._checked(script.__call__))
+        module: Any = torch.jit.RecursiveScriptModule  # type: ignore[attr-defined]
+        for name in ("save", "save_to_buffer"):
+            patches.set(module, name, self._with_device(getattr(module, name)))
+        patches.set(torch.jit, "load", _to_device_after(torch.jit.load))
+
+    def _checked(self, call: Any) -> Any:
+        """A call of a script that does not choose by the device; looked up once."""
+        asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+        def checked_call(script: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._storages.addresses:
+                if script not in asked:
+                    asked[script] = _read_device(script.inlined_graph)
+                if what := asked[script]:
+                    raise NotImplementedError(
+                        f"TorchScript that reads {what} is not covered by the virtual GPU, where "
+                        "it would be told the host's: run it unscripted"
+                    )
+            return call(script, *args, **kwargs)
+
+        return checked_call
+
+    def _with_device(self, save: Any) -> Any:
+        def save_with_device(
+            module: Any, *args: Any, _extra_files: Any = None, **options: Any
+        ) -> Any:
+            extra = dict(_extra_files or {})
+            if any(tensor in self._storages for tensor in module.state_dict().values()):
+                extra[_DEVICE_FILE] = str(DEVICE)
+            return save(module, *args, _extra_files=extra, **options)
+
+        return save_with_device
+
+
+def _read_device(graph: Any) -> str:
+    """What a script reads of a tensor's device to choose what it does; "" for nothing."""
+    for kind in ("is_cuda", "is_cpu"):
+        if graph.findNode(f"prim::{kind}") is not None:
+            return kind
+    devices = [node.output() for node in graph.findAllNodes("prim::device")]
+    compared = (use.user.kind() in _COMPARED for device in devices for use in device.uses())
+    return "device" if any(compared) else ""
+
+
+def _to_device_after(load: Any) -> Any:
+    """torch.jit.load, which C++ can have no GPU for."""
+
+    def load_and_move(
+        f: Any, map_location: Any = None, _extra_files: Any = None, **options: Any
+    ) -> Any:
+        extra = {_DEVICE_FILE: "", **(_extra_files or {})}
+        loaded = load(f, HOST if is_cuda(map_location) else map_location, extra, **options)
+        saved_on = extra.pop(_DEVICE_FILE)
+        if _extra_files is not None:
+            _extra_files.update(extra)
+        target = map_location or (saved_on if isinstance(saved_on, str) else saved_on.decode())
+        return loaded.to(checked(target)) if is_cuda(target or None) else loaded
+
+    return load_and_move
