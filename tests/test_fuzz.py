@@ -256,6 +256,33 @@ def test_a_snapshot_with_other_values_is_refused_or_can_be_shown(
         assert loads(dumps(report))
 
 
+ENTRIES = st.tuples(
+    st.sampled_from(
+        [
+            *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"),
+            *("segment_map", "segment_unmap", "oom", "snapshot"),
+        ]
+    ),
+    st.integers(0, 8).map(lambda place: (1 << 40) + place * 2 * MIB),
+    st.sampled_from([0, 700, MIB, 2 * MIB, 4 * MIB, 20 * MIB]),
+)
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(st.lists(ENTRIES, max_size=30))
+def test_a_snapshot_that_contradicts_itself_is_refused_or_can_be_shown(snapshot_file, entries):
+    first = SNAPSHOT["device_traces"][0][0]
+    trace = [
+        {**first, "action": action, "addr": address, "size": size, "device_free": 0}
+        for action, address, size in entries
+    ]
+    for report in read_snapshot(
+        snapshot_file, pickle.dumps({**SNAPSHOT, "device_traces": [trace]})
+    ):
+        assert report.text()
+        assert loads(dumps(report))
+
+
 @settings(max_examples=3 * EXAMPLES)
 @given(
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=4),

@@ -75,6 +75,7 @@ class _FreeRanges:
         self._fences.add(address)
 
     def add(self, address: int, size: int) -> None:
+        self.take(address)  # a history that contradicts itself frees what is free
         end = address + size
         if end in self._sizes and end not in self._fences:
             size += self._sizes.pop(end)
@@ -148,9 +149,9 @@ class BlockReplay:
             if action == alloc:  # plain numbers: there may be millions
                 yield self._alloc(address, size)
             elif action == free:
-                yield self._release(address, size)
+                yield self._release(address)
             elif action == completed:
-                yield self._complete(address, size)
+                yield self._complete(address)
             else:
                 self._resize(action, address, size)
                 yield size
@@ -192,18 +193,16 @@ class BlockReplay:
     def _is_expandable(self, address: int) -> bool:
         return any(start <= address < end for start, end in self._expandable)
 
-    def _release(self, address: int, requested: int) -> int:
+    def _release(self, address: int) -> int:
         size = self._allocated.pop(address, None)
-        if size is not None:
-            return size
-        self.misses += 1
-        return round_size(requested, self._rules)
+        self.misses += size is None
+        return size or 0  # what nobody owns is not released again
 
-    def _complete(self, address: int, requested: int) -> int:
+    def _complete(self, address: int) -> int:
         size = self._used.pop(address, None)
         if size is None:
             self.misses += 1
-            return round_size(requested, self._rules)
+            return 0
         self._free.add(address, size)
         return size
 

@@ -14,7 +14,7 @@ from gpumem_magic.values.recording import Action, Rules
 MIB = 1 << 20
 A, F, C = Action.ALLOC, Action.FREE, Action.FREE_COMPLETED
 NEW, GONE = Action.SEGMENT_ALLOC, Action.SEGMENT_FREE
-MAP, UNMAP = Action.SEGMENT_MAP, Action.SEGMENT_UNMAP
+MAP, UNMAP, OOM = Action.SEGMENT_MAP, Action.SEGMENT_UNMAP, Action.OOM
 
 
 def replayed(events, segments=(), rules=Rules()):  # noqa: B008 - frozen
@@ -149,7 +149,14 @@ def test_what_was_free_when_memory_ran_out():
     assert replay.free_at_oom == (18 * MIB, 18 * MIB)
 
 
-def test_what_does_not_fit_is_counted_and_rounded():
+def test_what_does_not_fit_is_counted_and_nothing_is_freed_twice():
     replay, sizes = replayed([(A, 512, 100), (F, 4096, 700)])
-    assert sizes == [512, 1024]
+    assert sizes == [512, 0]
     assert replay.misses == 2
+
+
+def test_what_is_freed_where_something_is_free_already_does_no_harm():
+    doubled = [(NEW, 0, 4 * MIB), (NEW, 0, 2 * MIB), (A, 0, 2 * MIB)]
+    replay, _ = replayed([*doubled, (A, 4 * MIB, MIB), (C, 4 * MIB, MIB), (OOM, 0, MIB)])
+    assert replay.misses == 1
+    assert replay.free_at_oom == (MIB, MIB)
