@@ -179,9 +179,10 @@ class CudaApi:
                     patches.set(module, name, stand_in)
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
-        states = dict(torch.autograd.profiler.ProfilerState.__members__)
+        profiler: Any = torch.autograd.profiler
+        states = dict(profiler.ProfilerState.__members__)
         states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
-        patches.set(torch.autograd.profiler, "ProfilerState", types.SimpleNamespace(**states))
+        patches.set(profiler, "ProfilerState", types.SimpleNamespace(**states))
 
     def _install_streams(self, patches: Patches) -> None:
         stream = type("Stream", (streams.StreamBase,), {"storages": self._storages})
