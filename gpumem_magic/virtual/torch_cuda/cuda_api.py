@@ -14,6 +14,7 @@ import torch
 
 from gpumem_magic.units import KIB, MIB
 from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.devices import is_cuda
 from gpumem_magic.virtual.patches import AbsentError, Patches, absent, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
@@ -179,6 +180,8 @@ class CudaApi:
                     patches.set(module, name, stand_in)
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
+        nested: Any = torch._C._nested  # type: ignore[attr-defined]
+        patches.set(nested, "nested_tensor", _nested_on_host(nested.nested_tensor))
         profiler: Any = torch.autograd.profiler
         states = dict(profiler.ProfilerState.__members__)
         states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
@@ -364,3 +367,17 @@ class CudaApi:
         _check_index(index)
         driver = self._storages.allocator.driver
         return driver.free, driver.total
+
+
+def _nested_on_host(make: Any) -> Any:
+    """`make`, which knows of no GPU, for tensors of the host."""
+
+    def nested_tensor(tensors: Any, *, device: Any = None, **options: Any) -> Any:
+        if is_cuda(device):
+            raise NotImplementedError(
+                "torch.nested.nested_tensor on the GPU is not covered by the virtual GPU, but with "
+                "layout=torch.jagged"
+            )
+        return make(tensors, device=device, **options)
+
+    return nested_tensor

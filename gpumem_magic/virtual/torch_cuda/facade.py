@@ -15,7 +15,6 @@ from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, 
 from gpumem_magic.virtual.tracker import Tracker
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
-_NESTED = frozenset({torch.nested.nested_tensor, torch.nested.as_nested_tensor})
 _SPARSE = frozenset(
     {
         torch.sparse_coo_tensor,
@@ -79,10 +78,6 @@ class Facade(TorchFunctionMode):
             device = _device.CURRENT_DEVICE
         if is_cuda(device):
             checked(device)
-            if func in _NESTED:
-                raise NotImplementedError(
-                    f"torch.nested.{func.__name__} on the GPU is not covered by the virtual GPU"
-                )
             return {**kwargs, "device": DEVICE}
         if device is not None and torch.device(device) == HOST:
             return {**kwargs, "device": HOST_ASKED_FOR}

@@ -137,6 +137,9 @@ def test_sparse_and_nested_tensors_of_the_host_go_on_working():
     assert (torch.eye(3).to_sparse() @ torch.ones(3, 2)).shape == (3, 2)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert (nested * 2).values().tolist() == [2.0] * 5
+    assert torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).is_nested
+    with pytest.raises(NotImplementedError, match="virtual GPU"):
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="cuda")
 
 
 def warn_twice_removed():
