@@ -3,6 +3,7 @@ any shape."""
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gpumem_magic.advice import RULES  # noqa: E402 - needs torch for what it is tested with
-from gpumem_magic.values.advice import Kind, Known, Saves  # noqa: E402
+from gpumem_magic.values.advice import Cost, Kind, Known, Saves  # noqa: E402
 
 SETUP = """\
 import torch
@@ -99,3 +100,82 @@ def test_a_changed_cell_that_is_run_saves_what_its_dry_run_said(body, shape, not
         assert abs(saved - change.saving) <= 0.02 * abs(change.saving), change
         if kinds[change.rule] is Kind.MISTAKE:
             assert now == pytest.approx(results, rel=1e-4)
+
+
+# What they find stands at the notebook's own level, or in a class of its own.
+AT_TOP = {"stale-output", "second-model", "float64-by-accident", "float32-inference"}
+CHANGING = [
+    rule
+    for rule in RULES
+    if rule.name not in AT_TOP and any(example.rewritten for example in rule.examples)
+]
+
+
+def stored(code):
+    names = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+def is_flat(example):
+    body = ast.parse(example.before).body
+    return not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.With)) for s in body)
+
+
+def in_shapes(example):
+    """The cell as it is; in a function and in a method, which return the
+    results, where it has no functions of its own."""
+    yield example.before + f"\nfound = ({''.join(f'{name}, ' for name in example.results)})\n"
+    if not is_flat(example):
+        return
+    shared = stored(example.before) & stored("\n".join((example.setup, *example.earlier)))
+    inside = f"global {', '.join(sorted(shared))}\n" if shared else ""
+    inside += f"{example.before}\nreturn ({''.join(f'{name}, ' for name in example.results)})"
+    function = f"def run():\n{textwrap.indent(inside, '    ')}\n"
+    method = textwrap.indent(function.replace("run()", "run(self)"), "    ")
+    yield f"{function}\nfound = run()\n"
+    yield f"class Runner:\n{method}\nfound = Runner().run()\n"
+
+
+def run_example(notebook, example, cell):
+    with notebook(example.card) as one:
+        one.set_up(example)
+        report = one.measure(cell)
+        found = one.shell.user_ns.get("found", ())
+        return report, [torch.as_tensor(value).detach().cpu() for value in found]
+
+
+def proven(rule, example, cell, notebook):
+    """How many changes of the rule were written out, and did what was said of them."""
+    with notebook(example.card) as one:
+        one.set_up(example)
+        told = one.assess(cell)
+    assert rule.name not in dict(told.failed), told.failed
+    written = [a for a in (*told.advice, *told.useless) if a.rule == rule.name and a.source]
+    if not written:
+        return 0
+    before, results = run_example(notebook, example, cell)
+    for change in written:
+        after, now = run_example(notebook, example, change.source)
+        assert after.error is None, change
+        if change.known is not Known.MEASURED:
+            continue
+        saved = size(before, change.saves) - size(after, change.saves)
+        assert abs(saved - change.saving) <= 0.02 * abs(change.saving), change
+        if change.cost is not Cost.ACCURACY and rule.name != "missing-zero-grad":
+            for was, value in zip(results, now, strict=True):
+                assert torch.allclose(was.double(), value.double(), 1e-3, 1e-3), change
+    return len(written)
+
+
+@pytest.mark.parametrize("rule", CHANGING, ids=lambda rule: rule.name)
+def test_what_a_rule_writes_out_does_in_two_shapes_what_was_said_of_it(rule, notebook):
+    """A flat example, in a function and a method too; then the others, as they are."""
+    examples = [example for example in rule.examples if example.rewritten]
+    flat = [example for example in examples if is_flat(example)][:1]
+    cells = [(example, cell) for example in flat for cell in in_shapes(example)]
+    cells += [(e, next(in_shapes(e))) for e in examples if e not in flat]
+    written = 0
+    for example, cell in cells:
+        if written < 3:
+            written += bool(proven(rule, example, cell, notebook))
+    assert written >= 2
