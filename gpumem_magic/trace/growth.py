@@ -38,6 +38,8 @@ GRADIENTS = "'s gradients"
 """What the gradients of a model are called, where they hold a graph."""
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
+_STEPS = re.compile(r"\.\w+|\[[^\]]*\]")
+"""The parts of a path: attributes, places."""
 _VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
 """How a place in a dictionary is written whose keys are objects."""
 
@@ -210,7 +212,7 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     graphs = [one.graph for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     numbered, keyed = _entries(group)
-    if max(survived, numbered) < _PASSES or _is_one_model(passes, holder, rows):
+    if max(survived, numbered) < _PASSES or _is_one_model(passes, holder, group):
         return None
     entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
@@ -302,14 +304,28 @@ def _entries(group: _Group) -> tuple[int, int]:
     return numbered, keyed
 
 
-def _is_one_model(passes: _Passes, holder: str, rows: NDArray[np.int64]) -> bool:
+def _is_one_model(passes: _Passes, holder: str, group: _Group) -> bool:
     """Whether they are the layers of a module rather than what passes left."""
     lives = passes.lives
-    if not lives.of(Category.PARAMETER, Category.BUFFER)[rows].any():
+    layers = lives.of(Category.PARAMETER, Category.BUFFER)
+    owned = [(row, one.path) for row, one in group if one and layers[row]]
+    if not owned:
         return False
     root = re.split(r"[.\[]", holder, maxsplit=1)[0]
     names = passes.recording.names
-    return root in names.modules or not re.fullmatch(r"[\w.()]+\[\*\]", holder)
+    if root in names.modules or not re.fullmatch(r"[\w.()]+\[\*\]", holder):
+        return True
+    places = [_BETWEEN.search(path) for _, path in owned]
+    inside = len(_STEPS.findall(owned[0][1], places[0].end())) if places[0] else 0
+    return len({place and place[0] for place in places}) < _PASSES or (
+        _modules_around(lives.frames(owned[0][0])) > max(inside, 1)
+    )
+
+
+def _modules_around(stack: Stack) -> int:
+    """How many modules, one in the other, moved or made a parameter when it was born."""
+    functions = [frame.function for frame in stack]
+    return max(functions.count("_apply"), functions.count("__init__"))
 
 
 def _calls_module(frame: Frame) -> bool:

@@ -245,3 +245,46 @@ for n in range(1000):
     report = failed(in_shape(body, shape), "100MiB", "run")
     assert report.advice[0].rule == "growth"
     assert "fragmentation" not in [a.rule for a in report.advice]
+
+
+NET = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(1024, 1024) for _ in range(6)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+class Trainer:
+    def __init__(self):
+        self.model = Net().cuda()
+
+x = torch.randn(8, 1024, device="cuda")
+"""
+MODELS = {
+    "of an object": "trainer = Trainer()\nmodel = trainer.model\ndel model\n",
+    "in a dictionary": "nets = {'g': nn.Sequential(*Net().layers).cuda()}\n",
+    "of a function": (
+        "def train():\n    model = nn.Sequential(*Net().layers).cuda()\n"
+        "    model(x).square().mean().backward()\n    return mib(50)\n\ntrain()\n"
+    ),
+    "made on the device": "with torch.device('cuda'):\n    trainer = Trainer()\n",
+}
+
+
+@ways
+@pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
+def test_the_layers_of_one_model_are_no_growth(failed, made, way):
+    report = failed(f"{made}big = mib(50)\n", "60MiB", way, NET)
+    assert "growth" not in [advice.rule for advice in report.advice]
+
+
+@ways
+def test_models_that_a_loop_piles_up_are_growth(failed, way):
+    cell = "models = []\nfor fold in range(9):\n    models.append(Net().cuda())\n"
+    report = failed(cell, "110MiB", way, NET)
+    assert report.advice[0].rule == "growth"
+    assert "models[*]" in report.advice[0].problem
