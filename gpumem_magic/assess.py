@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -13,7 +14,7 @@ from gpumem_magic.advice import RULES, ranked
 from gpumem_magic.advice.changes.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
-from gpumem_magic.dryrun.runs import Result, outcome_of
+from gpumem_magic.dryrun.runs import Result, StoppedError, outcome_of
 from gpumem_magic.predict import planned, read_scenario, report_of
 from gpumem_magic.units import MIB
 from gpumem_magic.values.advice import Advice, Argument, Kind, Known, Saves
@@ -61,7 +62,8 @@ class Question:
     """What is asked of a cell. scenario: the cell and what it is predicted with. to_code: makes
     Python code of a cell as typed, with the same lines. known: advice of a report of the same cell,
     to be measured as well. ignore: rules that give no advice. name: of the report. peak: allocated
-    bytes at the peak of the cell as it ran on this card; None where it did not run to its end."""
+    bytes at the peak of the cell as it ran on this card; None where it did not run to its end.
+    so_far: called with each change that saves something, as soon as it is measured."""
 
     scenario: Scenario
     to_code: Callable[[str], str]
@@ -69,6 +71,7 @@ class Question:
     ignore: frozenset[str] = frozenset()
     name: str = ""
     peak: int | None = None
+    so_far: Callable[[Advice], object] = lambda advice: None
 
 
 def question_of(
@@ -86,9 +89,10 @@ def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessm
     two for changes together; those of changes side by side. Where the cell as it is raises an
     error, nothing is measured.
 
-    tell(done, asked): called after each dry run. Raises as `predict`.
+    tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
+    told. Raises as `predict`.
     """
-    return carry_out(assessing(question), tell)
+    return carry_out(assessing(question), tell, partly=True)
 
 
 def assessing(question: Question) -> Flow[Assessment]:
@@ -109,7 +113,11 @@ def assessing(question: Question) -> Flow[Assessment]:
         assessment = yield from _measuring(question, done, assessment)
     seconds = time.perf_counter() - began
     return replace(
-        assessment, runs=len(done), fits=as_is.fits, seconds=seconds, again=outcome.again
+        assessment,
+        runs=sum(run != _STOPPED for run in done.values()),
+        fits=as_is.fits,
+        seconds=seconds,
+        again=outcome.again,
     )
 
 
@@ -143,6 +151,8 @@ def assess_source(
     return assess(Question(read_scenario(source, namespace, gpu, optimizer_steps), to_code))
 
 
+_STOPPED = "the user did not wait for it"
+
 _Key = tuple[str, tuple[Argument, ...]]
 _Done = dict[_Key, "_Run | str"]
 """What each changed cell came to, by its source and what is passed outside of it: a run, or the
@@ -164,15 +174,20 @@ def _measuring(
     """The advice with what it saves, and apart from it what saves nothing or does not run."""
     as_is = done[question.scenario.cell.source, ()]
     assert isinstance(as_is, _Run)
-    yield from _running(question, done, found.advice)
+    yield from _running(question, done, found.advice, as_is)
     kept: list[Advice] = []
     useless: list[Advice] = []
     failed: list[tuple[str, str]] = []
+    unmeasured = 0
     for advice in found.advice:
         if not _is_written(advice):
             kept.append(advice)
             continue
-        error, measured = _compared(done[_key(question, advice)], as_is, advice)
+        result = done[_key(question, advice)]
+        if result == _STOPPED:
+            unmeasured += 1
+            continue
+        error, measured = _compared(result, as_is, advice)
         if found.ran is not None:
             measured = replace(measured, estimate=_estimate(question, advice))
         if error is not None:
@@ -187,13 +202,15 @@ def _measuring(
         useless=tuple(useless),
         together=combination,
         failed=tuple(failed),
+        unmeasured=unmeasured,
     )
 
 
 def _running(
-    question: Question, done: _Done, changes: Iterable[Advice]
+    question: Question, done: _Done, changes: Iterable[Advice], as_is: _Run
 ) -> Generator[tuple[DryRun, ...], tuple[Result, ...], None]:
     """Run the changed cells that were not run yet, side by side."""
+    changes = tuple(changes)
     scenarios: dict[_Key, Scenario] = {}
     for key in (_key(question, one) for one in changes if _is_written(one)):
         if key in done or key in scenarios:
@@ -209,13 +226,29 @@ def _running(
         scenarios[key] = unlimited.with_source(source, code)
     if not scenarios:
         return
-    results = yield tuple(planned(scenario) for scenario in scenarios.values())
+
+    def ended(key: _Key, result: Result) -> None:
+        done[key] = _read(question, scenarios[key], result)
+        for advice in changes:
+            if _is_written(advice) and _key(question, advice) == key:
+                error, measured = _compared(done[key], as_is, advice)
+                if error is None and (measured.saving or 0) > 0:
+                    question.so_far(measured)
+
+    results = yield tuple(
+        replace(planned(scenario), ended=functools.partial(ended, key))
+        for key, scenario in scenarios.items()
+    )
     for (key, scenario), result in zip(scenarios.items(), results, strict=True):
-        if isinstance(result, DryRunError):
-            done[key] = str(result)
-        else:
-            report = report_of(scenario, result, question.name, advised=False)
-            done[key] = _Run(report, result.fits)
+        if key not in done:  # it was stopped
+            done[key] = _read(question, scenario, result)
+
+
+def _read(question: Question, scenario: Scenario, result: Result) -> _Run | str:
+    """What a dry run of a change came to."""
+    if isinstance(result, DryRunError):
+        return _STOPPED if isinstance(result, StoppedError) else str(result)
+    return _Run(report_of(scenario, result, question.name, advised=False), result.fits)
 
 
 def _combining(
@@ -229,7 +262,7 @@ def _combining(
     candidates = [_together(question, best, first) for first in (0, 1)]
     sets = {_key(question, one): one for one in candidates if one}
     sets = {key: one for key, one in sets.items() if key not in done}
-    yield from _running(question, done, sets.values())
+    yield from _running(question, done, sets.values(), as_is)
     for key, together in sets.items():
         error, measured = _compared(done[key], as_is, together)
         if error is None and _saved_peak(measured) > least:

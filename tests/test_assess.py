@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -53,6 +56,43 @@ def test_a_change_is_measured_by_one_dry_run(ask):
     assert advice.saving == 16 * MIB
     assert (found.runs, told) == (2, [(1, 1), (2, 2)])
     assert found.seconds > 0
+
+
+def endless():
+    return change("endless", CELL, "4 * M", "max(iter(int, 1))")
+
+
+def interrupt_after(runs):
+    def tell(done, asked):
+        if done == runs:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+def test_an_interrupt_keeps_what_was_measured(ask):
+    found = ask(half(), endless(), tell=interrupt_after(2))
+    (advice,) = found.advice
+    assert (advice.rule, advice.saving, advice.known) == ("half", 16 * MIB, Known.MEASURED)
+    assert (found.runs, found.unmeasured, found.failed) == (2, 1, ())
+    assert "stopped: 1 more change not measured" in found.text()
+
+
+def test_an_interrupt_before_the_cell_itself_was_run_is_raised():
+    scenario = Scenario(Cell("while True:\n    pass", "<cell>"), {}, "1GiB")
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        assess(Question(scenario, str))
+
+
+def test_each_change_is_told_as_soon_as_it_is_measured():
+    told, so_far = [], []
+    scenario = Scenario(Cell(CELL, "<cell>"), {"M": MIB}, "1GiB")
+    question = Question(scenario, str, (half(),), so_far=so_far.append)
+    assess(question, lambda done, asked: told.append((done, [one.saving for one in so_far])))
+    assert told == [(1, []), (2, [16 * MIB])]
 
 
 def test_advice_for_the_same_change_is_measured_once(ask):

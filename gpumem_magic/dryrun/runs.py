@@ -28,11 +28,16 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """A plan, and what starts a process that carries it out. allocator: makes a second one of what
-    the run begins with."""
+    the run begins with. ended: called with what it came to, as soon as that is known."""
 
     plan: Plan
     start: Callable[[Plan], Child]
     allocator: Callable[[], CachingAllocator]
+    ended: Callable[[Result], object] = lambda result: None
+
+
+class StoppedError(DryRunError):
+    """What a dry run came to that was stopped, or not begun."""
 
 
 Flow = Generator[tuple[DryRun, ...], tuple["Result", ...], T]
@@ -88,9 +93,20 @@ class Runner(Generic[T]):
             self._ended.pop().close()
         return self._result is not None
 
+    def stop(self) -> T:
+        """End now: what is not done is a StoppedError, and so is all that is asked for from here
+        on; what the flow makes of that. Raises what the flow raises."""
+        while self._result is None:
+            self._kill()
+            self._advance(tuple(r or StoppedError("stopped") for r in self._results))
+        return self._result
+
     def close(self) -> None:
         """Kill what still runs."""
         self._flow.close()
+        self._kill()
+
+    def _kill(self) -> None:
         self._waiting.clear()
         while self._running:
             self._running.pop().child.close()
@@ -152,17 +168,30 @@ class Runner(Generic[T]):
 
     def _keep(self, each: _Running, result: Result) -> None:
         self._results[each.place] = result
+        each.run.ended(result)
         self._done += 1
         self._tell(self._done, self._asked)
 
 
-def carry_out(flow: Flow[T], tell: Callable[[int, int], object] = lambda done, asked: None) -> T:
-    """What the flow comes to. Raises what it raises; an interrupt ends all that runs."""
+def carry_out(
+    flow: Flow[T],
+    tell: Callable[[int, int], object] = lambda done, asked: None,
+    *,
+    partly: bool = False,
+) -> T:
+    """What the flow comes to. Raises what it raises; an interrupt ends all that runs. partly: what
+    is done by then is enough for the flow to come to something, unless it raises a StoppedError."""
     runner = Runner(flow, tell)
     try:
         while not runner.step():
             pass
         return runner.result
+    except KeyboardInterrupt:
+        if not partly:
+            raise
+        with contextlib.suppress(StoppedError):
+            return runner.stop()
+        raise
     finally:
         runner.close()
 

@@ -4,7 +4,7 @@ rules' pages."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from IPython.core.error import UsageError
 
@@ -13,7 +13,8 @@ from gpumem_magic.assess import Question, assess
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_values import nearest_rule, rule_names
 from gpumem_magic.magics.predictions import attempt
-from gpumem_magic.renderers.advice import offered
+from gpumem_magic.renderers.advice import measured, offered, what_to_do
+from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.assessment import Assessment, Change, RulePages
 from gpumem_magic.values.report import Report
 
@@ -34,12 +35,21 @@ class _Counted:
     """Says how many dry runs are done."""
 
     under_way: str = field(default="", init=False)
+    best: Advice | None = field(default=None, init=False)
 
     def note(self, done: int, asked: int) -> None:
         self.under_way = f" ({done} of {asked} dry runs are done)"
 
+    def take(self, advice: Advice) -> None:
+        if self.best is None or (advice.saving or 0) > (self.best.saving or 0):
+            self.best = advice
+
     def say(self, seconds: float) -> str:
-        return f"{seconds:.0f} s · measuring changes{self.under_way}"
+        under_way = f"{seconds:.0f} s · measuring changes{self.under_way}"
+        if self.best is None:
+            return under_way
+        so_far = f"{self.best.rule}: {measured(self.best)}. {what_to_do(self.best)}"
+        return f"{under_way}; the best so far, which an interrupt keeps: {so_far}"
 
 
 def measure_changes(
@@ -52,7 +62,8 @@ def measure_changes(
     """
     counted = _Counted()
     with monitor.prediction(counted.say):
-        found = attempt(lambda: assess(question, counted.note), "%%gpucheck --advise")
+        asked = replace(question, so_far=counted.take)
+        found = attempt(lambda: assess(asked, counted.note), "%%gpucheck --advise")
     monitor.offer(report or found.report, offered(found.advice, found.together))
     return found
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import replace
 
-from gpumem_magic.advice import Advice, find_rule, pages_of
+from gpumem_magic.advice import Advice, find_rule, pages_of, ranked
 from gpumem_magic.assess import assessing, question_of
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.panel import controls
@@ -169,16 +171,26 @@ class AdviceSection(Section):
         scenario = Scenario(cell, host.shell.user_ns, cells=host.files.cells(), again=True)
         question = question_of(report, scenario, host.files.python)
         ignore = frozenset((*self.state.ignored, *host.settings.ignored))
-        flow = assessing(replace(question, ignore=ignore))
-        desk.dry_runs.carry_out("Measuring", flow, lambda found: self._show(report, found))
+        measured: list[Advice] = []
 
-    def _show(self, report: Report, found: Assessment) -> None:
-        together = () if found.together is None else (found.together,)
-        self.state.remember(report, (*together, *found.advice))
+        def so_far(advice: Advice) -> None:
+            measured.append(advice)
+            self._offer(report, ranked(measured, report.peak.allocated))
+
+        flow = assessing(replace(question, ignore=ignore, so_far=so_far))
+        show = functools.partial(self._show, report)
+        desk.dry_runs.carry_out("Measuring", flow, show, partly=True)
+
+    def _offer(self, report: Report, advice: Iterable[Advice]) -> None:
+        self.state.remember(report, tuple(advice))
         self.state.picked = 0
         with self.desk.quiet():
             self.draw_list()
             self.draw_card()
+
+    def _show(self, report: Report, found: Assessment) -> None:
+        together = () if found.together is None else (found.together,)
+        self._offer(report, (*together, *found.advice))
         self.answer.value = printed(words.assessment_document(found), plain=False)
         self.desk.say(f"Measured: {found.runs} dry runs.")
 

@@ -4,10 +4,10 @@ between other messages."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from gpumem_magic.dryrun.runs import Flow, Runner
+from gpumem_magic.dryrun.runs import Flow, Runner, StoppedError
 from gpumem_magic.panel.state import Host
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ class DryRuns:
         self._guarded = guarded
         self._runner: Runner[Any] | None = None
         self._what = ""
+        self._partly = False
         self._show: Callable[[Any], object] = lambda result: None
         self.changed: list[Callable[[bool], object]] = []
 
@@ -37,10 +38,13 @@ class DryRuns:
         """Whether there is a flow under way."""
         return self._runner is not None
 
-    def carry_out(self, what: str, flow: Flow[T], show: Callable[[T], object]) -> None:
-        """Have `flow` carried out and its result shown; a kernel without a loop does it at once."""
+    def carry_out(
+        self, what: str, flow: Flow[T], show: Callable[[T], object], *, partly: bool = False
+    ) -> None:
+        """Have `flow` carried out and its result shown; a kernel without a loop does it at once.
+        partly: what is done when it is cancelled is shown, too."""
         self.cancel("Another dry run was asked for.")
-        self._what, self._show = what, show
+        self._what, self._show, self._partly = what, show, partly
         with self._dry():
             self._runner = Runner(flow, self._tell)
         self._mark()
@@ -51,9 +55,15 @@ class DryRuns:
             self._loop.call_later(0, self._guarded(what, self._go_on))
 
     def cancel(self, why: str = "Cancelled.") -> None:
-        """Kill what runs, if anything does."""
+        """Kill what runs, if anything does; what came of it is shown where that is worth it."""
         runner, self._runner = self._runner, None
-        if runner is not None:
+        if runner is None:
+            return
+        try:
+            if self._partly:
+                with suppress(StoppedError):
+                    self._show(runner.stop())
+        finally:
             runner.close()
             self._mark()
             self._say(why)

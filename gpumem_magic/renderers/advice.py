@@ -132,7 +132,9 @@ def card(assessment: Assessment) -> str:
 def made_by(assessment: Assessment) -> str:
     """How many dry runs, how long."""
     runs = "1 dry run" if assessment.runs == 1 else f"{assessment.runs} dry runs"
-    return f"{runs} from {_beginning(assessment)}, {wording.format_seconds(assessment.seconds)}"
+    told = f"{runs} from {_beginning(assessment)}, {wording.format_seconds(assessment.seconds)}"
+    left = assessment.unmeasured
+    return f"{told}; stopped: {left} more change{'s' * (left > 1)} not measured" if left else told
 
 
 def _beginning(assessment: Assessment) -> str:

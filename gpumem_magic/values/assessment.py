@@ -21,7 +21,8 @@ class Assessment(Answer):
     that PyTorch can have on the card. fits: whether the cell as it is fits the card; None where it
     was not tried to its end. again: the cell had run already, and what it left was taken out of the
     dry runs; else they begin with all that is alive. ran: the peak of the cell when it ran, in
-    bytes, where dry runs of it do not come to the same.
+    bytes, where dry runs of it do not come to the same. unmeasured: changes that were not tried, as
+    the user did not wait for them.
     """
 
     report: Report
@@ -35,6 +36,7 @@ class Assessment(Answer):
     seconds: float = 0.0
     again: bool = False
     ran: int | None = None
+    unmeasured: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _precision(situation: _Situation) -> _Changes:
     cell, names, lives = situation.cell, situation.names, situation.lives
     half = any(set(facts.dtypes) & {"float16", "bfloat16"} for facts in names.modules.values())
     casts = casts_of_parameters(lives)
-    if half or casts.any() or cell.calls(*AUTOCAST):
+    if half or casts.any() or cell.calls(*AUTOCAST) or framework_of(lives):
         return
     device = situation.trace.device
     bfloat16 = has_bfloat16(device.capability if device else None)

@@ -200,8 +200,8 @@ def _problem(here: _Situation, knob: Knob) -> str:
     line = heaviest_line(here.cell, lives, held)
     where = f" in line {line}" if line else ""
     return (
-        f"{here.framework.title} runs{where}: {knob.what} at the peak take {format_bytes(size)} "
-        f"of it ({size / peak:.0%})."
+        f"{here.framework.title} runs{where}: {format_bytes(size)} of the peak "
+        f"({size / peak:.0%}) are {knob.what}."
     )
 
 
