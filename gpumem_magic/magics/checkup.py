@@ -132,9 +132,11 @@ def watch(monitor: Monitor, on: bool) -> None:
         tell("no cell is watched for growth now")
 
 
-def explain_last_error() -> Explanation:
-    """What the last error of the notebook says, its causes included. Raises UsageError where there
-    is none, or it has nothing to do with memory."""
+def explained(text: str) -> Explanation:
+    """What an out-of-memory text says; without one the last error of the notebook, its causes
+    included. Raises UsageError where there is none, or it has nothing to do with memory."""
+    if text:
+        return explain(text)
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
         raise UsageError(

@@ -39,7 +39,6 @@ from gpumem_magic.magics.option_values import (
 )
 from gpumem_magic.magics.options import Given, Option, OptionTable, fields_of, for_code, shorten
 from gpumem_magic.magics.predictions import Predictions, require_torch
-from gpumem_magic.oom_text import explain
 from gpumem_magic.predict import HEADROOM
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.forecast import Forecast
@@ -130,9 +129,7 @@ def _explain(monitor: Monitor, check: Check) -> Answer:
         return advice.pages(text)
     if _RULE.fullmatch(text):
         raise UsageError(f"%gpucheck --explain: no rule {text}; {known_rules()}")
-    if given := text or check.code.strip():
-        return explain(given)
-    return checkup.explain_last_error()
+    return checkup.explained(text or check.code.strip())
 
 
 def _apply(monitor: Monitor, check: Check) -> Answer:
