@@ -198,8 +198,19 @@ class AdviceSection(Section):
         advice = self._required()
         if advice.source is None:
             raise ValueError(f"{advice.rule} has no changed cell: {advice.change}")
-        self.desk.host.shell.set_next_input(advice.source)
-        self.code.value = advice.source
+        if self.desk.front is not None:
+            self.desk.front.send({"insert": advice.source})
+        else:
+            self.inserted(False)
+
+    def inserted(self, done: bool) -> None:
+        """The page has inserted the changed cell; or cannot, and the kernel has to."""
+        source = self._required().source
+        if done or source is None:
+            self.desk.say("The changed cell was inserted below this one.")
+            return
+        self.desk.host.shell.set_next_input(source)
+        self.code.value = source
         controls.show(self.code, True)
         self.answer.value = told(Line(_INSERTED))
         self.desk.say("The changed cell appears below the next cell that you run.")

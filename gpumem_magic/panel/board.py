@@ -86,6 +86,8 @@ class Board:
             "choose": self.past.choose,
             "compare": self.past.compare,
             "set": self._set,
+            "inserted": self.advice.inserted,
+            "download": self.export.download,
         }
         for name, value in content.items():
             if name in acts:

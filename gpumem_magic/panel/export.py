@@ -6,8 +6,9 @@ from pathlib import Path
 
 from gpumem_magic.panel import controls
 from gpumem_magic.panel.desk import Desk, Draw, Section
+from gpumem_magic.renderers.formats.files import Files, report_files, reports_files, write
 
-_FORMS = ("html", "json", "csv", "png")
+_FORMS = ("html", "json", "csv", "png", "pickle")
 _ALL, _CHOSEN = "all reports", "the chosen report"
 
 
@@ -40,20 +41,34 @@ class ExportSection(Section):
         """Nothing of this section follows the cells."""
         return ()
 
+    def download(self, _: object) -> None:
+        """Give the browser the file, as one message that is as long as that."""
+        if self.desk.front is not None:
+            path = self._path()
+            content = self._files()[path.suffix.lower()]()
+            data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+            self.desk.front.send({"download": path.name}, data)
+
     def _save(self) -> None:
+        path = self._path()
+        write(path, self._files())
+        self.desk.say(f"Saved {path.resolve()}")
+
+    def _path(self) -> Path:
         name = self.name.value.strip()
         if not name:
             raise ValueError("the file needs a name")
         path = Path(name).expanduser()
-        if path.suffix.lower() != f".{self.form.value}":
-            path = path.with_name(f"{path.name}.{self.form.value}")
+        if path.suffix.lower() == f".{self.form.value}":
+            return path
+        return path.with_name(f"{path.name}.{self.form.value}")
+
+    def _files(self) -> Files:
         if self.what.value == _ALL:
-            self.state.history.save(path)
-        elif self.state.report is None:
+            return reports_files(self.state.history.reports)
+        if self.state.report is None:
             raise ValueError("no cell was measured yet")
-        else:
-            self.state.report.save(path)
-        self.desk.say(f"Saved {path.resolve()}")
+        return report_files(self.state.report)
 
     def _ask(self, asking: bool) -> None:
         controls.show(self.clear, not asking)

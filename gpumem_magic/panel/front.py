@@ -75,6 +75,10 @@ class Front:
         """Show a value: "now", "rows" or "course"; one message."""
         setattr(self.widget, name, value)
 
+    def send(self, content: Mapping[str, Any], *data: bytes) -> None:
+        """Have the module do something: "insert" a cell, "download" the data under a name."""
+        self.widget.send(content, list(data))
+
     def close(self) -> None:
         """Take it out of the page."""
         if self.widget is not None:

@@ -115,6 +115,10 @@ def check_history(page):
         page.locator(SCREEN).get_by_text(f"{second} -> ").filter(has_text=first).first.wait_for()
         assert page.locator(SCREEN).get_by_text("Allocated by line").first.is_visible()
         assert page.locator(SCREEN).get_by_text("too long to be shown").count() == 0
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download", exact=True).click()
+    assert download.value.suggested_filename == "gpumem-history.html"
+    assert download.value.path().read_text().startswith("<!DOCTYPE html>")
 
 
 def check_cell(page):
@@ -160,7 +164,16 @@ def check_advice(page):
     page.locator(f"{SCREEN} .g-card > button[aria-expanded=true]", has_text="no-grad").wait_for()
     button = page.locator(SCREEN).get_by_role
     button("button", name="Insert cell", disabled=False).click()
-    page.locator(SCREEN).get_by_text("below the next cell that you run").first.wait_for()
+    done = page.locator(SCREEN).get_by_text("was inserted below this one").first
+    allow = page.locator(".jp-Dialog").get_by_role("button", name="Run Once")
+    for _ in range(2):  # JupyterLab asks before each command, as nobody trusts this notebook
+        done.or_(allow).first.wait_for()
+        if allow.count():
+            allow.click()
+    done.wait_for()
+    cells = page.locator(".jp-CodeCell")
+    place = next(n for n in range(cells.count()) if cells.nth(n).locator(PANEL).count())
+    assert "no_grad" in cells.nth(place + 1).locator(".cm-content").inner_text()
     button("button", name="Measure", exact=True).click()
     page.locator(SCREEN).get_by_text("Measured:").wait_for()
 

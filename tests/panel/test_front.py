@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from gpumem_magic.panel.front import packed
+from gpumem_magic.values.advice import Advice
 
 
 @pytest.fixture
@@ -111,3 +112,38 @@ def test_closing_takes_it_all_away(answered, settle):
     answered.close()
     assert answered.root.children == (answered.desk.message,)
     assert answered.front.widget.comm is None
+
+
+def test_a_changed_cell_is_inserted_by_the_page_or_else_by_the_kernel(
+    answered, settle, monkeypatch
+):
+    settle(answered)
+    sent, given = [], []
+    monkeypatch.setattr(answered.front.widget, "send", lambda said, _: sent.append(said))
+    monkeypatch.setattr(answered.desk.host.shell, "set_next_input", given.append)
+    advice = Advice("missing-no-grad", "...", "...", source="b = 1")
+    monkeypatch.setattr(type(answered.advice), "_required", lambda _: advice)
+    answered.advice.insert.click()
+    assert (sent, given) == ([{"insert": "b = 1"}], [])
+    say(answered, inserted=True)
+    assert "inserted below this one" in answered.desk.message.value
+    say(answered, inserted=False)
+    assert given == ["b = 1"]
+    assert "below the next cell that you run" in answered.desk.message.value
+
+
+def test_a_report_is_downloaded_in_the_form_that_is_chosen(answered, settle, monkeypatch):
+    settle(answered)
+    sent = []
+    monkeypatch.setattr(answered.front.widget, "send", lambda *what: sent.append(what))
+    say(answered, download=True)
+    answered.export.what.value = "the chosen report"
+    answered.export.form.value = "json"
+    say(answered, download=True)
+    (all_, (page,)), (one, (data,)) = sent
+    assert (all_, one) == (
+        {"download": "gpumem-history.html"},
+        {"download": "gpumem-history.json"},
+    )
+    assert page.startswith(b"<!DOCTYPE html>")
+    assert json.loads(data)["name"] == "second"

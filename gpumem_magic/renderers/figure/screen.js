@@ -554,6 +554,36 @@ function spark(course) {
   return svg;
 }
 
+/** Let the browser keep data as a file. */
+function offer(name, data) {
+  const url = URL.createObjectURL(new Blob([data]));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+/** Insert a cell below the one that `place` is in, by JupyterLab's own commands, which a click on an
+ * element that names one runs; whether that was done. In a notebook that is not trusted JupyterLab
+ * asks the user first. */
+async function insertCell(place, text) {
+  const notebook = place.closest(".jp-Notebook");
+  const active = () => notebook.querySelector(".jp-Cell.jp-mod-active");
+  const run = async (command, given = {}) => {
+    const link = make("button", { hidden: "", "data-commandlinker-command": command,
+      "data-commandlinker-args": JSON.stringify({ activate: false, ...given }) });
+    place.append(link);
+    link.click();
+    link.remove();
+    do await pause(300); while (document.querySelector(".jp-Dialog"));
+  };
+  if (!notebook || !active()?.contains(place)) return false;
+  await run("notebook:insert-cell-below");
+  if (!active() || active().contains(place)) return false;
+  await run("notebook:replace-selection", { text });
+  return Boolean(active().querySelector(".cm-content")?.textContent.trim());
+}
+
 async function unpacked(view) {
   if (!view?.byteLength) return null;
   const stream = new Blob([view]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -594,8 +624,27 @@ async function render({ model, el }) {
   const [table, drawTable] = history(model);
   const cards = make("div");
   const advice = models["Advice.list"];
-  const detail = make("div", {}, part("Advice.card"),
-    row("Advice.insert", "Advice.explain", "Advice.ignore"));
+
+  let pressed = ""; // of several views of the panel, the one whose button was pressed acts
+  const insert = row("Advice.insert", "Advice.explain", "Advice.ignore");
+  insert.firstChild.addEventListener("click", () => { pressed = "insert"; });
+  const download = make("button", { type: "button", onclick: () => {
+    pressed = "download";
+    model.send({ download: true });
+  } }, "Download");
+  const files = row("Export.what", "Export.form", "Export.name", "Export.save", "Export.clear",
+    "Export.sure", "Export.keep");
+  files.children[3].after(download);
+  const answer = async (content, [data]) => {
+    if (!(pressed in content)) return;
+    pressed = "";
+    if (data) offer(content.download, data);
+    else model.send({ inserted: await insertCell(el, content.insert) });
+  };
+  model.on("msg:custom", answer);
+  ends.push(() => model.off("msg:custom", answer));
+
+  const detail = make("div", {}, part("Advice.card"), insert);
 
   /** The pieces of advice as cards; the one that is picked is open. */
   function drawCards() {
@@ -617,8 +666,7 @@ async function render({ model, el }) {
     Cell: [part("Cell.course"), course, two([part("Cell.source")], [part("Cell.blocks")])],
     History: [broad([table, row("History.first", "History.last", "History.all")],
       [part("History.difference")]),
-    row("Export.what", "Export.form", "Export.name", "Export.save", "Export.clear", "Export.sure",
-      "Export.keep")],
+    files],
     Advice: [row("Advice.measure", "Advice.cancel"),
       two([cards], [part("Advice.answer"), part("Advice.code")])],
     Predict: [two([part("Predict.cards"), row("Predict.variable", "Predict.what"),
