@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
+from gpumem_magic.sources.collected import tensors_in
 from gpumem_magic.sources.objects.graph_nodes import raw_saved
 
 _base: Any = torch._C.TensorBase
@@ -218,12 +219,12 @@ def _saved(node: Any) -> Iterator[Any]:
     for name, raw in raw_saved(node):
         yield from _unwrapped(node, f"_saved_{name}", raw)
     for value in getattr(node, "__dict__", {}).values():  # what a user's ctx holds
-        yield from _tensors(value)
+        yield from tensors_in(value)
 
 
 def _unwrapped(node: Any, name: str, raw: Any) -> Iterator[Any]:
     if hasattr(raw, "data"):
-        yield from _tensors(raw.data)
+        yield from tensors_in(raw.data)
         if raw.data is not None or raw.unpack_hook is not None:
             return
     yield from _read(node, name)
@@ -231,14 +232,6 @@ def _unwrapped(node: Any, name: str, raw: Any) -> Iterator[Any]:
 
 def _read(node: Any, name: str) -> list[Any]:
     try:
-        return list(_tensors(getattr(node, name, None)))
+        return list(tensors_in(getattr(node, name, None)))
     except RuntimeError as error:
         return [error] if "second time" in str(error) else []
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _tensors(each)

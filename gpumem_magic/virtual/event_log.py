@@ -14,15 +14,11 @@ from types import FrameType
 import numpy as np
 import torch
 
-from gpumem_magic.sources.stacks.callsite import phase_of
+from gpumem_magic.sources.collected import Row, events_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.sources.summing import LEFT_OUT, changes_of, outlast, peak_missing
 from gpumem_magic.values.recording import Action, Events, Expansion, Failure, Phase, Stack
 from gpumem_magic.virtual.gpu import VirtualGPU
-
-_Row = tuple[int, int, int, int, int, bool, float, bool]
-"""action, address, size, requested, index of the stack, in backward, time, records a graph"""
-
 
 MAX_EVENTS = 1_000_000
 """Events of a cell that are kept, some 300 bytes of host memory each; the older half is summed up
@@ -43,7 +39,7 @@ class EventLog:
 
     def __init__(self, gpu: VirtualGPU, most: int | None = None) -> None:
         self._gpu = gpu
-        self.rows: list[_Row] = []
+        self.rows: list[Row] = []
         self.summed_up = 0
         self._most = most or sys.maxsize
         self._room = self._most
@@ -187,26 +183,12 @@ class EventLog:
         """The events as columns. Raises what collecting them has raised, if it did."""
         if self._fault is not None:
             raise self._fault
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 8
-        action, address, size, requested, stack, backward, moment, graph = columns
-        index = np.array(stack, np.int32)
-        phases = np.array([phase_of(s) for s in stacks], np.int8)
-        phase = phases[index] if len(phases) else np.zeros(0, np.int8)
-        return Events(
-            action=np.array(action, np.int8),
-            address=np.array(address, np.int64),
-            size=np.array(size, np.int64),
-            requested=np.array(requested, np.int64),
-            stack=index,
-            phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
-            time=np.array(moment, np.float64),
-            graph=np.array(graph, bool),
-        )
+        return events_of(self.rows, stacks)
 
 
 def _with_peak(
-    rows: list[tuple[int, _Row]], number: int, top: _Row, size: int
-) -> list[tuple[int, _Row]]:
+    rows: list[tuple[int, Row]], number: int, top: Row, size: int
+) -> list[tuple[int, Row]]:
     """The numbered rows, and a block of this size that comes and goes where `top` was reached."""
     place = bisect_left(rows, number + 1, key=lambda row: row[0])
     who = top[4:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+from gpumem_magic.sources.collected import Death
 from gpumem_magic.sources.objects.ownership import sparse_parts
 
 storage_id: Callable[[torch.Tensor], int] = getattr(
@@ -41,13 +41,6 @@ def is_pinned(tensor: torch.Tensor) -> bool:
     return hasattr(tensor.untyped_storage(), "_gpumem_pinned")
 
 
-class _Death(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference to a storage that remembers which one it was."""
-
-    __slots__ = ("storage",)
-    storage: int
-
-
 class Storages:
     """The storages on one device, each with its block in the allocator.
 
@@ -60,7 +53,7 @@ class Storages:
         self.stream = 0
         self.refused_segment: int | None = None
         self.addresses: dict[int, int] = {}
-        self._deaths: dict[int, _Death] = {}
+        self._deaths: dict[int, Death] = {}
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -98,8 +91,8 @@ class Storages:
         if address is None:
             address = self.malloc(storage.nbytes())
         self.addresses[key] = address
-        self._deaths[key] = death = _Death(storage, self._died)
-        death.storage = key
+        self._deaths[key] = death = Death(storage, self._died)
+        death.key = key
 
     def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
         """Go over to another allocator; moved: the address there of each block here."""
@@ -167,9 +160,9 @@ class Storages:
             yield self.allocator
         self._bury()
 
-    def _died(self, death: _Death) -> None:
-        del self._deaths[death.storage]
-        if address := self.addresses.pop(death.storage):
+    def _died(self, death: Death) -> None:
+        del self._deaths[death.key]
+        if address := self.addresses.pop(death.key):
             self._dead.append(address)
             self._bury()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,27 +15,17 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.accelerator.backend import Counters
+from gpumem_magic.sources.collected import Death, Row, events_of, tensors_in
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.sources.modes import leave_mode
-from gpumem_magic.sources.stacks.callsite import phase_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
-from gpumem_magic.values.recording import Action, Events, LiveBlocks, Phase
+from gpumem_magic.values.recording import Action, LiveBlocks
 
 SLACK = 1 << 20
 """What an allocator gives on top of a storage's size at most: kSmallSize of PyTorch's caching
 allocators, the largest remainder that they do not split off."""
 
 _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
-
-_Row = tuple[int, int, int, int, int, bool, float]
-"""action, address, size, requested, index of the stack, in backward, time"""
-
-
-class _Death(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference to a storage that remembers which one it was."""
-
-    __slots__ = ("key",)
-    key: int
 
 
 class StorageLog(TorchDispatchMode):
@@ -50,12 +40,12 @@ class StorageLog(TorchDispatchMode):
     def __init__(self, kind: str, index: int, counters: Callable[[], Counters]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kind, self.index = kind, index
-        self.rows: list[_Row] = []
+        self.rows: list[Row] = []
         self.failed: tuple[int, int, str] | None = None
         self.elsewhere = False
         self._counters = counters
         self._sizes: dict[int, int] = {}
-        self._deaths: dict[int, _Death] = {}
+        self._deaths: dict[int, Death] = {}
         self._unseen: list[tuple[int, int]] = []  # blocks of what no storage explains
         self._made = 0
         self._now = Counters(0)
@@ -88,7 +78,7 @@ class StorageLog(TorchDispatchMode):
         key: int = storage._cdata
         if key not in self._sizes:
             self._sizes[key] = storage.nbytes()
-            self._deaths[key] = death = _Death(storage, self._died)
+            self._deaths[key] = death = Death(storage, self._died)
             death.key = key
         return key
 
@@ -138,23 +128,7 @@ class StorageLog(TorchDispatchMode):
         if self._fault is not None:
             raise self._fault
         stacks = self._stacks.stacks()
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 7
-        action, address, size, requested, stack, backward, moment = columns
-        index = np.array(stack, np.int32)
-        phase = np.array([phase_of(s) for s in stacks], np.int8)
-        events = Events(
-            action=np.array(action, np.int8),
-            address=np.array(address, np.int64),
-            size=np.array(size, np.int64),
-            requested=np.array(requested, np.int64),
-            stack=index,
-            phase=np.where(
-                np.array(backward, bool),
-                np.int8(Phase.BACKWARD),
-                phase[index] if len(phase) else np.zeros(0, np.int8),
-            ),
-            time=np.array(moment, np.float64),
-        )
+        events = replace(events_of(self.rows, stacks), graph=None)
         return Columns(events, stacks, self._level, frozenset(self._sizes), 0, None, None)
 
     def __torch_dispatch__(
@@ -171,7 +145,7 @@ class StorageLog(TorchDispatchMode):
         if getattr(func, "is_view", False):
             return out
         try:
-            self._settle([storage for tensor in _tensors(out) for storage in self._new(tensor)])
+            self._settle([storage for tensor in tensors_in(out) for storage in self._new(tensor)])
         except Exception as error:  # in the midst of the user's code: told at the end
             self._fault = error
         return out
@@ -237,7 +211,7 @@ class StorageLog(TorchDispatchMode):
         if size:
             self._log(Action.FREE, self._new_address(), size)
 
-    def _died(self, death: _Death) -> None:
+    def _died(self, death: Death) -> None:
         size = self._sizes.pop(death.key)
         del self._deaths[death.key]
         if self._clock is not None:
@@ -260,16 +234,9 @@ class StorageLog(TorchDispatchMode):
                 self._stacks.capture(sys._getframe()),
                 torch._C._current_graph_task_id() != -1,
                 time.perf_counter() - self._clock,
+                False,
             )
         )
-
-
-def _tensors(out: Any) -> Iterator[torch.Tensor]:
-    if isinstance(out, torch.Tensor):
-        yield out
-    elif isinstance(out, (tuple, list)):
-        for item in out:
-            yield from _tensors(item)
 
 
 def _bytes(storage: Any) -> int:

@@ -1,0 +1,52 @@
+"""What is collected on a device while a cell runs: events as rows, the deaths of storages."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpumem_magic.sources.stacks.callsite import phase_of
+from gpumem_magic.values.recording import Events, Phase, Stack
+
+Row = tuple[int, int, int, int, int, bool, float, bool]
+"""action, address, size, requested, index of the stack, in backward, time, records a graph; a
+tuple, as one is made for every tensor of the cell."""
+
+
+class Death(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference to a storage that remembers which one it was."""
+
+    __slots__ = ("key",)
+    key: int
+
+
+def events_of(rows: Sequence[Row], stacks: tuple[Stack, ...]) -> Events:
+    """The rows as columns. The phase is that of the stack, but in backward passes."""
+    columns = zip(*rows, strict=True) if rows else ((),) * 8
+    action, address, size, requested, stack, backward, moment, graph = columns
+    index = np.array(stack, np.int32)
+    phases = np.array([phase_of(s) for s in stacks], np.int8)
+    phase = phases[index] if len(phases) else np.zeros(0, np.int8)
+    return Events(
+        action=np.array(action, np.int8),
+        address=np.array(address, np.int64),
+        size=np.array(size, np.int64),
+        requested=np.array(requested, np.int64),
+        stack=index,
+        phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
+        time=np.array(moment, np.float64),
+        graph=np.array(graph, bool),
+    )
+
+
+def tensors_in(result: Any) -> Iterator[torch.Tensor]:
+    """The tensors among what an operator gives: one, or sequences of them."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            yield from tensors_in(item)
