@@ -18,7 +18,8 @@ from pathlib import Path
 from fidelity_table import Workload
 
 from gpumem_magic.advice import RULES, advise
-from gpumem_magic.dryrun import Scenario, dry_run
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.predict import dry_run
 from gpumem_magic.trace import build_trace
 from gpumem_magic.values.recording import Cell, Recording
 from gpumem_magic.virtual.catalog import lookup

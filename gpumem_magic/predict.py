@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait
     from gpumem_magic.dryrun import DryRun, Flow, Scenario
     from gpumem_magic.dryrun.inside import Outcome
     from gpumem_magic.fitting import Found
+    from gpumem_magic.sources import Source
+    from gpumem_magic.values.recording import Recording
     from gpumem_magic.values.report import Report
     from gpumem_magic.virtual.catalog import GPUModel
 
@@ -139,8 +141,30 @@ def report_of(
     """The report of a dry run. advised: whether advice is wanted; everything: see `advise`."""
     from gpumem_magic.pipeline import analyse
 
-    recording = replace(outcome.recording, cells=scenario.cells)
+    recording = _with_cells(scenario, outcome)
     return analyse(recording, name, ignore, advised=advised, everything=everything).report
+
+
+def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) -> Recording:
+    """The recording of one dry run, marked as predicted. Errors of the cell are in it.
+
+    Raises DryRunError where the run did not end, ValueError for values that cannot be set.
+    """
+    from gpumem_magic.dryrun import carry_out, plan_dry_run
+    from gpumem_magic.dryrun.runs import outcome_of
+
+    def flow() -> Flow[Recording]:
+        (result,) = yield (plan_dry_run(scenario, card, origin),)
+        return _with_cells(scenario, outcome_of(result))
+
+    return carry_out(flow())
+
+
+def _with_cells(scenario: Scenario, outcome: Outcome) -> Recording:
+    """The recording of a dry run, which knows only the scripts that ran, with the other cells."""
+    scripts = outcome.recording.cells
+    cells = {**scenario.cells, **scripts} if scripts else scenario.cells
+    return replace(outcome.recording, cells=cells)
 
 
 def fit_cell(scenario: Scenario, name: str, accumulate: str | None = None) -> Fit:

@@ -179,3 +179,47 @@ def test_predict_and_fit_are_functions_too(run, shell):
     assert shell.user_ns["found"].value == 16
     assert "The largest n that fits" in shell.user_ns["found"].text()
     assert set(shell.user_ns["found"]._repr_mimebundle_()) == {"text/plain", "text/html"}
+
+
+TRAIN = """\
+import sys
+import torch
+
+def step():
+    torch.ones(int(sys.argv[1]), device="cuda")[0].item() > 2
+
+if __name__ == "__main__":
+    kept = torch.ones(1 << 20, device="cuda")
+    for _ in range(2):
+        step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"), [("%run train.py {n}", 4 * MIB), ("!python train.py {n}", 0)]
+)
+def test_a_script_that_the_cell_runs_is_told_line_by_line(
+    run, shell, tmp_path, monkeypatch, line, kept
+):
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    result, text = run(f"%%gpucheck -o r\nn = 1 << 19\n{line}\n1 / 0")
+    assert result.success
+    report = shell.user_ns["r"]
+    assert report.error.startswith("ZeroDivisionError")  # the cell goes on after it
+    calls = {(call.script, call.line): call.allocated for call in report.lines[0].calls}
+    assert calls["train.py", 5] == 2 * 2 * MIB
+    assert calls["train.py", 8] == 4 * MIB
+    assert report.peak.allocated == 6 * MIB
+    assert report.after.allocated == kept
+    assert "train.py:5 step" in text
+    assert "train.py:5 goes by values" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_memory_that_runs_out_in_a_script_is_told_with_its_line(run, shell, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    run(f"%%gpucheck -o r\n!python train.py {1 << 40}")
+    report = shell.user_ns["r"]
+    assert (report.oom.line, report.oom.requested) == (2, 4 << 40)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpumem_magic.dryrun.runs import DryRun, Flow, Runner, carry_out, outcome_of, together
+from gpumem_magic.dryrun.runs import DryRun, Flow, Runner, carry_out, together
 from gpumem_magic.dryrun.scenario import Scenario
 from gpumem_magic.isolation.child import Child, DryRunError, can_fork
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # magics load this file also where there is no torch
     from gpumem_magic.dryrun.in_use import CardInUse
     from gpumem_magic.dryrun.inside import Plan
     from gpumem_magic.sources import Source
-    from gpumem_magic.values.recording import Recording
     from gpumem_magic.virtual.catalog import GPUModel
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Runner",
     "Scenario",
     "carry_out",
-    "dry_run",
     "plan_dry_run",
     "together",
 ]
@@ -55,19 +53,6 @@ def plan_dry_run(
     return DryRun(
         plan, lambda plan: _start(plan, in_use), lambda: clone(in_use.state(card).allocator)
     )
-
-
-def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) -> Recording:
-    """The recording of one dry run, marked as predicted. Errors of the cell are in it.
-
-    Raises DryRunError where the run did not end, ValueError for values that cannot be set.
-    """
-
-    def flow() -> Flow[Recording]:
-        (result,) = yield (plan_dry_run(scenario, card, origin),)
-        return replace(outcome_of(result).recording, cells=scenario.cells)
-
-    return carry_out(flow())
 
 
 def _do_for_all_children() -> None:

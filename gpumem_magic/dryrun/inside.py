@@ -86,10 +86,10 @@ class _Run:
         self._plan = plan
         self._scenario = plan.scenario
         self._inside = inside
-        self._guesses = Guesses(plan.scenario.cell.filename)
         self._marks: list[str] = []
         self._arguments = Arguments(plan.scenario.arguments)
         self._stopped = stop_effects(inside, plan.scenario.cell.filename)
+        self._guesses = Guesses(self._stopped.places)
         self._state = in_use.state(plan.card)
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
         # A CUDA build counts the fork against this process; the card is a virtual one in it.
@@ -146,7 +146,7 @@ class _Run:
         linecache.cache.setdefault(filename, (len(code), None, lines, filename))
         tree, elsewhere = with_values(ast.parse(code, filename), values)
         self._inside.progress.follow(filename, self._source.news)
-        self._stopped.close_doors(namespace)
+        self._stopped.close_doors(namespace, self._loops)
         arrivals = Arrivals()
         install_libraries(arrivals, self._source, self._kernels.valueless, self._marks.append)
         refuse(self._marks.append, namespace, arrivals)
@@ -173,7 +173,7 @@ class _Run:
             output=self._stopped.output(),
             flow_guessed=self._guesses.flow_depends,
             notes=(*recording.notes, *notes),
-            cells={},  # the parent has them
+            cells=self._stopped.scripts,  # the parent has the others
             names=replace(recording.names, arguments=tuple(self._arguments.seen)),
         )
 

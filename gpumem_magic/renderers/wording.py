@@ -154,7 +154,9 @@ def line_text(line: Line) -> str:
 
 
 def call_place(call: Call) -> str:
-    """ "In[3]:5 train_step"."""
+    """ "In[3]:5 train_step", "train.py:5"."""
+    if call.script:
+        return visible(f"{call.script}:{call.line} {call.function.replace('<module>', '')}".strip())
     where = f"In[{call.cell}]:{call.line}" if call.cell is not None else f"line {call.line} of"
     return f"{where} {visible(call.function)}"
 

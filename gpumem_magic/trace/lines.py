@@ -143,7 +143,8 @@ def _find_calls(
         count = counted[cell].get(number, 1)
         text = _text(cell.source.splitlines(), number)
         net = allocated - freed
-        calls.append(Call(cell.number, number, function, text, allocated, freed, net, peak, count))
+        sizes = allocated, freed, net, peak, count
+        calls.append(Call(cell.number, number, function, text, *sizes, cell.name))
     return tuple(sorted(calls, key=lambda call: (call.cell or 0, call.line)))
 
 

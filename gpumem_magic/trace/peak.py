@@ -246,7 +246,7 @@ class _Ways:
             return ""
         lines = self._texts.setdefault(name, cell.source.splitlines())
         text = lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
-        where = "line " if cell is own else f"In[{cell.number}]:"
+        where = "line " if cell is own else f"{cell.title}:"
         return f"{where}{frame.line}  {text}"
 
 

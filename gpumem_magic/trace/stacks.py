@@ -98,5 +98,5 @@ def user_line(recording: Recording, frames: Stack) -> tuple[int | None, str]:
         if frame.filename == recording.cell.filename:
             return frame.line, ""
         if (other := recording.cells.get(frame.filename)) is not None:
-            return frame.line, f"In[{other.number}]"
+            return frame.line, other.title
     return None, ""

@@ -24,7 +24,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The part of a line that ran in a function of another cell: `In[cell]:line function`."""
+    """The part of a line that ran in a function of another cell: `In[cell]:line function`; script:
+    the name of the script that it ran in."""
 
     cell: int | None
     line: int
@@ -35,6 +36,7 @@ class Call:
     net: int
     peak: int | None
     count: int
+    script: str = ""
 
 
 @dataclass(frozen=True, slots=True)

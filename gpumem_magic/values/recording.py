@@ -67,12 +67,19 @@ class Cell:
 
     source: as typed. filename: what its frames carry. number: its `In[number]`.
     code: the same as Python with the same lines, as IPython makes it; None where that is `source`.
+    name: of a script that a cell ran, in place of the number.
     """
 
     source: str
     filename: str
     number: int | None = None
     code: str | None = None
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """`In[number]`, or the script's name."""
+        return self.name or f"In[{self.number}]"
 
     @property
     def python(self) -> str:

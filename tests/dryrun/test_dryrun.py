@@ -11,8 +11,9 @@ from contextlib import redirect_stdout
 import pytest
 import torch
 
-from gpumem_magic.dryrun import Scenario, dry_run
+from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.inside import execute
+from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.source import VirtualSource

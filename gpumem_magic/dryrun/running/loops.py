@@ -65,9 +65,9 @@ class Loops:
         """What was left out, a sentence for each loop of the program."""
         return tuple(f"{place}: {what}" for place, what in self._notes.items())
 
-    def bind(self, tree: ast.Module) -> ast.Module:
+    def bind(self, tree: ast.Module, place: str = "line ") -> ast.Module:
         """A copy of `tree` in which each `for x in items` asks here how far to go; lines stay."""
-        bound: ast.Module = _Binder().visit(copy.deepcopy(tree))
+        bound: ast.Module = _Binder(place).visit(copy.deepcopy(tree))
         return ast.fix_missing_locations(bound)
 
     def names(self) -> Mapping[str, object]:
@@ -90,14 +90,14 @@ class Loops:
         self._notes.setdefault(place, what)
 
     def _bounded(
-        self, items: Iterable[Any], line: int, tests: Callable[[Any], Any] | None = None
+        self, items: Iterable[Any], place: str, tests: Callable[[Any], Any] | None = None
     ) -> BoundedLoop:
         """What the cell's `for` iterates over in place of `items`; tests: see outcomes_of."""
         iterator = iter(items)
         if isinstance(iterator, BoundedLoader):
-            iterator.place = f"line {line}"
+            iterator.place = place
             return iterator
-        loop = BoundedLoop(self, iterator, _length(items), f"line {line}")
+        loop = BoundedLoop(self, iterator, _length(items), place)
         if can_look_ahead(iterator) and (tests or type(items) is not range):
             loop.kinds = Items(tests)
         return loop
@@ -260,10 +260,13 @@ class BoundedLoader(BoundedLoop):
 class _Binder(ast.NodeTransformer):
     """Puts a call around what each `for` statement iterates over."""
 
+    def __init__(self, place: str) -> None:
+        self._place = place
+
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
-        name, line = ast.Name(_NAME, ast.Load()), ast.Constant(node.lineno)
-        call = ast.Call(name, [node.iter, line, *outcomes_of(node)], [])
+        name, place = ast.Name(_NAME, ast.Load()), ast.Constant(f"{self._place}{node.lineno}")
+        call = ast.Call(name, [node.iter, place, *outcomes_of(node)], [])
         node.iter = ast.copy_location(call, node.iter)
         return node
 

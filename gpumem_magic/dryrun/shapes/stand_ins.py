@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,18 +32,18 @@ _ARITHMETIC = (
 
 
 class Guesses:
-    """Keeps, for the note below the prediction, which lines of the cell needed unknown values.
+    """Keeps, for the note below the prediction, which lines needed unknown values.
 
-    filename: that of the cell's frames. `flow_depends` tells whether a value that nobody knows has
-    decided which way the cell went.
+    places: what lines are told after, by the user's files; a mapping that may grow. `flow_depends`
+    tells whether a value that nobody knows has decided which way the cell went.
     """
 
-    def __init__(self, filename: str) -> None:
-        self._filename = filename
-        self._needed: dict[int | None, dict[str, bool]] = {}
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._needed: dict[str, dict[str, bool]] = {}
         self._asked: dict[tuple[CodeType, int], int] = {}
         self._numbers = {kind: self._numbers_like(kind) for kind in (float, int)}
-        self._unmeasured: dict[int | None, set[str]] = {}
+        self._unmeasured: dict[str, set[str]] = {}
         self.flow_depends = False
         self._unasked = False
 
@@ -86,14 +86,14 @@ class Guesses:
         """One sentence for each line that needed values; where they decide, it says so."""
         needed = tuple(
             _sentence(line, sorted(what for what, d in asked.items() if d == decides), decides)
-            for line, asked in sorted(self._needed.items(), key=lambda item: item[0] or 0)
+            for line, asked in sorted(self._needed.items(), key=_in_order)
             for decides in (True, False)
             if decides in asked.values()
         )
         libraries = (
-            f"{_place(line)} uses {', '.join(sorted(names))}, whose workspace on a GPU is not "
+            f"{line} uses {', '.join(sorted(names))}, whose workspace on a GPU is not "
             "known: the real peak may be higher."
-            for line, names in sorted(self._unmeasured.items(), key=lambda item: item[0] or 0)
+            for line, names in sorted(self._unmeasured.items(), key=_in_order)
         )
         return (*needed, *libraries)
 
@@ -118,19 +118,21 @@ class Guesses:
         members["__reduce__"] = lambda number: (kind, (plus(number, 0),))
         return type(kind.__name__, (kind,), members)
 
-    def _line(self) -> int | None:
+    def _line(self) -> str:
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename != self._filename:
+        while frame is not None and frame.f_code.co_filename not in self._places:
             frame = frame.f_back
-        return frame.f_lineno if frame else None
+        if frame is None:
+            return "Code outside the cell"
+        place = f"{self._places[frame.f_code.co_filename]}{frame.f_lineno}"
+        return place.replace("line ", "Line ")
 
 
-def _place(line: int | None) -> str:
-    return "Code outside the cell" if line is None else f"Line {line}"
+def _in_order(item: tuple[str, object]) -> tuple[int, str]:
+    return len(item[0]), item[0]
 
 
-def _sentence(line: int | None, needed: list[str], decides: bool) -> str:
-    where = _place(line)
+def _sentence(where: str, needed: list[str], decides: bool) -> str:
     what = ", ".join(needed)
     if decides:
         return f"{where} goes by values that a dry run does not know ({what}): one way was taken."

@@ -22,6 +22,7 @@ from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
 from gpumem_magic.isolation.effects.saving import SavingEffects
+from gpumem_magic.isolation.effects.scripts import Program, Scripts
 from gpumem_magic.isolation.effects.shell import install_shell_effects
 from gpumem_magic.isolation.effects.telling import Effects
 from gpumem_magic.isolation.effects.tracking import install_tracking_effects
@@ -30,20 +31,34 @@ from gpumem_magic.isolation.walls.audit import watch
 from gpumem_magic.isolation.walls.confinement import confine
 from gpumem_magic.isolation.walls.descriptors import unshare_descriptors
 from gpumem_magic.isolation.walls.shared_memory import make_shared_memory_private
+from gpumem_magic.values.recording import Cell
 
 
 class Stopped:
-    """What the child may not do. output: gives what was printed so far."""
+    """What the child may not do. output: gives what was printed so far. places: what the numbers of
+    lines are told after, by the user's files."""
 
     def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
         self._inside = inside
         self._effects = effects
         self.output = output
-        self.notes = effects.notes
+        self.places = effects.places
+        self._scripts: Scripts | None = None
 
-    def close_doors(self, namespace: dict[str, Any]) -> None:
-        """From here on nothing gets out but the answer; `namespace` is that of the cell."""
+    @property
+    def scripts(self) -> dict[str, Cell]:
+        """The scripts that ran, by the file name of their frames."""
+        return self._scripts.cells if self._scripts else {}
+
+    def notes(self) -> tuple[str, ...]:
+        """What was done in another way than the cell would."""
+        return (*self._effects.notes(), *(self._scripts.notes if self._scripts else ()))
+
+    def close_doors(self, namespace: dict[str, Any], program: Program) -> None:
+        """From here on nothing gets out but the answer. namespace: that of the cell. program: what
+        the code of scripts is prepared by."""
         effects, scratch, arrivals = self._effects, self._inside.scratch, Arrivals()
+        self._scripts = Scripts(effects, program)
         files = ScratchFiles(effects, scratch)
         files.install()
         install_process_effects(effects, arrivals)
@@ -51,7 +66,7 @@ class Stopped:
         install_network_effects(effects, arrivals)
         SavingEffects(effects, arrivals, files).install()
         install_tracking_effects(effects, arrivals)
-        install_shell_effects(effects)
+        install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
         effects.rebind(namespace)
         confine(scratch)

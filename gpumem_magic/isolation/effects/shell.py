@@ -1,13 +1,17 @@
-"""IPython's commands and magics: those that run the user's code run it, the others are named."""
+"""IPython's commands and magics: those that run the user's code or scripts run them, the others are
+named."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gpumem_magic.isolation.effects.scripts import NotFollowedError, Scripts
 from gpumem_magic.isolation.effects.telling import Effects
 
 _RUNNING = {
@@ -27,13 +31,17 @@ _HARMLESS = frozenset(
 """Magics that only show something, or change only this process, which ends with the dry run."""
 
 
-def install_shell_effects(effects: Effects) -> None:
+_SHELLS = ("bash", "sh")
+"""Magics whose cell is lines of a shell."""
+
+
+def install_shell_effects(effects: Effects, scripts: Scripts) -> None:
     """Replace what the shell that the code runs in, if any, would execute."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:
         return
-    commands = _Commands(effects, shell)
+    commands = _Commands(effects, scripts, shell)
     for name in ("system", "system_raw", "system_piped"):
         effects.put(shell, name, commands.system)
     effects.put(shell, "getoutput", commands.getoutput)
@@ -49,20 +57,36 @@ def _leave() -> NoReturn:
 
 
 class _Commands:
-    def __init__(self, effects: Effects, shell: Any) -> None:
+    def __init__(self, effects: Effects, scripts: Scripts, shell: Any) -> None:
         self._effects = effects
+        self._scripts = scripts
         self._shell = shell
 
     def system(self, command: str, *args: Any, **kwargs: Any) -> None:
         """`!command`."""
-        self._effects.blocked(f"!{command}")
+        self._command(f"!{command}", command)
         self._shell.user_ns["_exit_code"] = 0
 
     def getoutput(self, command: str, split: bool = True, depth: int = 0) -> Any:
-        """`names = !command`: nothing."""
-        self._effects.blocked(f"!{command}")
-        text = sys.modules["IPython.utils.text"]
-        return text.SList([]) if split else text.LSString("")
+        """`names = !command`: what a script printed, of another command nothing."""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self._command(f"!{command}", command)
+        output, text = printed.getvalue(), sys.modules["IPython.utils.text"]
+        return text.SList(output.splitlines()) if split else text.LSString(output)
+
+    def _command(self, told: str, command: str) -> None:
+        """Run the scripts of a command, or name it as `told`."""
+        expanded = _expanded(command, _caller())
+        self._follow(told, lambda: self._scripts.run_command(expanded))
+
+    def _follow(self, told: str, run: Callable[[], bool]) -> None:
+        try:
+            followed = run()
+        except NotFollowedError as error:
+            followed = False
+            self._scripts.notes.append(f"{told} is not followed: {error}.")
+        if not followed:
+            self._effects.blocked(told)
 
     def line_magic(self, original: Any) -> Callable[..., Any]:
         """`%name line`."""
@@ -71,6 +95,12 @@ class _Commands:
             code = _without_options(line, _RUNNING[name]) if name in _RUNNING else ""
             if code.strip() and name not in ("capture", "gpucheck"):
                 return self._run(code, _caller(), below=0)
+            if name == "run":
+                caller = _caller()
+                line, names = _expanded(line, caller), caller.f_globals
+                told = f"%run {line}".strip()
+                self._follow(told, lambda: self._scripts.run_magic(line, names))
+                return None
             # To load ourselves anew would end the dry run that is under way.
             if name in _HARMLESS and "gpumem_magic" not in line:
                 with self._effects.silence():  # what a library keeps in files on the way
@@ -84,6 +114,9 @@ class _Commands:
         """`%%name line` on top of a cell."""
 
         def run_cell_magic(name: str, line: str, cell: str) -> Any:
+            if name in _SHELLS:
+                self._command(f"%%{name} {line}".strip(), cell)
+                return None
             if name not in _RUNNING:
                 self._effects.blocked(f"%%{name} {line}".strip())
                 return None
@@ -132,6 +165,14 @@ def _caller() -> Any:
             break
         frame = frame.f_back
     return frame
+
+
+def _expanded(line: str, caller: Any) -> str:
+    """With `$name` and `{expression}` of the caller's, as IPython hands it on."""
+    formatter = sys.modules["IPython.utils.text"].DollarFormatter()
+    with contextlib.suppress(Exception):  # IPython, too, leaves what it cannot expand
+        return str(formatter.vformat(line, (), {**caller.f_globals, **caller.f_locals}))
+    return line
 
 
 def _without_options(line: str, with_value: tuple[str, ...]) -> str:

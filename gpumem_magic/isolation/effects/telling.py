@@ -41,7 +41,7 @@ class Effects:
     """
 
     def __init__(self, filename: str) -> None:
-        self._filename = filename
+        self.places = {filename: "line "}  # what a line's number is told after, by file
         self._blocked: dict[str, None] = {}
         self._redirected: dict[str, None] = {}
         self._seen: set[tuple[object, ...]] = set()
@@ -75,8 +75,8 @@ class Effects:
             return
         self._seen.add(key)
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-        if isinstance(place, tuple) and place[0] == self._filename:
-            text = f"{text} (line {place[1]})"
+        if isinstance(place, tuple) and place[0] in self.places:
+            text = f"{text} ({self.places[place[0]]}{place[1]})"
         found[text] = None
 
     @contextlib.contextmanager

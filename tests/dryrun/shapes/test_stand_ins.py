@@ -24,7 +24,7 @@ def test_a_stand_in_is_of_the_tensors_kind(dtype, value):
 
 
 def test_a_note_names_the_line_and_what_it_needed():
-    guesses = Guesses(HERE)
+    guesses = Guesses({HERE: "line "})
     guesses.needed("a")
     guesses.needed("b", decides=True)
     line = sys._getframe().f_lineno
@@ -36,13 +36,13 @@ def test_a_note_names_the_line_and_what_it_needed():
 
 
 def test_outside_the_cell_there_is_no_line():
-    guesses = Guesses("<another cell>")
+    guesses = Guesses({"<another cell>": "line "})
     guesses.needed("a")
     assert guesses.notes()[0].startswith("Code outside the cell needs")
 
 
 def test_a_number_tells_when_it_is_compared():
-    guesses = Guesses(HERE)
+    guesses = Guesses({HERE: "line "})
     mean = (guesses.number(0.5) * 3 + 1) / 2
     assert isinstance(mean, float)
     assert f"{mean:.2f}" == "1.25"
@@ -52,7 +52,7 @@ def test_a_number_tells_when_it_is_compared():
 
 
 def test_numbers_are_numbers():
-    guesses = Guesses(HERE)
+    guesses = Guesses({HERE: "line "})
     whole = guesses.number(3)
     assert list(range(whole)) == [0, 1, 2]
     assert pickle.loads(pickle.dumps(whole)) == 3
@@ -62,7 +62,7 @@ def test_numbers_are_numbers():
 
 
 def test_a_place_that_always_gets_the_same_answer_gets_the_other_one_at_last():
-    guesses = Guesses(HERE)
+    guesses = Guesses({HERE: "line "})
 
     def ask():
         return guesses.decision(sys._getframe(), usual=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpumem_magic.dryrun import Scenario, dry_run
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 

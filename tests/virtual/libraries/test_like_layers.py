@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpumem_magic.dryrun import Scenario, dry_run
+from gpumem_magic.dryrun import Scenario
+from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.libraries import like_layers
