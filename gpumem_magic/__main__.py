@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             optimizer_steps=options.optimizer_steps,
             name=options.script.name,
             timeout=options.timeout,
+            assume=options.assume.split(",") if options.assume else (),
         )
     except (OSError, RuntimeError, SyntaxError, ValueError) as error:
         sys.stderr.write(f"{options.script}: {error}\n")
@@ -48,6 +49,7 @@ def _options(given: list[str]) -> argparse.Namespace:
     command.add_argument("--gpu", help="a card (T4, A100-80GB), or a size (24GiB)")
     command.add_argument("--json", action="store_true", help="print all of the report as JSON")
     command.add_argument("--optimizer-steps", type=int, help="end loops after so many steps")
+    command.add_argument("--assume", help="libraries taken as installed: triton,flash_attn")
     command.add_argument("--timeout", type=float, help="seconds without anything new, then it ends")
     options = parser.parse_args(given[:at])
     options.arguments = given[at + 1 :]

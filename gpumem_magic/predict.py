@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -32,10 +32,11 @@ MOST_RUNS = 12
 
 
 class Limits(TypedDict, total=False):
-    """What ends a dry run: see `predict`."""
+    """What ends a dry run, and what is assumed in it: see `predict`."""
 
     optimizer_steps: int | None
     timeout: float | None
+    assume: Sequence[str]
 
 
 _FILENAME = "<predicted cell>"
@@ -48,9 +49,8 @@ def predict(
     namespace: dict[str, Any] | None = None,
     gpu: str | None = None,
     *,
-    optimizer_steps: int | None = None,
     name: str = "",
-    timeout: float | None = None,
+    **limits: Unpack[Limits],
 ) -> Report:
     """Where the memory of a cell would go on a card, told by a dry run: nothing is computed.
 
@@ -59,7 +59,8 @@ def predict(
     files and all else stay as they are. gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda"
     or "cuda:1"; default: the card in use, a T4 where there is none. optimizer_steps: end every loop
     after so many steps of its optimizers. timeout: seconds after which a dry run that comes to
-    nothing new is ended (default 120); after five times as many it is ended in any case.
+    nothing new is ended (default 120); after five times as many it is ended in any case. assume:
+    libraries that are not installed, to be taken as if they were ("triton", "flash_attn").
 
     The report is one of `%%gpumem`, with `predicted` set. An error of the cell is in its `error`,
     out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card,
@@ -67,7 +68,7 @@ def predict(
     """
     if namespace is None:
         namespace = sys._getframe(1).f_globals
-    scenario = read_scenario(source, namespace, gpu, optimizer_steps, timeout)
+    scenario = read_scenario(source, namespace, gpu, **limits)
     return predict_cell(scenario, name)
 
 
@@ -86,8 +87,8 @@ def fit(
     name: a variable that the cell assigns (`name = ...`, whose value is then replaced) or that
     lives in the namespace. headroom: the share of the card that is to stay free. accumulate: a
     variable of the same kind that is set so that its product with `name` stays what it is, or a
-    little more: the steps that gradients are accumulated over. limits: `optimizer_steps` and
-    `timeout`; they and the others are those of `predict`. At most 14 dry runs are made.
+    little more: the steps that gradients are accumulated over. limits: `optimizer_steps`,
+    `timeout` and `assume`; they and the others are those of `predict`. At most 14 dry runs.
 
     Raises as `predict`, and ValueError where `name` is unknown, no whole number, or without
     effect on the cell's memory, and where the cell fails otherwise than by running out of memory.
@@ -305,11 +306,13 @@ def read_scenario(
     gpu: str | None = None,
     optimizer_steps: int | None = None,
     timeout: float | None = None,
+    assume: Sequence[str] = (),
 ) -> Scenario:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
     from gpumem_magic.dryrun.scenario import TIMEOUT, Scenario
     from gpumem_magic.sources.stacks.callsite import CellFiles
     from gpumem_magic.values.recording import Cell
+    from gpumem_magic.virtual.assumable import assumable
 
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -323,7 +326,8 @@ def read_scenario(
     limit = TIMEOUT if timeout is None else timeout
     if limit <= 0:
         raise ValueError(f"timeout is {limit}; it is a number of seconds above 0")
-    return Scenario(cell, namespace, gpu, cells, optimizer_steps, timeout=limit)
+    known = assumable(",".join(assume)) if assume else ()
+    return Scenario(cell, namespace, gpu, cells, optimizer_steps, timeout=limit, assume=known)
 
 
 def _check_syntax(code: str, filename: str) -> None:

@@ -223,3 +223,13 @@ def test_memory_that_runs_out_in_a_script_is_told_with_its_line(run, shell, tmp_
     run(f"%%gpucheck -o r\n!python train.py {1 << 40}")
     report = shell.user_ns["r"]
     assert (report.oom.line, report.oom.requested) == (2, 4 << 40)
+
+
+def test_a_library_can_be_assumed(run, shell):
+    cell = "import triton\nfrom flash_attn import flash_attn_func"
+    run(f"%%gpucheck -o r --assume triton,flash_attn\n{cell}")
+    report = shell.user_ns["r"]
+    assert report.error is None
+    assert any("only have shapes: triton, flash_attn." in note for note in report.notes)
+    _, text = run("%%gpucheck --assume apex\nx = 1")
+    assert "--assume apex: 'apex' cannot be assumed; triton, flash_attn, xformers" in text

@@ -148,7 +148,8 @@ class _Run:
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace, self._loops)
         arrivals = Arrivals()
-        install_libraries(arrivals, self._source, self._kernels.valueless, self._marks.append)
+        tools = self._source, self._kernels.valueless, self._marks.append
+        install_libraries(arrivals, *tools, self._scenario.assume)
         refuse(self._marks.append, namespace, arrivals)
         self._arguments.install(arrivals)
         Inductor(self._source.gpu.tracker, self._marks.append).install()

@@ -25,7 +25,8 @@ class Scenario:
     training frameworks. limited: the card has no more
     memory than it has; without limit the cell never runs out of it. again: the cell ran already;
     what it left on the device is not there. headroom: the share of the card that stays
-    free. timeout: seconds after which a dry run that comes to nothing new is ended.
+    free. timeout: seconds after which a dry run that comes to nothing new is ended. assume:
+    libraries that are taken as installed.
     """
 
     cell: Cell
@@ -39,6 +40,7 @@ class Scenario:
     again: bool = False
     timeout: float = TIMEOUT
     headroom: float = 0.0
+    assume: tuple[str, ...] = ()
 
     def with_values(self, values: Mapping[str, int]) -> Scenario:
         """The same with these values of variables."""

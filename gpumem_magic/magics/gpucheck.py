@@ -13,13 +13,10 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from gpumem_magic.assess import Question, question_of
-from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.scenario import TIMEOUT
 from gpumem_magic.magics import advice, checkup
 from gpumem_magic.magics.display import show_text, tell
 from gpumem_magic.magics.faults import harmless
-from gpumem_magic.magics.gpumem import as_cell
-from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.magics.option_values import (
     cards,
@@ -38,12 +35,11 @@ from gpumem_magic.magics.option_values import (
     variable,
 )
 from gpumem_magic.magics.options import Given, Option, OptionTable, fields_of, for_code, shorten
-from gpumem_magic.magics.predictions import Predictions, require_torch
-from gpumem_magic.predict import HEADROOM
+from gpumem_magic.magics.predictions import cell_of, predict, require_torch, scenario_of
 from gpumem_magic.values.answer import Answer
-from gpumem_magic.values.forecast import Forecast
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
+from gpumem_magic.virtual.assumable import ASSUMABLE, assumable
 
 _RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 """How the name of a rule looks; no text of an error is one word."""
@@ -64,6 +60,7 @@ class Check:
     accumulate: str | None = None
     optimizer_steps: int | None = None
     timeout: float = TIMEOUT
+    assume: tuple[str, ...] = ()
     advise: bool = False
     ignore: tuple[str, ...] = ()
     apply: int | None = None
@@ -141,27 +138,15 @@ def _rules(monitor: Monitor, check: Check) -> Answer:
     return advice.pages()
 
 
-def _predict(monitor: Monitor, check: Check) -> Answer:
-    require_torch()
-    cell, ignored = _cell(monitor, check), monitor.settings.ignored
-    scenarios = tuple(_scenario(monitor, check, cell, card) for card in check.gpu or (None,))
-    asked = Predictions(monitor, scenarios, check.name or "", {*check.ignore, *ignored})
-    if check.fit:
-        return asked.fit(check.fit, check.accumulate)
-    found = asked.predict()
-    monitor.take_note(found.reports if isinstance(found, Forecast) else (found,))
-    return found
-
-
 def _advise(monitor: Monitor, check: Check) -> Answer:
     """Of the code, or without it, and where it is the same, of the last cell."""
     require_torch()
-    cell = _cell(monitor, check) if check.code.strip() else None
+    cell = cell_of(monitor, check) if check.code.strip() else None
     last = _last_of(monitor, cell)
     typed = monitor.files.with_code(last.cell) if last else cell
     assert typed is not None
     card, to_code = check.gpu[0] if check.gpu else None, monitor.files.python
-    scenario = _scenario(monitor, check, typed, card)
+    scenario = scenario_of(monitor, check, typed, card)
     if last is None:
         asked = Question(scenario, to_code, name=f"In[{typed.number}]" if typed.number else "")
     else:
@@ -181,21 +166,6 @@ def _last_of(monitor: Monitor, cell: Cell | None) -> Report | None:
         return None
     ran = monitor.files.with_code(last.cell).python
     return last if ran.strip() == cell.python.strip() else None
-
-
-def _cell(monitor: Monitor, check: Check) -> Cell:
-    code, above = without_mark_above(check.code), len(check.mark.splitlines())
-    return as_cell(monitor.shell, code, above, check.mark + check.code)
-
-
-def _scenario(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> Scenario:
-    names, cells = monitor.shell.user_ns, monitor.files.cells()
-    headroom = HEADROOM if check.headroom is None else check.headroom
-    return Scenario(
-        *(cell, names, card, cells, check.optimizer_steps),
-        timeout=check.timeout,
-        headroom=headroom if check.fit else 0.0,
-    )
 
 
 def _help(monitor: Monitor, check: Check) -> None:
@@ -243,6 +213,15 @@ OPTIONS = OptionTable(
             "end a dry run that comes to nothing new for so long (default 120)",
             count,
             code=True,
+        ),
+        Option(
+            "--assume",
+            "LIBRARY",
+            "predict as if this library, which is not installed here, were: stand-ins\n"
+            f"that only have shapes; several with commas: {', '.join(ASSUMABLE)}",
+            assumable,
+            code=True,
+            offers=lambda names: ASSUMABLE,
         ),
         Option(
             "--advise",
@@ -334,7 +313,7 @@ _COMPANIONS = MappingProxyType(
     {
         "free": ("outputs", "all", *_RESULT),
         "watch": (),
-        "advise": ("gpu", "optimizer-steps", "timeout", "ignore", "name", *_RESULT),
+        "advise": ("gpu", "optimizer-steps", "timeout", "assume", "ignore", "name", *_RESULT),
     }
 )
 """The options that go with a task; with any other those of its result do."""
@@ -382,7 +361,7 @@ def _check(given: tuple[Given, ...], magic: str) -> Check:
     task = _task(given)
     for each in given:
         _require_company(task.key if task else "", each.key, magic)
-    check = Check(task.run if task and task.run else _predict, **fields_of(given))
+    check = Check(task.run if task and task.run else predict, **fields_of(given))
     check = replace(check, gpu=different_cards(check.gpu))
     for key in ("headroom", "accumulate"):
         if getattr(check, key) is not None and not check.fit:

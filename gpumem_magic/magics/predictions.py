@@ -4,21 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from IPython.core.error import UsageError
 
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
 from gpumem_magic.magics.faults import place_of
+from gpumem_magic.magics.gpumem import as_cell
+from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor
-from gpumem_magic.predict import fitting, predicting
+from gpumem_magic.predict import HEADROOM, fitting, predicting
 from gpumem_magic.sources.failures import one_line
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.forecast import Fit, Fits, Forecast
+from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
 
+if TYPE_CHECKING:
+    from gpumem_magic.magics.gpucheck import Check
+
 _T = TypeVar("_T")
+
+
+def predict(monitor: Monitor, check: Check) -> Report | Forecast | Fit | Fits:
+    """What a check asks to be predicted. Raises as `attempt`."""
+    require_torch()
+    cell, ignored = cell_of(monitor, check), monitor.settings.ignored
+    scenarios = tuple(scenario_of(monitor, check, cell, card) for card in check.gpu or (None,))
+    asked = Predictions(monitor, scenarios, check.name or "", {*check.ignore, *ignored})
+    if check.fit:
+        return asked.fit(check.fit, check.accumulate)
+    found = asked.predict()
+    monitor.take_note(found.reports if isinstance(found, Forecast) else (found,))
+    return found
+
+
+def cell_of(monitor: Monitor, check: Check) -> Cell:
+    """The code of a check, as the cell that it stands in."""
+    code, above = without_mark_above(check.code), len(check.mark.splitlines())
+    return as_cell(monitor.shell, code, above, check.mark + check.code)
+
+
+def scenario_of(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> Scenario:
+    """What is to be predicted of a cell on one card."""
+    names, cells = monitor.shell.user_ns, monitor.files.cells()
+    headroom = HEADROOM if check.headroom is None else check.headroom
+    return Scenario(
+        *(cell, names, card, cells, check.optimizer_steps),
+        timeout=check.timeout,
+        headroom=headroom if check.fit else 0.0,
+        assume=check.assume,
+    )
 
 
 @dataclass(slots=True)

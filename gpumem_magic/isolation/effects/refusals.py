@@ -49,10 +49,10 @@ _CLASSES = (
     ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
 )
 _LIBRARIES = {
-    "flash_attn": _OWN_KERNELS,
-    "flash_attn.flash_attn_interface": _OWN_KERNELS,
+    "flash_attn": "--assume flash_attn goes by the shapes of its results",
+    "flash_attn.flash_attn_interface": "--assume flash_attn goes by the shapes of its results",
     "flash_attn_interface": _OWN_KERNELS,
-    "xformers.ops": _OWN_KERNELS,
+    "xformers.ops": "--assume xformers goes by the shapes of its results",
     "xformers.ops.fmha": _OWN_KERNELS,
     "apex.optimizers": _OWN_KERNELS,
     "apex.normalization": _OWN_KERNELS,

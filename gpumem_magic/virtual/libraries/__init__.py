@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.virtual.libraries.assumed import install_assumed
 from gpumem_magic.virtual.libraries.like_layers import LikeLayers, Values
 from gpumem_magic.virtual.libraries.native import Bitsandbytes, launch_nothing
 from gpumem_magic.virtual.libraries.remembered import forget_answers
@@ -12,14 +13,20 @@ from gpumem_magic.virtual.source import VirtualSource
 
 
 def install_libraries(
-    arrivals: Arrivals, source: VirtualSource, values: Values, tell: Callable[[str], None]
+    arrivals: Arrivals,
+    source: VirtualSource,
+    values: Values,
+    tell: Callable[[str], None],
+    assume: Sequence[str] = (),
 ) -> None:
     """Do so for those that are loaded and those to come, in a process that ends with the dry run.
 
     source: records what is done on the card. values: knows which tensors have none. tell: called
-    with a sentence of what lies outside of torch's allocator.
+    with a sentence of what lies outside of torch's allocator. assume: libraries that are
+    taken as installed, see `assumable.py`.
     """
     forget_answers()
+    install_assumed(assume, values.written, tell)
     arrivals.expect("bitsandbytes", Bitsandbytes(tell, values.written).stand_in)
     launch_nothing(arrivals, values.written)
     LikeLayers(source, values).expect(arrivals)
