@@ -233,3 +233,38 @@ def test_a_library_can_be_assumed(run, shell):
     assert any("only have shapes: triton, flash_attn." in note for note in report.notes)
     _, text = run("%%gpucheck --assume apex\nx = 1")
     assert "--assume apex: 'apex' cannot be assumed; triton, flash_attn, xformers" in text
+
+
+LOADERS = """\
+lengths = [3, 5, 1 << 18, 4, 7]
+def collate(items):
+    rows = [torch.ones(n) for n in items]
+    return {"x": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)}
+loader = torch.utils.data.DataLoader(lengths, 2, collate_fn=collate)
+batches = [{"x": torch.ones(n)} for n in lengths]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "first"),
+    [("loader", "number 1 of 3", "[2, 262144]"), ("batches", "number 2 of 5", "[262144]")],
+)
+def test_the_largest_batch_of_a_loader_comes_first(run, shell, name, told, first):
+    run(LOADERS)
+    state = torch.get_rng_state()
+    cell = f"for b in {name}:\n    y = b['x'].cuda()\n    print(list(y.shape))"
+    run(f"%%gpucheck -o r --worst-batch {name}\n{cell}")
+    report = shell.user_ns["r"]
+    assert report.error is None
+    assert report.output.splitlines()[0] == first
+    assert any(f"{told} from 0: float32{first}" in note for note in report.notes)
+    assert report.peak.allocated >= 4 << 18
+    assert torch.equal(torch.get_rng_state(), state)
+    assert next(iter(shell.user_ns[name]))["x"].numel() in (3, 10)
+
+
+def test_what_is_no_loader_is_told(run):
+    run("n = 3\nonce = iter([1])")
+    assert "there is no variable nix" in run("%%gpucheck --worst-batch nix\nx = 1")[1]
+    assert "n is a int" in run("%%gpucheck --worst-batch n\nx = 1")[1]
+    assert "once is a list_iterator" in run("%%gpucheck --worst-batch once\nx = 1")[1]

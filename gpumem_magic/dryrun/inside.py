@@ -37,6 +37,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Recording
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
+from gpumem_magic.virtual.libraries.worst_batch import largest_first
 from gpumem_magic.virtual.torch_cuda.inductor import Inductor
 
 _SHOW = "__show__"
@@ -147,6 +148,8 @@ class _Run:
         tree, elsewhere = with_values(ast.parse(code, filename), values)
         self._inside.progress.follow(filename, self._source.news)
         self._stopped.close_doors(namespace, self._loops)
+        if self._scenario.worst_batch:
+            largest_first(namespace, self._scenario.worst_batch, self._marks.append)
         arrivals = Arrivals()
         tools = self._source, self._kernels.valueless, self._marks.append
         install_libraries(arrivals, *tools, self._scenario.assume)

@@ -61,6 +61,7 @@ class Check:
     optimizer_steps: int | None = None
     timeout: float = TIMEOUT
     assume: tuple[str, ...] = ()
+    worst_batch: str | None = None
     advise: bool = False
     ignore: tuple[str, ...] = ()
     apply: int | None = None
@@ -215,6 +216,14 @@ OPTIONS = OptionTable(
             code=True,
         ),
         Option(
+            "--worst-batch",
+            "LOADER",
+            "predict with the largest batch of this loader as its first one: an epoch\n"
+            "is walked on the host, at most 60 s or 20,000 batches",
+            variable,
+            code=True,
+        ),
+        Option(
             "--assume",
             "LIBRARY",
             "predict as if this library, which is not installed here, were: stand-ins\n"
@@ -313,7 +322,16 @@ _COMPANIONS = MappingProxyType(
     {
         "free": ("outputs", "all", *_RESULT),
         "watch": (),
-        "advise": ("gpu", "optimizer-steps", "timeout", "assume", "ignore", "name", *_RESULT),
+        "advise": (
+            "gpu",
+            "optimizer-steps",
+            "timeout",
+            "assume",
+            "worst-batch",
+            "ignore",
+            "name",
+            *_RESULT,
+        ),
     }
 )
 """The options that go with a task; with any other those of its result do."""

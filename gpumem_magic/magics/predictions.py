@@ -55,6 +55,7 @@ def scenario_of(monitor: Monitor, check: Check, cell: Cell, card: str | None) ->
         timeout=check.timeout,
         headroom=headroom if check.fit else 0.0,
         assume=check.assume,
+        worst_batch=check.worst_batch,
     )
 
 
