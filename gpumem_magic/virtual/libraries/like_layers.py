@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.nn.modules.module import _has_any_global_hook
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.values.recording import Action
@@ -136,7 +137,7 @@ class LikeLayers:
         call = kind.__call__
 
         def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._depth or torch.is_grad_enabled() or not args:
+            if not self._depth or not args or torch.is_grad_enabled() or _has_any_global_hook():
                 return call(layer, *args, **kwargs)
             return self._run(call, layer, args, kwargs)
 

@@ -97,6 +97,13 @@ for layer in model.layers:
 model.generate(x, 5)
 assert len(seen) == 20
 """,
+    "hooks of all modules": """
+from torch.nn.modules.module import register_module_forward_pre_hook
+model, seen = Model(*map(Layer, range(4))).eval().cuda(), []
+register_module_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
+model.generate(x, 5)
+assert len(seen) == 60
+""",
     "generated twice, changed between": """
 model = Model(*map(Layer, range(4))).eval().cuda()
 model.generate(x, 4)
