@@ -179,12 +179,12 @@ class Tracker(TorchDispatchMode):
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
             if to_gpu:
                 kwargs["device"] = HOST
+        if kwargs.get("pin_memory") and not to_gpu:
+            return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
         if to_gpu or on_device or traits.is_custom:
             return self._run(func, traits, args, kwargs, to_gpu, sparse)
         if traits.is_random:
             self._random.check(kwargs.get("generator"), on_device=False)
-        if kwargs.get("pin_memory"):
-            return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
         out = self._compute(func, args, kwargs)
         if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))

@@ -108,6 +108,8 @@ def test_pinned_memory():
     assert (pinned.is_pinned(), host.is_pinned()) == (True, False)
     assert pinned.pin_memory() is pinned
     assert torch.zeros(3, pin_memory=True).is_pinned()
+    beside = torch.empty_like(torch.zeros(3, device="cuda"), device="cpu", pin_memory=True)
+    assert (beside.is_pinned(), beside.is_cuda) == (True, False)
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         torch.zeros(3, device="cuda").pin_memory()
 
