@@ -1,9 +1,10 @@
 """Which cells that people run can be predicted: predicted, refused, crashed or timed out.
 
-python benchmarks/coverage.py [--json FILE] [--seconds N] [NAME ...]
+python benchmarks/coverage.py [--json FILE] [--seconds N] [--judge] [NAME ...]
 The cells are in coverage_cells/, a file for each package, written after the page that each cell
 names. A cell runs as it is in a process of its own, imports and all, on the card that it names (an
-L4). Results are added to what the file has.
+L4). Results are added to what the file has. --judge compares instead with the real allocator on the
+stub device ($GPUMEM_STUB, $GPUMEM_STUB_PYTHON), both sides with that Python's torch.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from importlib import metadata
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fidelity_ways import Runners
 
 FOLDER = Path(__file__).parent / "coverage_cells"
 LIMIT = 60.0
+_SEED = "import random, numpy, torch; random.seed(0); numpy.random.seed(0); torch.manual_seed(0)\n"
+_LIKE = {"L4": "A10G"}  # the stub cannot launch kernels for the capability of an L4
 _REFUSED = re.compile(
     "not supported in a dry run|cannot be predicted|not covered by the virtual GPU"
 )
@@ -143,6 +151,50 @@ def versions() -> dict[str, str]:
     return found
 
 
+def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
+    """Percent that the prediction is more than the real peaks, or the reason why it is not known.
+    Values are meaningless on the stub: where a cell's sizes go by them, this says nothing of us."""
+    from fidelity import off
+    from fidelity_ways import REAL, WAYS
+
+    job: Any = replace(cell, source=_SEED + cell.source, card=_LIKE.get(cell.card, cell.card))
+    real = runners.run(REAL, job)
+    mine = real if real.error else runners.run(next(w for w in WAYS if w.name == "dry"), job)
+    found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
+    return {**found, "reason": (real.error or mine.error or "")[:160]}
+
+
+def judge(cells: Iterable[Cell], file: Path | None) -> None:
+    """Compare, print, and add to the file, with what the errors come to."""
+    from fidelity_ways import Runners
+
+    table = json.loads(file.read_text()) if file else {"cells": []}
+    rows = table.setdefault("errors", {}).setdefault("cells", {})
+    with Runners(int(LIMIT)) as runners:
+        for cell in cells:
+            rows[cell.name] = judged(runners, cell)
+            print(cell.name, rows[cell.name], flush=True)
+            table["errors"] |= summary(rows)
+            if file:
+                file.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Of each size the median and the worst error, in percent, and how many could be judged."""
+    told: dict[str, Any] = {}
+    for size in ("allocated", "reserved"):
+        known = {name: abs(row[size]) for name, row in rows.items() if row[size] is not None}
+        worst = max(known, key=known.__getitem__, default=None)
+        told[size] = {
+            "median": median(known.values()) if known else None,
+            "worst": worst and round(known[worst], 4),
+            "worst_cell": worst,
+            "judged": len(known),
+            "of": len(rows),
+        }
+    return told
+
+
 def lines_of(results: Iterable[Result]) -> Iterator[str]:
     """The table, and a line that sums it up."""
     counts: Counter[str] = Counter()
@@ -157,11 +209,15 @@ def lines_of(results: Iterable[Result]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--judge", action="store_true", help="compare with the real allocator")
     parser.add_argument("--seconds", type=float, default=LIMIT)
     parser.add_argument("names", nargs="*", help="parts of names; all by default")
     options = parser.parse_args()
     cells = [cell for file in sorted(FOLDER.glob("*.py")) for cell in cells_of(file)]
     wanted = [c for c in cells if not options.names or any(n in c.name for n in options.names)]
+    if options.judge:
+        judge(wanted, options.json)
+        return
 
     def run() -> Iterator[Result]:
         for cell in wanted:
@@ -176,9 +232,9 @@ def main() -> None:
 
 def add(file: Path, result: Result) -> None:
     """Put a result into the file, in the place of the cell's last one if it has one."""
-    known = json.loads(file.read_text())["cells"] if file.exists() else []
-    rows = {row["name"]: row for row in known} | {result.name: asdict(result)}
-    table = {"versions": versions(), "cells": [rows[name] for name in sorted(rows)]}
+    known = json.loads(file.read_text()) if file.exists() else {"cells": []}
+    rows = {row["name"]: row for row in known["cells"]} | {result.name: asdict(result)}
+    table = known | {"versions": versions(), "cells": [rows[name] for name in sorted(rows)]}
     file.write_text(json.dumps(table, indent=1) + "\n")
 
 

@@ -8,6 +8,7 @@ environment) and events (a file for what the allocator was asked, or null).
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -293,12 +295,20 @@ def serve(limit: float) -> None:
         print(json.dumps(told or asdict(Outcome(error=error))), file=ANSWERS, flush=True)
 
 
+def import_most() -> None:
+    """What takes long to import and does not ask for the device, which no process that is forked
+    could then use: bitsandbytes does, and transformers' models import it."""
+    importlib.import_module("torch._dynamo")
+    if find_spec("bitsandbytes") is None:
+        with suppress(ImportError):
+            import transformers.modeling_utils  # noqa: F401
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for each job")
     warnings.simplefilter("ignore")
-    with suppress(ImportError):
-        import transformers.modeling_utils  # noqa: F401 - the slow part of its import
+    import_most()
     with redirect_stdout(sys.stderr):
         serve(parser.parse_args().limit)
 
