@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_map_only
 
+from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
+
+_ATEN = torch.ops.aten
 _META = torch.device("meta")
-_GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grouped_mm.default
+_GROUPED = getattr(_ATEN, "_grouped_mm", None) and _ATEN._grouped_mm.default
 
 _size: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
 """The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
@@ -78,23 +82,29 @@ def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         on_meta["generator"] = None
     with torch._C.DisableTorchFunction():
         out = func(*(_to_meta(value) for value in args), **on_meta)
-        if func is torch.ops.aten.convolution.default and _has_channels_last(*args[:2]):
-            return out.to(memory_format=_CHANNELS_LAST[out.dim()])
+        if func in _CONVOLUTIONS:
+            out = tree_map_only(
+                torch.Tensor, lambda t: _laid_out(t, *args[_CONVOLUTIONS[func]]), out
+            )
+    return out
+
+
+def _shapes(out: Any) -> Any:
+    return tree_map_only(torch.Tensor, Shape.of, out)
+
+
+_CONVOLUTIONS = {
+    _ATEN.convolution.default: slice(2),
+    _ATEN.convolution_backward.default: slice(1, 3),
+}
+"""Where their image and weight are, which tell how results lie on CUDA; their meta kernels do not
+(torch/_meta_registrations.py)."""
+
+
+def _laid_out(out: torch.Tensor, image: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    if out.dim() < 4:
         return out
-
-
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def _has_channels_last(*tensors: torch.Tensor) -> bool:
-    """Whether a convolution of these writes its channels last: its meta kernel does so on CUDA
-    alone (torch/_meta_registrations.py)."""
-    return any(
-        t.dim() in _CHANNELS_LAST
-        and t.is_contiguous(memory_format=_CHANNELS_LAST[t.dim()])
-        and not t.is_contiguous()
-        for t in tensors
-    )
+    return out.to(memory_format=kernel_format(Layout.of(image), Layout.of(weight)))
 
 
 def _to_meta(value: Any) -> Any:
@@ -104,14 +114,6 @@ def _to_meta(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_to_meta(item) for item in value]
     return value
-
-
-def _shapes(out: Any) -> Any:
-    if isinstance(out, torch.Tensor):
-        return Shape.of(out)
-    if isinstance(out, list):
-        return list(map(_shapes, out))
-    return tuple(map(_shapes, out)) if isinstance(out, tuple) else out
 
 
 _FACTORS: Mapping[str, tuple[int, int]] = {

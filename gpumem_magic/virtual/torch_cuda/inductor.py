@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
 from gpumem_magic.virtual.tracker import Tracker
+from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
 
 _CARD = torch.device("cuda", 0)
 _BACKENDS = ("inductor", "_TorchCompileInductorWrapper")
@@ -44,6 +46,13 @@ class _Kernel:
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Launch it."""
+
+
+class _Mode(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 class Inductor:
@@ -139,11 +148,25 @@ class Inductor:
         from torch._inductor.async_compile import AsyncCompile
         from torch._inductor.codecache import PyCodeCache
         from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+        from torch._subclasses import fake_tensor
+
+        @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
+        def unguarded(builder: Any, guard: Any) -> None:
+            """Ours are among the modes where compiled code is called, and not where it is made."""
+
+        guard_code = guards.CheckFunctionManager.__init__
+
+        def with_mode(manager: Any, *args: Any, **options: Any) -> None:
+            """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
+            with _Mode():  # type: ignore[no-untyped-call]
+                guard_code(manager, *args, **options)
 
         _guard_card()
         trace_rules.add("gpumem_magic")
         config.compile_threads, config.force_disable_caches = 1, True
+        config.size_asserts = False  # a layout that is not the card's is no reason to stop
         patches: tuple[tuple[Any, str, Any], ...] = (
+            (fake_tensor, "init_gpu_context", lambda device: None),
             (scheduling, "has_triton", lambda *device: True),
             (triton_here, "triton_hash_with_backend", lambda: ""),
             (after_aot, "_cuda_system_info_comment", lambda: ""),
@@ -155,9 +178,11 @@ class Inductor:
                 "write_triton_header_once",
                 PythonWrapperCodegen.write_get_raw_stream_header_once,
             ),
-            (guards, "make_torch_function_mode_stack_guard", lambda modes: lambda: True),
+            (guards.GuardBuilder, "TORCH_FUNCTION_STATE", unguarded),
+            (guards.CheckFunctionManager, "__init__", with_mode),
             (torch._C._dynamo.guards, "_empty_strided_cuda", _empty),
             (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
+            (torch._C, "_conv_determine_backend_memory_format", _convolution_format),
             (
                 compiling,
                 "compile_fx",
@@ -235,6 +260,11 @@ def _guard_card() -> None:
 
 def _empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _convolution_format(inputs: Any, weight: Any, backend: Any) -> torch.memory_format:
+    """As cuDNN writes its results, which torch's CPU build does not know of."""
+    return kernel_format(Layout.of(inputs), Layout.of(weight))
 
 
 def _moved(value: Any) -> Any:

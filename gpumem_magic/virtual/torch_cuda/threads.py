@@ -89,7 +89,8 @@ class Threads:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             facade, tracker = self._here.facade, self._here.tracker
-            if facade is None or not facade.is_entered:
+            is_traced = bool(tracker.storages.traced)  # torch's compiler has no modes of ours
+            if facade is None or not facade.is_entered or is_traced:
                 return backward(*args, **kwargs)
             if not tracker.is_suspended:
                 args = (args[0], _gradients_where(*args[:2]), *args[2:])

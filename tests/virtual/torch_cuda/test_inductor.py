@@ -55,3 +55,41 @@ def test_what_is_on_the_host_or_compiled_otherwise_runs_as_it_is_written():
     )
     assert report.peak.allocated == 8192
     assert report.notes == (AS_WRITTEN,)
+
+
+def test_autocast_with_fused_attention_is_planned_once():
+    report = _predicted(
+        "from torch._dynamo.utils import counters\n"
+        "class Block(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.norm, self.qkv = nn.LayerNorm(512), nn.Linear(512, 1536)\n"
+        "    def forward(self, x):\n"
+        "        qkv = self.qkv(self.norm(x)).view(4, 256, 3, 8, 64).permute(2, 0, 3, 1, 4)\n"
+        "        y = nn.functional.scaled_dot_product_attention(*qkv, is_causal=True)\n"
+        "        return x + y.transpose(1, 2).reshape(4, 256, 512)\n"
+        "block = torch.compile(Block().cuda())\n"
+        "x = torch.randn(4, 256, 512, device='cuda')\n"
+        "for _ in range(3):\n"
+        "    with torch.autocast('cuda', dtype=torch.bfloat16):\n"
+        "        loss = block(x).square().mean()\n"
+        "    loss.backward()\n"
+        "print(counters['stats']['unique_graphs'])\n"
+    )
+    assert report.notes == (PLANNED,)
+    assert report.output == "1\n"
+    assert report.peak.allocated == 45_152_256
+
+
+def test_convolutions_are_planned_in_the_layout_of_the_card():
+    report = _predicted(
+        "m = nn.Sequential(nn.Conv2d(64, 128, 3, 2, 1), nn.BatchNorm2d(128), nn.ReLU(), "
+        "nn.Conv2d(128, 128, 3, 1, 1), nn.BatchNorm2d(128), nn.ReLU()).cuda()\n"
+        "c = torch.compile(m)\n"
+        "x = torch.randn(16, 64, 32, 32, device='cuda')\n"
+        "for _ in range(2):\n"
+        "    loss = c(x).square().mean()\n"
+        "    loss.backward()\n"
+    )
+    assert report.notes == (PLANNED,)
+    assert report.peak.allocated == 28_356_608
