@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,17 @@ from fidelity_causes import ADDRESSES, cause_of
 from fidelity_child import Outcome
 from fidelity_events import at_peak, differences
 from fidelity_table import WORKLOADS, Workload
-from fidelity_ways import DRY_UPWARDS, REAL, UPWARDS, WAYS, Runners, Way, applies, is_possible
+from fidelity_ways import (
+    DRY_UPWARDS,
+    REAL,
+    UPWARDS,
+    WAYS,
+    Runners,
+    Way,
+    Work,
+    applies,
+    is_possible,
+)
 from fidelity_ways import QUIET as QUIET
 
 SIZES = ("allocated", "reserved", "end")
@@ -134,7 +144,8 @@ def as_json(results: Results) -> dict[str, Any]:
 def _row_as_json(work: Workload, row: dict[str, Outcome]) -> dict[str, Any]:
     ways: dict[str, Any] = {}
     for way, outcome in row.items():
-        ways[way] = {k: value for k, value in asdict(outcome).items() if value not in (None, "")}
+        kept = asdict(replace(outcome, printed=""))
+        ways[way] = {k: value for k, value in kept.items() if value not in (None, "")}
         if way != REAL.name and REAL.name in row:
             values = {size: off(outcome, row[REAL.name], size) for size in SIZES}
             ways[way]["percent"] = {k: round(v, 4) for k, v in values.items() if v is not None}
@@ -190,16 +201,16 @@ def overview(results: Results) -> str:
     return "\n".join(lines)
 
 
-def align(runners: Runners, ways: Iterable[Way], work: Workload) -> str:
-    """Where the first of the ways after the real one parts from it."""
+def align(runners: Runners, ways: Iterable[Way], work: Work, own: Way = REAL) -> str:
+    """Where each of the ways first parts from the real one, which is `own`."""
     texts = []
     with tempfile.TemporaryDirectory() as folder:
-        paths = {way.name: Path(folder) / way.name for way in (REAL, *ways)}
-        told = {way.name: runners.run(way, work, paths[way.name]) for way in (REAL, *ways)}
+        paths = {way.name: Path(folder) / way.name for way in (own, *ways)}
+        told = {way.name: runners.run(way, work, paths[way.name]) for way in (own, *ways)}
         for way in ways:
             real, mine = (
                 json.loads(path.read_text()) if path.exists() else []
-                for path in (paths[REAL.name], paths[way.name])
+                for path in (paths[own.name], paths[way.name])
             )
             found = differences(real, mine)
             texts.append(f"{way.name}: {len(mine)} events, real {len(real)}")

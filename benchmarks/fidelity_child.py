@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import multiprocessing
 import os
 import sys
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -31,7 +33,8 @@ FILENAME = "<cell>"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Bytes. None: this way has no such number, or the cell failed; `error` then says how."""
+    """Bytes. None: this way has no such number, or the cell failed; `error` then says how.
+    printed: by the cell, where that is asked for."""
 
     allocated: int | None = None
     reserved: int | None = None
@@ -39,11 +42,18 @@ class Outcome:
     seconds: float = 0.0
     error: str | None = None
     note: str = ""
+    printed: str = ""
+
+
+def names_of_main() -> dict[str, Any]:
+    """Where a notebook's cells have their names, of a process that ends with its cell."""
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    return vars(module)
 
 
 def run_cell(source: str) -> dict[str, Any]:
     """Run the text as a notebook would; its names, which keep alive what they name."""
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = names_of_main()
     exec(compile(source, FILENAME, "exec"), names)
     return names
 
@@ -71,6 +81,16 @@ def on_cuda(source: str, card: str, events: Path | None) -> Outcome:
     return outcome
 
 
+def compiled_on_cuda(source: str, card: str, events: Path | None) -> Outcome:
+    """On the stub device, with inductor's plans and without its kernels."""
+    from no_kernels import plan_without_kernels
+
+    plan_without_kernels()
+    with redirect_stdout(io.StringIO()) as printed:
+        outcome = on_cuda(source, card, events)
+    return replace(outcome, printed=printed.getvalue())
+
+
 def on_virtual_gpu(source: str, card: str, events: Path | None) -> Outcome:
     """Computed on the CPU, on a virtual card."""
     from gpumem_magic.virtual.catalog import lookup
@@ -85,13 +105,14 @@ def predicted(source: str, card: str, events: Path | None) -> Outcome:
     from gpumem_magic import predict
 
     with recorded(events):
-        report = predict(source, {"__name__": "__main__"}, gpu=card)
+        report = predict(source, names_of_main(), gpu=card)
     return Outcome(
         report.peak.allocated,
         report.peak.reserved,
         report.after.allocated,
         error=report.error,
         note="; ".join(report.notes),
+        printed=report.output,
     )
 
 
@@ -250,6 +271,7 @@ class StorageSums(TorchDispatchMode):
 
 WAYS: dict[str, Callable[[str, str, Path | None], Outcome]] = {
     "cuda": on_cuda,
+    "compiled": compiled_on_cuda,
     "live": on_virtual_gpu,
     "dry": predicted,
     "dry up": predicted_upwards,
@@ -298,7 +320,8 @@ def serve(limit: float) -> None:
 def import_most() -> None:
     """What takes long to import and does not ask for the device, which no process that is forked
     could then use: bitsandbytes does, and transformers' models import it."""
-    importlib.import_module("torch._dynamo")
+    for name in ("torch._dynamo", "torch._functorch.aot_autograd"):
+        importlib.import_module(name)
     if find_spec("bitsandbytes") is None:
         with suppress(ImportError):
             import transformers.modeling_utils  # noqa: F401

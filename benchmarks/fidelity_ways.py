@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import stub_device
 from fidelity_child import Outcome
@@ -61,6 +62,17 @@ def has_gpu() -> bool:
     return done.stdout.strip() == "True"
 
 
+class Work(Protocol):
+    """What is run: its name, its text, and the card it runs on."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def card(self) -> str: ...
+
+
 class Runners:
     """One helper process for each way, started when it is first needed. limit: seconds a run."""
 
@@ -75,7 +87,7 @@ class Runners:
         for helper in self._helpers.values():
             helper.communicate()
 
-    def run(self, way: Way, work: Workload, events: Path | None = None) -> Outcome:
+    def run(self, way: Way, work: Work, events: Path | None = None) -> Outcome:
         """In a process of its own; whatever goes wrong there is in the outcome's `error`."""
         job = {
             "way": way.child,
