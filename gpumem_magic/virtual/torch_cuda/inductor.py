@@ -142,7 +142,7 @@ class Inductor:
         import torch._inductor.compile_fx as compiling
         import torch._inductor.scheduler as scheduling
         import torch.utils._triton as triton_here
-        from torch._dynamo import guards, trace_rules
+        from torch._dynamo import trace_rules
         from torch._dynamo.repro import after_aot
         from torch._inductor import config
         from torch._inductor.async_compile import AsyncCompile
@@ -150,18 +150,8 @@ class Inductor:
         from torch._inductor.codegen.wrapper import PythonWrapperCodegen
         from torch._subclasses import fake_tensor
 
-        @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
-        def unguarded(builder: Any, guard: Any) -> None:
-            """Ours are among the modes where compiled code is called, and not where it is made."""
-
-        guard_code = guards.CheckFunctionManager.__init__
-
-        def with_mode(manager: Any, *args: Any, **options: Any) -> None:
-            """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
-            with _Mode():  # type: ignore[no-untyped-call]
-                guard_code(manager, *args, **options)
-
         _guard_card()
+        _guard_with_modes()
         trace_rules.add("gpumem_magic")
         config.compile_threads, config.force_disable_caches = 1, True
         config.size_asserts = False  # a layout that is not the card's is no reason to stop
@@ -178,8 +168,6 @@ class Inductor:
                 "write_triton_header_once",
                 PythonWrapperCodegen.write_get_raw_stream_header_once,
             ),
-            (guards.GuardBuilder, "TORCH_FUNCTION_STATE", unguarded),
-            (guards.CheckFunctionManager, "__init__", with_mode),
             (torch._C._dynamo.guards, "_empty_strided_cuda", _empty),
             (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
             (torch._C, "_conv_determine_backend_memory_format", _convolution_format),
@@ -247,6 +235,25 @@ def _backend_name(wrapper: Any) -> str:
     while hasattr(wrapper, "_torchdynamo_orig_backend"):
         wrapper = wrapper._torchdynamo_orig_backend
     return str(getattr(wrapper, "__name__", type(wrapper).__name__))
+
+
+def _guard_with_modes() -> None:
+    """Let guards hold where our modes are on: code is compiled without them."""
+    from torch._dynamo import guards
+
+    @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
+    def unguarded(builder: Any, guard: Any) -> None:
+        """Ours are among the modes where compiled code is called, and not where it is made."""
+
+    guard_code = guards.CheckFunctionManager.__init__
+
+    def with_mode(manager: Any, *args: Any, **options: Any) -> None:
+        """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
+        with _Mode():  # type: ignore[no-untyped-call]
+            guard_code(manager, *args, **options)
+
+    guards.GuardBuilder.TORCH_FUNCTION_STATE = unguarded  # type: ignore[method-assign]
+    guards.CheckFunctionManager.__init__ = with_mode  # type: ignore[method-assign, assignment]
 
 
 def _guard_card() -> None:
