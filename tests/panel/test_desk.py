@@ -127,11 +127,11 @@ def test_clearing_asks_first(measured):
 
 
 def test_a_callback_that_raises_leaves_a_message_and_a_working_panel(measured, monkeypatch):
-    def broken(self, path):
+    def broken(path, files):
         raise OSError("no <space> left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpumem_magic.history.History.save", broken)
+        patch.setattr("gpumem_magic.panel.export.write", broken)
         measured.export.save.click()
     assert "Saving failed: OSError: no &lt;space&gt; left" in measured.desk.message.value
     measured.past.rows.index = 0
