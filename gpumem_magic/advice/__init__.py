@@ -17,6 +17,7 @@ from gpumem_magic.advice.rules.autocast_inference_cache import AutocastInference
 from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
+from gpumem_magic.advice.rules.copied_model import CopiedModel
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
 from gpumem_magic.advice.rules.earlier_cells import EarlierCells
 from gpumem_magic.advice.rules.enlarged import EnlargedResult
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     StaleOutput(),
     StaleException(),
     SecondModel(),
+    CopiedModel(),
     EarlierCells(),
     CheckpointOnDevice(),
     DatasetOnDevice(),

@@ -234,6 +234,14 @@ def mentioned_later(
     return None if names & _ALL_NAMES else frozenset(names)
 
 
+def names_only_set(cell: Cell) -> frozenset[str]:
+    """Names that the cell gives values, and reads nowhere."""
+    tree = parse_cell(cell)
+    names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
+    read = {name.id for name in names if not isinstance(name.ctx, ast.Store)}
+    return frozenset(name.id for name in names) - read
+
+
 def _names(node: ast.AST) -> Iterator[str]:
     of_syntax: set[ast.expr] = set()
     for inner in ast.walk(node):

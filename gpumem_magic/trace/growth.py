@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.trace.cell_flow import parse_cell
 from gpumem_magic.trace.stacks import user_line
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line, OutOfMemory, Way
@@ -32,6 +34,7 @@ _RISING = 0.4
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
+_LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MODULE = "torch/nn/modules/module.py"
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 GRADIENTS = "'s gradients"
@@ -139,6 +142,13 @@ class _Passes:
         return number
 
     @cached_property
+    def comprehended(self) -> frozenset[int]:
+        """Lines of the cell's comprehensions: loops whose passes no line of their own begins."""
+        tree = parse_cell(self.recording.cell)
+        made = (n for n in ast.walk(tree) if isinstance(n, _LOOPS)) if tree else ()
+        return frozenset(n for one in made for n in range(one.lineno, (one.end_lineno or 0) + 1))
+
+    @cached_property
     def by_stack(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The cell's storages in the order of their stacks, and these stacks."""
         rows = np.flatnonzero(self.lives.birth >= 0)
@@ -173,6 +183,9 @@ class _Passes:
         beside = (self.lives.line == line) & (self.lives.birth >= 0)
         if (beside & ~self.in_module[self.lives.stack]).any():
             return 1  # else one of those would lie between two passes
+        inner = sum(frame.function == _CALLS[0] for frame in self.lives.frames(int(rows[0]))) > 1
+        if inner and self.recording.failure is not None and line not in self.comprehended:
+            return 1  # equal layers of a pass that failed look like passes
         count = next((each.count for each in self.lines if each.number == line), 1)
         return min(max(count, 1), len(rows))
 
@@ -212,10 +225,17 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     graphs = [one.graph for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     numbered, keyed = _entries(group)
-    if max(survived, numbered) < _PASSES or _is_one_model(passes, holder, group):
+    models = _models(passes, group)
+    least = 1 if ran > survived and any("[" in model for model in models) else _PASSES
+    if max(survived, numbered) < least or 0 < len(models) < least:
         return None
     entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
+    if 0 < len(models) < _PASSES:  # whole models, and the next one is being made
+        holder = min(models) if len(models) == 1 else holder
+        survived, first, ran = len(models), 1, len(models) + 1
+    else:
+        holder = _place(group) or holder
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
     line, cell = passes.line_of(largest)
@@ -304,28 +324,30 @@ def _entries(group: _Group) -> tuple[int, int]:
     return numbered, keyed
 
 
-def _is_one_model(passes: _Passes, holder: str, group: _Group) -> bool:
-    """Whether they are the layers of a module rather than what passes left."""
-    lives = passes.lives
-    layers = lives.of(Category.PARAMETER, Category.BUFFER)
-    owned = [(row, one.path) for row, one in group if one and layers[row]]
-    if not owned:
-        return False
-    root = re.split(r"[.\[]", holder, maxsplit=1)[0]
-    names = passes.recording.names
-    if root in names.modules or not re.fullmatch(r"[\w.()]+\[\*\]", holder):
-        return True
-    places = [_BETWEEN.search(path) for _, path in owned]
-    inside = len(_STEPS.findall(owned[0][1], places[0].end())) if places[0] else 0
-    return len({place and place[0] for place in places}) < _PASSES or (
-        _modules_around(lives.frames(owned[0][0])) > max(inside, 1)
-    )
+def _models(passes: _Passes, group: _Group) -> set[str]:
+    """The ways to the models that hold all of the parameters; empty where there are none, or
+    something else holds some."""
+    rows = [row for row, _ in group]
+    owned = passes.lives.of(Category.PARAMETER, Category.BUFFER)[rows].any()
+    models = {one.module for _, one in group if one}
+    return set() if "" in models or not owned else models
 
 
-def _modules_around(stack: Stack) -> int:
-    """How many modules, one in the other, moved or made a parameter when it was born."""
-    functions = [frame.function for frame in stack]
-    return max(functions.count("_apply"), functions.count("__init__"))
+def _place(group: _Group) -> str:
+    """The container whose places differ: "self.cbs[0].outputs[*]"; "" where none do."""
+    paths = {one.path for _, one in group if one and ".grad." not in one.path}
+    split = [_BETWEEN.split(path) for path in paths]
+    if len({parts[0] for parts in split}) != 1:
+        return ""
+    places = [_BETWEEN.findall(path) for path in paths]
+    for level, found in enumerate(zip(*places, strict=False)):
+        if len({parts[level] for parts in split}) > 1:
+            return ""
+        if len(set(found)) > 1:
+            between = zip(split[0], places[0][:level], strict=False)
+            head = "".join(text for pair in between for text in pair) + split[0][level]
+            return _VALUES.sub(r"\1", f"{head}[*]")
+    return ""
 
 
 def _calls_module(frame: Frame) -> bool:

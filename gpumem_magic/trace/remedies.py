@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.cell_flow import mentioned_later
+from gpumem_magic.trace.cell_flow import mentioned_later, names_only_set
 from gpumem_magic.trace.levels import HeldSegments, Levels, find_held_segments
 from gpumem_magic.trace.owners import CODE
 from gpumem_magic.trace.peak import KnownBlocks
@@ -234,16 +234,20 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
         return None
     alive &= (lives.line == BEFORE) & ~lives.of(Category.WORKSPACE)
     first = {label.address: label for label in lives.labels if label.position == 0}
+    renamed = names_only_set(recording.cell)
     sizes: dict[str, int] = {}
     unnamed = 0
     for row in np.flatnonzero(alive).tolist():
         label = first.get(int(lives.address[row]))
         name = label.name or "" if label else ""
+        if label and _root_of(lives.name(row)) in renamed - {_root_of(name)}:
+            name = lives.name(row) or ""  # `old = model`, and a new model after that
         found = _STATE_OF.match(name) or _OWNER.match(name)
         if found and not OUTPUT_HISTORY.match(name):
             sizes[found[1]] = sizes.get(found[1], 0) + int(lives.size[row])
         elif label is None:
             unnamed += int(lives.size[row])
+    used -= renamed
     left = {name: size for name, size in sizes.items() if name not in used and size >= MIB}
     names = tuple(sorted(left, key=lambda name: -left[name]))
     graphs = {_root_of(label.name) for label in first.values() if label.has_graph}

@@ -191,12 +191,14 @@ class Held:
     """The best way to a block that outlived the cell: "outputs[3].grad_fn", "evaluate().outs[3]".
 
     graph: an autograd graph is on the way. kind: of what holds it, a HolderKind's value.
+    module: the way to the outermost module on it, "" where there is none.
     """
 
     address: int
     path: str
     graph: bool
     kind: str
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.tree import Loop, header, lines_of, plain_names, targets
+from gpumem_magic.advice.tree import (
+    FUNCTIONS,
+    Loop,
+    header,
+    lines_of,
+    plain_names,
+    root,
+    targets,
+)
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 
@@ -69,3 +77,16 @@ def carried_names(cell: Code, loop: Loop) -> set[str]:
             taken |= names_bound - bound
         bound |= names_bound
     return taken & bound
+
+
+def carried_attributes(cell: Code) -> set[str]:
+    """Attributes of objects that a method makes anew of what they were: "self.queue"."""
+    found: set[str] = set()
+    for function in cell.nodes(*FUNCTIONS):
+        each = [n for n in cell.nodes(ast.Attribute, within=function) if root(n) == "self"]
+        stored, read = (
+            {cell.text(n) for n in each if isinstance(n.ctx, kind)}
+            for kind in (ast.Store, ast.Load)
+        )
+        found |= stored & read
+    return found

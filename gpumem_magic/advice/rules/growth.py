@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.passes import carried_names
+from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import defined
@@ -92,9 +93,13 @@ class GrowingMemory(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        told_of: set[tuple[object, ...]] = set()
         for growth in _carried(cell, trace.growth):
-            if is_short(trace) or _is_large(trace, growth):
-                saving = growth.size - growth.each  # what one pass takes, any loop does
+            same = growth.line, growth.cell, growth.graph, _variable(growth)
+            if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
+                told_of.add(same)  # one list may be met under the names of several frames
+                saving = growth.size  # of several passes, what one takes any loop does
+                saving -= growth.each if growth.passes > 1 else 0
                 yield Advice(
                     self.name,
                     problem=told(growth, _built(cell, growth)),
@@ -130,6 +135,9 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         if growth.graph and name not in carriers and len(given) == 1:
             path = growth.holder.removesuffix(name)
             yield replace(growth, holder=path + next(iter(given)))
+        elif growth.graph and name not in carriers and not growth.anew:
+            kept = carried_attributes(cell)  # what is made in each pass goes on with none
+            yield replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
 
@@ -144,6 +152,11 @@ def _waits(cell: Code, growth: Growth) -> bool:
     return any(c.lineno > loop.lineno for c in calls) and not any(
         cell.inside(c, loop) for c in calls
     )
+
+
+def _variable(growth: Growth) -> str:
+    """The name that leads to what grew, whichever function it is in."""
+    return re.split(r"[.\[]", growth.holder.rpartition("().")[2], maxsplit=1)[0]
 
 
 def _is_large(trace: Trace, growth: Growth) -> bool:
@@ -169,7 +182,8 @@ def told(growth: Growth, build: str = "") -> str:
     """
     since = f" since pass {growth.first}" if growth.first > 1 else ""
     made = f"{growth.cell + ' ' if growth.cell else ''}line {growth.line}" if growth.line else ""
-    grew = f"Memory grew by {format_bytes(growth.each)} in each of {growth.passes} passes{since}"
+    passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
+    grew = f"Memory grew by {format_bytes(growth.each)} in {passes}{since}"
     size, holder = format_bytes(growth.size), named(growth) or build
     if not holder:
         what = "activations" if growth.graph else "results"

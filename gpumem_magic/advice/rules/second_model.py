@@ -108,6 +108,8 @@ class SecondModel(Rule):
         let_go = [built.name, *_others(built, cell, names)]
         lines = {n for name in let_go for n in _lines_of(cell, name)}
         freed = built.old & np.isin(lives.freed_line, list(lines))
+        if trace.oom is not None and trace.oom.line in lines_of(built.statement):
+            freed = built.old  # all of it was to go when the new one was complete
         holder = _holder(lives, built) if not freed.any() else None
         if holder is not None and (holder in let_go or holder not in names.optimizers):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,6 +29,9 @@ _MOST: Final = 60_000
 
 _COPYING: Final = ("deepcopy", "_reconstruct")
 """In names of functions that hold nothing for others: what they have made so far is one copy."""
+
+_STEP: Final = re.compile(r"[.\[]")
+"""Where a way goes on: each begin of it may be that of a module."""
 
 _PASSES: Final = 3
 _SHARE: Final = 0.05
@@ -63,13 +67,16 @@ def find_held(
         walk.add(_failed_frames(torch, error))
         walk.set_out((*module_roots(namespace), *hook_roots()))
         walk.run(_MOST, until_explained=True)
-        found = walk.reached.found
-        return tuple(_held(address, found[address]) for address in blocks if address in found)
+        found, modules = walk.reached.found, walk.modules()
+        return tuple(_held(a, found[a], modules) for a in blocks if a in found)
 
 
-def _held(address: int, found: Found) -> Held:
+def _held(address: int, found: Found, modules: frozenset[str]) -> Held:
     way, graph, _ = found.path.partition(".grad_fn")
-    return Held(address, way + graph, bool(graph) or found.has_graph, found.holder.kind.value)
+    ends = (match.start() for match in _STEP.finditer(f"{way}."))
+    module = next((way[:end] for end in ends if way[:end] in modules), "")
+    has_graph = bool(graph) or found.has_graph
+    return Held(address, way + graph, has_graph, found.holder.kind.value, module)
 
 
 def _left_again_and_again(events: Events) -> NDArray[np.int64]:

@@ -157,6 +157,11 @@ class Walk:
                 if way.holder.label != label and is_below(way.path, first.path):
                     way.others[label] = None
 
+    def modules(self) -> frozenset[str]:
+        """The ways to modules that were seen."""
+        seen, module = self.seen.values(), self._torch.nn.Module
+        return frozenset(node.path for thing, node in seen if issubclass(type(thing), module))
+
     def owners_of_gradients(self) -> Iterator[Any]:
         """Tensors that were seen and have a gradient on the device."""
         for thing, _ in self.seen.values():

@@ -1,0 +1,111 @@
+"""A model copied where it lies: the best one so far, the policy of before, one for each fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Stack
+
+_SHARE: Final = 0.1
+"""Of the peak: a smaller copy is not why memory is short."""
+
+_SETUP = """\
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+x = torch.randn(64, 1024, device="cuda")
+"""
+_BEST = """\
+best = copy.deepcopy(model)
+loss = model(x).pow(2).mean()
+loss.backward()
+score = loss.item()
+"""
+_STOPPING = """\
+class Stopping:
+    best = None
+
+    def keep(self, model):
+        self.best = copy.deepcopy(model.state_dict())
+
+stopping = Stopping()
+stopping.keep(model)
+loss = model(x).pow(2).mean()
+loss.backward()
+score = loss.item()
+"""
+_HOST = "{name: tensor.cpu() for name, tensor in model.state_dict().items()}"
+
+
+class CopiedModel(Rule):
+    """`copy.deepcopy(model)` makes its copy where the model is: on the device.
+
+    The best weights so far are only wanted when training is over, a state of before only to go back
+    to it: they may wait on the host, as `{name: tensor.cpu() for ...}` of a `state_dict()`, or in a
+    file. A copy that computes, such as a target network, has to be where it is. The rule speaks
+    when memory is short.
+    """
+
+    name: ClassVar[str] = "copied-model"
+    problem: ClassVar[str] = "a copy of a model lies beside it on the device"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        mended(
+            ("copy.deepcopy(model)", _HOST),
+            setup=_SETUP,
+            before=_BEST,
+            card="110MiB",
+            rewritten=False,
+            results=("score",),
+        ),
+        mended(
+            ("copy.deepcopy(model.state_dict())", _HOST),
+            setup=_SETUP,
+            before=_STOPPING,
+            card="110MiB",
+            rewritten=False,
+            results=("score",),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives = trace.lifetimes
+        if lives is None or not is_short(trace):
+            return
+        grown = [row for growth in trace.growth for row in growth.rows]
+        copied = np.array([*map(_copies, lives.stacks), False], bool)[lives.stack] & lives.at_peak
+        copied[grown] = False
+        for line in np.unique(lives.line[copied]).tolist():
+            own = copied & (lives.line == line)
+            size = lives.bytes(own)
+            if size < _SHARE * (trace.peak.allocated or 0):
+                continue
+            named = next((n for i in np.flatnonzero(own) if (n := lives.name(int(i)))), None)
+            yield Advice(
+                self.name,
+                problem=f"line {line} copies {format_bytes(size)} on the device with deepcopy().",
+                change="Where the copy is only kept to be loaded or returned later, keep its "
+                f"weights on the host: {_HOST}, or torch.save() them.",
+                line=line or None,
+                name=named,
+                size=size,
+                saving=lives.saved_at_peak(own),
+                known=Known.ESTIMATED,
+            )
+
+
+def _copies(stack: Stack) -> bool:
+    """Whether copy.deepcopy() runs."""
+    return any(f.function == "deepcopy" and f.filename.endswith("copy.py") for f in stack)
