@@ -21,6 +21,14 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
 _LEAST = 0.01
+_MUCH = 32 * MIB
+_SHARE = 0.1
+"""Of the peak: from there on float64 is told wherever it came from."""
+
+_SHOWN = 3
+_NEED_DIGITS = frozenset({"gradcheck", "gradgradcheck", "linalg"})
+"""What is computed in float64 for its digits."""
+
 _MAKERS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.asarray")
 _MEANT = ("float64", "double", "float128", "complex128")
 _CHANGED = ("float", "half", "bfloat16", "type", "to_dense", "long", "int", "bool", "type_as")
@@ -95,10 +103,13 @@ for part in np.split(samples, 2):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lifetimes
-        if lives is None or _is_meant(cell, names):
+        if lives is None or _is_written(cell):
             return
         double = _double(lives)
         peak = int(lives.levels().max())
+        if _is_meant(cell, names):
+            yield from self._much(trace, cell, lives, double)
+            return
         made = {
             call: double & np.isin(lives.line, _lines(cell, call)) & (lives.birth >= 0)
             for call in cell.calls(*_MAKERS)
@@ -108,6 +119,32 @@ for part in np.split(samples, 2):
         held = np.logical_or.reduce([made[call] for call in calls]) if calls else double
         if calls and lives.bytes(held) >= max(2 * MIB, _LEAST * peak):
             yield self._advice(cell, names, lives, calls, held)
+        elif not calls:
+            yield from self._much(trace, cell, lives, double)
+
+    def _much(
+        self, trace: Trace, cell: Code, lives: Lifetimes, double: NDArray[np.bool_]
+    ) -> Iterator[Advice]:
+        """Tensors that are much of the peak, wherever they became float64."""
+        double = double & lives.at_peak
+        size, peak = lives.bytes(double), trace.peak.allocated or 0
+        if size < max(_MUCH, _SHARE * peak) or _needs_digits(cell):
+            return
+        rows = sorted(np.flatnonzero(double).tolist(), key=lambda row: -int(lives.size[row]))
+        names = list(dict.fromkeys(n for row in rows if (n := lives.name(row))))
+        shown = f" ({', '.join(names[:_SHOWN])})" if names else ""
+        yield Advice(
+            self.name,
+            problem=f"{format_bytes(size)} at the peak are float64{shown}.",
+            change="float32 takes half, and is what models compute in: .float() where the array "
+            "becomes a tensor (numpy's arrays are float64), and no .double() on the model.",
+            line=max(int(lives.line[rows[0]]), 0) or None,
+            name=names[0] if names else None,
+            size=size,
+            saving=lives.saved_at_peak(double) // 2,
+            known=Known.ESTIMATED,
+            price="7 digits in place of 16.",
+        )
 
     def _advice(
         self,
@@ -150,6 +187,17 @@ def _double(lives: Lifetimes) -> NDArray[np.bool_]:
     places = {(int(lives.stack[i]), int(lives.size[i])) for i in np.flatnonzero(owned)}
     born = zip(lives.stack.tolist(), lives.size.tolist(), strict=True)
     return np.array([place in places for place in born], bool)
+
+
+def _needs_digits(cell: Code) -> bool:
+    words = {n.attr for n in cell.nodes(ast.Attribute)} | {n.id for n in cell.nodes(ast.Name)}
+    return bool(words & _NEED_DIGITS)
+
+
+def _is_written(cell: Code) -> bool:
+    """Whether the cell asks for the type by its name: then it knows what it does."""
+    asked = any(n.attr == "float64" for n in cell.nodes(ast.Attribute))
+    return asked or bool(cell.calls("torch.set_default_dtype"))
 
 
 def _is_meant(cell: Code, names: Names) -> bool:
