@@ -17,6 +17,7 @@ from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.stacks import user_line
+from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Block, CallNode, Enlarged, Level
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import (
@@ -321,6 +322,7 @@ def _module(frame: Frame, recording: Recording) -> str:
 
 EMBEDDING = "embedding_dense_backward"
 _LINEAR = "torch/nn/modules/linear.py"
+_LARGE = 32 * MIB
 
 
 def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...]:
@@ -336,12 +338,14 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
     order = np.argsort(lives.birth, kind="stable")
     places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
     found: dict[tuple[str, int | None, str], Enlarged] = {}
+    sums: dict[int, int] = {}
     for one, place in zip(recording.expansions, places.tolist(), strict=True):
         made: Enlarged | None = None
         if place < len(order):
             row = int(order[place])
-            if alive[row] and _is_asked_for(one, Phase(int(lives.born[row]))):
-                made = _made(recording, one, lives.frames(row), int(lives.size[row]))
+            size = int(lives.size[row]) if alive[row] else _of_same_size(lives, alive, row, sums)
+            if size and _is_asked_for(one, Phase(int(lives.born[row]))):
+                made = _made(recording, one, lives.frames(row), size)
         elif failure and failure.requested is not None and _is_asked_for(one, failure.phase):
             frames = recording.stacks[failure.stack] if failure.stack >= 0 else ()
             made = replace(_made(recording, one, frames, failure.requested), failed=True)
@@ -351,6 +355,19 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
             size, count = (before.size, before.count) if before else (0, 0)
             found[key] = replace(made, size=made.size + size, count=count + 1)
     return tuple(sorted(found.values(), key=lambda each: -each.size))
+
+
+def _of_same_size(
+    lives: Lifetimes, alive: NDArray[np.bool_], row: int, sums: dict[int, int]
+) -> int:
+    """Bytes of living results that are as large as one that is gone, and younger: what was computed
+    of it. Each size is told once, for the first of its results; sums: by size."""
+    size = int(lives.size[row])
+    if size < _LARGE or size in sums:
+        return 0
+    same = alive & (lives.size == size) & (lives.birth > lives.birth[row])
+    sums[size] = lives.bytes(same & (lives.born == Phase.FORWARD) & (lives.stack >= 0))
+    return sums[size]
 
 
 def _is_asked_for(one: Expansion, phase: Phase) -> bool:
