@@ -207,21 +207,29 @@ def _method(cell: Code, names: Names, one: Accumulation) -> str:
     return "item" if plain and not inside and _is_scalar(cell, names, one.value) else "detach"
 
 
-def _is_scalar(cell: Code, names: Names, value: ast.expr) -> bool:
-    """Whether a value is a loss, or a mean or sum of everything."""
+def _is_scalar(
+    cell: Code, names: Names, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
+) -> bool:
+    """Whether a value is a loss, or a mean or sum of everything. seen: what is made of it, as the
+    state of a loop is made of itself."""
+    if value in seen:
+        return False
+    seen |= {value}
     if isinstance(value, ast.BinOp):
-        return _is_scalar(cell, names, value.left) or _is_scalar(cell, names, value.right)
+        return _is_scalar(cell, names, value.left, seen) or _is_scalar(
+            cell, names, value.right, seen
+        )
     if isinstance(value, ast.Attribute):
         return value.attr == "loss"
     if isinstance(value, ast.Name):
         facts = names.tensors.get(value.id)
         if facts is not None and cell.function(value) is None:
             return facts.shape == ()
-        return any(_is_scalar(cell, names, v) for v in _assigned(cell, value))
+        return any(_is_scalar(cell, names, v, seen) for v in _assigned(cell, value))
     if isinstance(value, ast.Call):
         returned = [v for v in _returned(cell, value) if v is not value]
         if returned:
-            return all(_is_scalar(cell, names, v) for v in returned)
+            return all(_is_scalar(cell, names, v, seen) for v in returned)
         called = cell.dotted(value.func)
         kind = names.modules[called].type if called in names.modules else called
         if ".loss." in kind or kind.endswith(_LOSSES):
