@@ -97,7 +97,7 @@ class DatasetOnDevice(Rule):
         lives = trace.lifetimes
         if lives is None:
             return
-        yield from self._too_large(trace)
+        yield from self._too_large(trace, cell)
         for whole in moved(cell, names):
             if (advice := self._of_data(trace, lives, cell, whole)) is not None:
                 yield advice
@@ -105,11 +105,13 @@ class DatasetOnDevice(Rule):
             if (advice := self._of_outputs(trace, lives, cell, kept)) is not None:
                 yield advice
 
-    def _too_large(self, trace: Trace) -> Iterator[Advice]:
+    def _too_large(self, trace: Trace, cell: Code) -> Iterator[Advice]:
         """Data whose copy to the device is what memory ran out for."""
         oom = trace.oom
         room = trace.device.total if trace.device else 0
         if oom is None or oom.op != "aten._to_copy" or (oom.requested or 0) < _LARGE * room:
+            return
+        if _only_casts(cell, oom.line):
             return
         yield Advice(
             self.name,
@@ -173,6 +175,15 @@ class DatasetOnDevice(Rule):
             cost=Cost.TIME,
         )
         return self.propose(cell, advice, partial(to_host, cell, kept))
+
+
+def _only_casts(cell: Code, line: int | None) -> bool:
+    """Whether the line changes the type of what is on the device: that is a copy, too."""
+    statement = cell.statement_at(line) if line else None
+    if statement is None:
+        return False
+    casts = cell.calls(".float", ".double", ".half", ".bfloat16", ".long", within=statement)
+    return bool(casts) and not cell.calls(".to", ".cuda", within=statement)
 
 
 def _born_on(lives: Lifetimes, lines: Iterable[int]) -> NDArray[np.bool_]:
