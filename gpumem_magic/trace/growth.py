@@ -231,6 +231,8 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
         return None
     entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
+    if len(models) >= _PASSES:
+        survived = ran = len(models)
     if 0 < len(models) < _PASSES:  # whole models, and the next one is being made
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1

@@ -103,7 +103,7 @@ class GrowingMemory(Rule):
                 yield Advice(
                     self.name,
                     problem=told(growth, _built(cell, growth)),
-                    change=_BACKWARD if _waits(cell, growth) else cure(growth),
+                    change=_BACKWARD if _waits(cell, growth) else cure(_cycled(cell, growth)),
                     line=growth.line if not growth.cell else None,
                     name=growth.holder or None,
                     size=growth.size,
@@ -152,6 +152,15 @@ def _waits(cell: Code, growth: Growth) -> bool:
     return any(c.lineno > loop.lineno for c in calls) and not any(
         cell.inside(c, loop) for c in calls
     )
+
+
+def _cycled(cell: Code, growth: Growth) -> Growth:
+    """Graphs that nothing leads to are held by gradients with a graph, where the cell makes them:
+    parameter, gradient and graph hold each other."""
+    asks = (k.arg == "create_graph" for c in cell.calls(".backward") for k in c.keywords)
+    if growth.holder or not growth.graph or not any(asks):
+        return growth
+    return replace(growth, holder=GRADIENTS)
 
 
 def _variable(growth: Growth) -> str:

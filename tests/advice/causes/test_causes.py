@@ -81,7 +81,7 @@ LEAKS = {
     "dict-of-lists": (
         "from collections import defaultdict\nlogs = defaultdict(list)\nfor x in data:\n"
         "    out, loss = model(x.cuda()), 0\n    logs['out'].append(out)",
-        "logs[*]",
+        "logs['out'][*]",
         True,
     ),
     "tuples": (

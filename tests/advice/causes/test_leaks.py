@@ -112,7 +112,7 @@ def run_epoch():
         stats['pred'].append(out); stats['n'].append(len(xb))
 run_epoch()
 """,
-        "stats[*]",
+        "stats['pred'][*]",
         True,
         "70MiB",
     ),
@@ -138,7 +138,7 @@ for xb, yb in loader:
     loss = criterion(net(xb.to(device)), yb.to(device))
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """,
-        "features[*]",
+        "features['b1'][*]",
         True,
         "70MiB",
     ),
