@@ -207,8 +207,9 @@ def _grown(passes: _Passes, holder: str, group: _Group) -> Iterator[Growth]:
             yield found
         return
     by_line: dict[tuple[int | None, str], _Group] = {}
+    counts = (lives.born == Phase.FORWARD) & ~lives.of(Category.PARAMETER)
     for row, _ in group:
-        if lives.born[row] == Phase.FORWARD and not lives.of(Category.PARAMETER)[row]:
+        if counts[row]:
             by_line.setdefault(passes.line_of(row), []).append((row, None))
     for rows in by_line.values():
         found = _of_group(passes, holder, rows)
