@@ -41,8 +41,6 @@ GRADIENTS = "'s gradients"
 """What the gradients of a model are called, where they hold a graph."""
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
-_STEPS = re.compile(r"\.\w+|\[[^\]]*\]")
-"""The parts of a path: attributes, places."""
 _VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
 """How a place in a dictionary is written whose keys are objects."""
 

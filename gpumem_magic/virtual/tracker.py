@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpumem_magic.virtual.accumulation import Accumulation
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.headroom import Headroom
+from gpumem_magic.virtual.kernels.sparse import take_scratch
 from gpumem_magic.virtual.precision import lacks_dtype, run_wider
 from gpumem_magic.virtual.random import DeviceRandom
-from gpumem_magic.virtual.sparse import take_scratch
 from gpumem_magic.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.virtual.traits import (
     Compute,
