@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
-from gpumem_magic.dryrun.arguments import Arguments
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
@@ -37,6 +36,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.recording import Action, Recording
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
+from gpumem_magic.virtual.libraries.arguments import Arguments
 from gpumem_magic.virtual.libraries.worst_batch import largest_first
 from gpumem_magic.virtual.torch_cuda.inductor import Inductor
 
