@@ -182,10 +182,10 @@ class CudaApi:
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
         nested: Any = torch._C._nested  # type: ignore[attr-defined]
         patches.set(nested, "nested_tensor", _nested_on_host(nested.nested_tensor))
-        profiler: Any = torch.autograd.profiler
-        states = dict(profiler.ProfilerState.__members__)
+        autograd: Any = torch.autograd
+        states = dict(autograd.ProfilerState.__members__)
         states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
-        patches.set(profiler, "ProfilerState", types.SimpleNamespace(**states))
+        patches.set(autograd.profiler, "ProfilerState", types.SimpleNamespace(**states))
 
     def _install_streams(self, patches: Patches) -> None:
         stream = type("Stream", (streams.StreamBase,), {"storages": self._storages})
