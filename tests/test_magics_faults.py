@@ -54,7 +54,7 @@ FAULTS = {
     "what is alive": (f"{MAGICS}monitor.find_large_storages", CELL),
     "the history": ("gpumem_magic.history.History.append", CELL),
     "showing": (f"{MAGICS}monitor.Monitor.show", CELL),
-    "showing a report": (f"{MAGICS}display.show_report", CELL),
+    "showing a report": (f"{MAGICS}monitor.show_report", CELL),
     "the bundle": (f"{MAGICS}display.mimebundle", CELL),
     "whether HTML is shown": (f"{MAGICS}display.is_rich", CELL),
     "the summary": (f"{MAGICS}display.summary_line", BRIEF),
