@@ -78,7 +78,7 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, what grew, and the first thing that would have left room; of a
     prediction, whose verdict says the rest, without what was missing."""
     source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
-    remedies = [f"{short}: {found[0]}" for _, short, found in _remedies(oom)[:1]]
+    remedies = [f"{short}: {found[0]}" for _, short, found in _remedies(oom, brief=True)[:1]]
     said = [*_grown(report)[:1], *remedies]
     if report.predicted:
         title: Words = (f"{oom.place}  ", source)
@@ -110,13 +110,14 @@ def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
     return (Table("The largest of it", BLOCKS, rows),) if rows else ()
 
 
-def _remedies(oom: OutOfMemory) -> list[tuple[str, str, list[str]]]:
-    """Changes under what they would have done, also in short; if none is enough, what is left."""
+def _remedies(oom: OutOfMemory, brief: bool = False) -> list[tuple[str, str, list[str]]]:
+    """Changes under what they would have done, also in short; if none is enough, what is left.
+    brief: without how far each one goes."""
     found = [
         (
             title,
             short,
-            [_worded(oom, one) for one in oom.remedies if one.enough is enough],
+            [_worded(oom, one, brief) for one in oom.remedies if one.enough is enough],
         )
         for enough, title, short in _TITLES
     ]
@@ -125,8 +126,8 @@ def _remedies(oom: OutOfMemory) -> list[tuple[str, str, list[str]]]:
     return [one for one in found if one[-1]]
 
 
-def _worded(oom: OutOfMemory, remedy: Remedy) -> str:
-    left = None if remedy.enough is False else oom.left_by(remedy)
+def _worded(oom: OutOfMemory, remedy: Remedy, brief: bool) -> str:
+    left = None if brief or remedy.enough is False else oom.left_by(remedy)
     return worded(remedy, wording.visible(remedy.name or ""), left)
 
 
