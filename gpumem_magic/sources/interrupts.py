@@ -162,6 +162,8 @@ def _in_main_thread() -> bool:
 
 
 def _is_wrong_moment(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename == "<string>":
+        frame = frame.f_back  # generated, such as a dataclass's constructor: its caller counts
     if frame is not None and frame.f_code.co_filename.endswith(_BRACKETS):
         return True
     while frame is not None:

@@ -170,9 +170,16 @@ def test_what_is_named_as_indivisible_is_there():
         assert names <= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
 
 
+CODES = {
+    "here": "signal.raise_signal(signal.SIGINT); held = ours.is_held",
+    "in generated code": "exec('signal.raise_signal(signal.SIGINT)'); held = ours.is_held",
+}
+
+
 @pytest.mark.usefixtures("default_handler")
-def test_an_interrupt_that_is_held_to_the_end_is_handled_there():
-    held, code = Interrupts(), "signal.raise_signal(signal.SIGINT); held = ours.is_held"
+@pytest.mark.parametrize("code", CODES.values(), ids=CODES)
+def test_an_interrupt_that_is_held_to_the_end_is_handled_there(code):
+    held = Interrupts()
     held.install()
     found = {"signal": signal, "ours": held}
     exec(compile(code, contextlib.__file__, "exec"), found)

@@ -20,7 +20,10 @@ _SHARE_IF_SHORT: Final = 0.1
 """Of the peak, the request that failed included."""
 
 _WIDE: Final = 4096
-"""Outputs of a linear layer from which they are classes or words rather than features."""
+_MUCH_WIDER: Final = 6
+_VOCABULARY: Final = 30_000
+"""Outputs of a linear layer are classes or words rather than features if they are so many, and so
+many times its inputs; or as many as a vocabulary."""
 
 _PAIRS: Final = frozenset(
     {"sub", "add", "mul", "div", "pow", "eq", "ne", "lt", "le", "gt", "ge", "where", "minimum"}
@@ -130,7 +133,7 @@ def _cure(one: Enlarged) -> str:
 
 def _of_product(one: Enlarged) -> str:
     if one.linear:
-        if one.shape[-1] < _WIDE:
+        if not _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
             return ""
         return (
             "Compute the last layer and the loss in pieces of the positions (each checkpointed), "
@@ -142,6 +145,10 @@ def _of_product(one: Enlarged) -> str:
             f"without holding them; else {_ROWS}."
         )
     return f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+
+
+def _are_classes(outputs: int, inputs: int) -> bool:
+    return outputs >= min(_VOCABULARY, max(_WIDE, _MUCH_WIDER * inputs))
 
 
 def _of_pairs(one: Enlarged) -> str:
