@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,12 +28,17 @@ class Arguments:
     def __init__(self, others: Sequence[Argument]) -> None:
         self.seen: list[ArgumentFacts] = []
         self._others = others
+        self._made: set[int] = set()
+        self._looked_back = False
 
     def install(self, arrivals: Arrivals) -> None:
         """Do so in modules that are loaded and those to come. To be called before the cell runs."""
         for owner in _MADE_BEFORE:
             module, _, name = owner.rpartition(".")
             arrivals.expect(module, functools.partial(self._follow, owner, name))
+        for owner in _MADE_BEFORE:
+            if owner != _LOADER:  # it is of use to the others alone
+                arrivals.expect(owner.rpartition(".")[0], self._look_back)
 
     def _follow(self, owner: str, name: str, module: Any) -> None:
         kind = getattr(module, name)
@@ -41,12 +47,30 @@ class Arguments:
             kind.__post_init__ = self._checked(owner, kind.__post_init__, others)
         else:
             kind.__init__ = self._called(owner, kind.__init__, others)
-        change = _MADE_BEFORE[owner]
-        for thing in _alive(kind):
-            self._see(owner, {n: getattr(thing, n, None) for n in (*vars(thing), *_PROPERTIES)})
-            now = {o.name: o.value for o in others if o.takes(getattr(thing, o.name, None))}
-            if now:
-                change(thing, now)
+
+    def _look_back(self, module: Any) -> None:
+        """See what there was before, in one walk over all objects; only where a framework is
+        loaded, as a walk copies the notebook's pages into this process."""
+        if self._looked_back:
+            return
+        self._looked_back = True
+        kinds = {owner: kind for owner in _MADE_BEFORE if (kind := _loaded(owner)) is not None}
+        since, self.seen = self.seen, []
+        for thing in _alive(*kinds.values()):
+            if id(thing) not in self._made:
+                owner = next(o for o, kind in kinds.items() if issubclass(type(thing), kind))
+                self._see(owner, {n: getattr(thing, n, None) for n in (*vars(thing), *_PROPERTIES)})
+                self._change(owner, thing)
+        self.seen += since
+
+    def _change(self, owner: str, thing: Any) -> None:
+        now = {
+            o.name: o.value
+            for o in self._others
+            if o.owner == owner and o.takes(getattr(thing, o.name, None))
+        }
+        if now:
+            _MADE_BEFORE[owner](thing, now)
 
     def _checked(
         self, owner: str, check: Callable[[Any], None], others: Sequence[Argument]
@@ -55,6 +79,7 @@ class Arguments:
 
         @functools.wraps(check)
         def checked(thing: Any) -> None:
+            self._made.add(id(thing))
             self._see(owner, vars(thing))
             for other in others:
                 if other.takes(getattr(thing, other.name)):
@@ -71,6 +96,7 @@ class Arguments:
 
         @functools.wraps(make)
         def called(*args: Any, **kwargs: Any) -> None:
+            self._made.add(id(args[0]))
             bound = signature.bind(*args, **kwargs)
             passed = {o.name: o.value for o in others if o.takes(bound.arguments.get(o.name))}
             bound.arguments.update(passed)
@@ -85,9 +111,15 @@ class Arguments:
         self.seen.append(ArgumentFacts(owner, kept))
 
 
-def _alive(kind: type) -> Iterator[Any]:
-    """Objects of a class, or of one derived from it, which may have no name."""
-    return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
+def _loaded(owner: str) -> Any:
+    """The class of that dotted name, if its module is loaded."""
+    module, _, name = owner.rpartition(".")
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _alive(*kinds: type) -> Iterator[Any]:
+    """Objects of the classes, or of derived ones, which may have no name."""
+    return (thing for thing in gc.get_objects() if issubclass(type(thing), kinds))
 
 
 def _change_transformers(arguments: Any, values: Mapping[str, Any]) -> None:
@@ -127,11 +159,13 @@ def _leave(thing: Any, values: Mapping[str, Any]) -> None:
 _PROPERTIES = ("precision",)
 """Of Lightning's trainer: what is no attribute of its own."""
 
+_LOADER = "torch.utils.data.dataloader.DataLoader"
+
 _MADE_BEFORE: Mapping[str, Callable[[Any, Mapping[str, Any]], None]] = {
     "transformers.training_args.TrainingArguments": _change_transformers,
     "lightning.pytorch.trainer.trainer.Trainer": _change_lightning,
     "pytorch_lightning.trainer.trainer.Trainer": _change_lightning,
     "accelerate.accelerator.Accelerator": _leave,
-    "torch.utils.data.dataloader.DataLoader": _change_loader,
+    _LOADER: _change_loader,
 }
 """The classes, each with what changes an object that was made before the cell."""
