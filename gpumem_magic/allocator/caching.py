@@ -1,15 +1,16 @@
 """PyTorch's caching allocator, simulated: the policy of c10/cuda/CUDACachingAllocator.cpp.
 
 What the real one decides is decided here in the same order: rounding, pools, best fit, splits,
-merges, releases and retries. It is arithmetic; what it asks of the device goes through a Driver.
+merges, releases and retries. It is arithmetic; what it asks of the device goes through a driver.
 """
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from gpumem_magic.allocator.driver import Driver, SimulatedDriver
+from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.allocator.oom_message import AllocationFailed, Refusal
 from gpumem_magic.allocator.pools import (
     ALLOCATED,
@@ -31,7 +32,7 @@ from gpumem_magic.allocator.statistics import Statistics
 from gpumem_magic.allocator.supply import Supply, release_cached
 from gpumem_magic.values.recording import Action
 
-__all__ = ["AllocationFailed", "CachingAllocator", "Driver", "SimulatedDriver"]
+__all__ = ["AllocationFailed", "CachingAllocator", "SimulatedDriver"]
 
 _ALLOC, _FREE, _FREE_COMPLETED = Action.ALLOC, Action.FREE, Action.FREE_COMPLETED
 
@@ -48,7 +49,7 @@ class CachingAllocator:
 
     def __init__(
         self,
-        driver: Driver,
+        driver: SimulatedDriver,
         settings: Settings | None = None,
         on_event: Listener | None = None,
         device: int = 0,
@@ -57,10 +58,9 @@ class CachingAllocator:
         self.device = device
         self.streams_busy = False
         settings = settings or Settings()
-        most = settings.max_split_size
-        self.statistics = Statistics(-1 if most == UNLIMITED else most)
+        self.statistics = Statistics()
         self._counts = self.statistics.all
-        self._segments = Segments(driver, self.statistics, most)
+        self._segments = Segments(driver, self.statistics, settings.max_split_size)
         self._supply = Supply(self._segments, settings)
         self._small = Pool(True, self.statistics.small)
         self._large = Pool(False, self.statistics.large)
@@ -69,6 +69,12 @@ class CachingAllocator:
         self._risen = False  # something rose since peaks were noted
         self._first_fits = True  # no block is expandable or oversize: the first that fits is best
         self.on_event = on_event
+        self.start_with(settings)
+
+    def start_with(self, settings: Settings) -> None:
+        """Take the settings that the process has when the device is first used."""
+        most = settings.max_split_size
+        self.statistics.max_split_size = -1 if most == UNLIMITED else most
         self.settings = settings
         self.set_memory_fraction(settings.memory_fraction)
 
@@ -226,7 +232,7 @@ class CachingAllocator:
 
     @classmethod
     def from_snapshot(
-        cls, driver: Driver, segments: Iterable[Segment], settings: Settings | None = None
+        cls, driver: SimulatedDriver, segments: Iterable[Segment], settings: Settings | None = None
     ) -> CachingAllocator:
         """An allocator that holds `segments` already; the driver must count them as used."""
         allocator = cls(driver, settings)
@@ -243,11 +249,11 @@ class CachingAllocator:
         was_split = block.previous is not None or block.next is not None
         if block.size - size >= pool.split_from and size < pool.split_below:
             rest, block = block, split(block, size)
-            inactive = (-size, 0) if was_split else (rest.size, 1)
+            bytes_left, pieces = (-size, 0) if was_split else (rest.size, 1)
         else:
-            inactive = (-block.size, -1) if was_split else (0, 0)
-        if block.range is None:
-            self.statistics.split(pool.counts, *inactive)
+            bytes_left, pieces = (-block.size, -1) if was_split else (0, 0)
+        if bytes_left and block.range is None:
+            self.statistics.split(pool.counts, bytes_left, pieces)
         size, address = block.size, block.address
         block.state, block.requested = ALLOCATED, requested
         self._live[address] = block
@@ -298,3 +304,37 @@ class CachingAllocator:
         if self._on_event is not None:
             self._on_event(Action.OOM, 0, size, requested)
         raise AllocationFailed(refusal)
+
+
+def clone(allocator: CachingAllocator) -> CachingAllocator:
+    """A second allocator in the state of the first one, down to every block, with a device of its
+    own; nobody listens to it."""
+    listener, allocator.on_event = allocator.on_event, None
+    try:
+        # Blocks refer to their neighbours: following them would be one call deep for each.
+        blocks = list(_blocks(allocator))
+        memo: dict[int, object] = {id(block): copy.copy(block) for block in blocks}
+        cloned = copy.deepcopy(allocator, memo)
+        for block in blocks:
+            twin = memo[id(block)]
+            for name in ("previous", "next"):
+                neighbour = getattr(block, name)
+                setattr(twin, name, neighbour and memo[id(neighbour)])
+            for name in ("pool", "range", "streams"):
+                setattr(twin, name, copy.deepcopy(getattr(block, name), memo))
+    finally:
+        allocator.on_event = listener
+    return cloned
+
+
+def _blocks(allocator: CachingAllocator) -> Iterator[Block]:
+    """Every block once, in any state."""
+    seen: set[int] = set()
+    for start in allocator.blocks():
+        block: Block | None = start
+        while block is not None and block.previous is not None:
+            block = block.previous
+        while block is not None and id(block) not in seen:
+            seen.add(id(block))
+            yield block
+            block = block.next

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect
 from dataclasses import dataclass
-from typing import Protocol
 
 from gpumem_magic.units import MIB
 
@@ -22,47 +21,15 @@ class Process:
     used: int
 
 
-class Driver(Protocol):
-    """What the caching allocator asks of a device. Sizes in bytes."""
-
-    @property
-    def total(self) -> int:
-        """What cudaMemGetInfo calls total."""
-
-    @property
-    def free(self) -> int:
-        """What cudaMemGetInfo calls free."""
-
-    def processes(self) -> tuple[Process, ...]:
-        """Who holds memory, as NVML lists it."""
-
-    def malloc(self, size: int) -> int | None:
-        """The address of `size` new bytes; None where they do not fit."""
-
-    def release(self, address: int, size: int) -> None:
-        """Give back what malloc handed out."""
-
-    def reserve(self, size: int) -> int:
-        """The start of an address range of `size` bytes, with no memory behind it."""
-
-    def unreserve(self, address: int, size: int) -> None:
-        """Give back an address range in which nothing is mapped."""
-
-    def map(self, address: int, size: int) -> bool:
-        """Put memory behind part of a reserved range; False where it does not fit."""
-
-    def unmap(self, address: int, size: int) -> None:
-        """Take away the memory behind part of a reserved range."""
-
-
 class SimulatedDriver:
-    """A device of `total` bytes, of which a CUDA context and other processes hold some.
+    """A device of which a CUDA context and other processes hold some. Sizes are in bytes; `total`
+    and `free` are what cudaMemGetInfo calls so.
 
     `others` may be changed at any time, as other processes come and go. Addresses are handed out
     downwards, as Linux places mappings: at the end of the highest gap that is large enough. In
     public traces of real GPUs 859 of 1,079 successive segments of one size lie below each other on
     four machines, 3 of 64 on two others; freed gaps are filled from the highest, at their ends.
-    top: what all of them are to lie below. The methods are those of Driver.
+    top: what all of them are to lie below.
     """
 
     def __init__(self, total: int, context: int = 0, others: int = 0, top: int = TOP) -> None:
@@ -78,22 +45,23 @@ class SimulatedDriver:
         return max(0, self.total - self.context - self.others - self.used)
 
     def processes(self) -> tuple[Process, ...]:
-        """This process alone: what `others` stands for has no process id."""
+        """Who holds memory, as NVML lists it: this process; `others` stands for none with an id."""
         return (Process(None, self.context + self.used),)
 
     def malloc(self, size: int) -> int | None:
-        """Hand out whole pages, if there are enough."""
+        """The address of `size` new bytes, in whole pages; None where they do not fit."""
         if not self._charge(size):
             return None
         return self.reserve(size)
 
     def release(self, address: int, size: int) -> None:
-        """Take back memory and address."""
+        """Take back what malloc handed out, memory and address."""
         self.used -= _pages(size)
         self.unreserve(address, size)
 
     def reserve(self, size: int) -> int:
-        """Hand out the end of the highest gap that has room."""
+        """The start of an address range with no memory behind it: the end of the highest gap that
+        has room."""
         size = _pages(size)
         for i in range(len(self._gaps) - 1, -1, -1):
             start, end = self._gaps[i]
@@ -103,7 +71,7 @@ class SimulatedDriver:
         raise MemoryError(f"no address range of {size} bytes is left")
 
     def unreserve(self, address: int, size: int) -> None:
-        """Join the range to the gaps beside it."""
+        """Take back an address range in which nothing is mapped: it joins the gaps beside it."""
         start, end = address, address + _pages(size)
         i = bisect(self._gaps, (start,))
         j = i
@@ -116,11 +84,11 @@ class SimulatedDriver:
         self._gaps[i:j] = [(start, end)]
 
     def map(self, address: int, size: int) -> bool:
-        """Take pages for part of a range, if there are enough."""
+        """Put pages behind part of a reserved range; False where there are not enough."""
         return self._charge(size)
 
     def unmap(self, address: int, size: int) -> None:
-        """Take the pages back."""
+        """Take the pages behind part of a reserved range back."""
         self.used -= _pages(size)
 
     def _charge(self, size: int) -> bool:

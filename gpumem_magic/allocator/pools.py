@@ -134,7 +134,11 @@ class Pool:
         found = self.free.get(block.stream)
         if found is None:
             found = self.free[block.stream] = Sorted()
-        found.add(block.key, block)
+        keys = found.keys
+        key = block.size << SIZE_SHIFT | block.address
+        index = bisect_left(keys, key)
+        keys.insert(index, key)
+        found.blocks.insert(index, block)
 
     def remove(self, block: Block) -> None:
         """Take a block from among the free ones."""

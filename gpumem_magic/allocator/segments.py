@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpumem_magic.allocator.driver import Driver
+from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.allocator.pools import (
     FREE,
     MIN_LARGE_ALLOC,
@@ -38,7 +38,9 @@ def segment_size(size: int, large_segment_size: int) -> int:
 class Segments:
     """What this process holds of the device: segments, and mapped parts of expandable ones."""
 
-    def __init__(self, driver: Driver, statistics: Statistics, max_split_size: int) -> None:
+    def __init__(
+        self, driver: SimulatedDriver, statistics: Statistics, max_split_size: int
+    ) -> None:
         self.driver = driver
         self.statistics = statistics
         self.max_split_size = max_split_size

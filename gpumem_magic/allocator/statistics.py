@@ -70,8 +70,10 @@ class Counts:
             self.blocks_peak = self.blocks
         if self.requested > self.requested_peak:
             self.requested_peak = self.requested
-        self.active_peak = max(self.active_peak, self.blocks + self.waiting)
-        self.active_bytes_peak = max(self.active_bytes_peak, self.allocated + self.waiting_bytes)
+        if self.blocks + self.waiting > self.active_peak:
+            self.active_peak = self.blocks + self.waiting
+        if self.allocated + self.waiting_bytes > self.active_bytes_peak:
+            self.active_bytes_peak = self.allocated + self.waiting_bytes
 
     def reset_peaks(self) -> None:
         """Let every peak be the level now."""

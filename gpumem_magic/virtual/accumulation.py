@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.virtual.storages import storage_id
 from gpumem_magic.virtual.workspaces.layouts import is_dense
 
@@ -35,6 +36,8 @@ _CHAINED = {
 _CHAINS = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
 """Backward passes that go on in the result of their first step, for the same reason."""
 
+_ADD, _CLONE = torch.ops.aten.add.Tensor, torch.ops.aten.clone.default
+
 _MAY_ADD = frozenset({torch.ops.aten.index_put.default, torch.ops.aten.put.default})
 
 
@@ -52,16 +55,34 @@ class Accumulation:
         self._gradient = _measure(_add_gradients)
         self._product = _measure(_add_bias)
         self._zeros = _measure(_index)
+        self._sparse = _measure(_embed)
 
     @staticmethod
     def concerns(func: Any) -> bool:
         """Whether the operator is one of those."""
-        return func is torch.ops.aten.add.Tensor or func in _WRITES_INTO_ZEROS or func in _CHAINED
+        return func in (_ADD, _CLONE) or func in _WRITES_INTO_ZEROS or func in _CHAINED
+
+    def taken_over(self, func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
+        """What stands for the clone of a sparse gradient where torch would take over its parts
+        (accumulateGrad in torch/csrc/autograd/functions/accumulate_grad.h); None: elsewhere."""
+        if func is not _CLONE or args[0].layout is not torch.sparse_coo:
+            return None
+        node = torch._C._current_autograd_node()
+        if node is None or torch.is_grad_enabled() or "AccumulateGrad" not in node.name():
+            return None
+        gradient, most = args[0], self._sparse[1]
+        (_, indices), (_, values) = sparse_parts(torch, gradient)
+        if gradient._use_count() > most or not (indices.is_contiguous() and values.is_contiguous()):
+            return None
+        shape = gradient.shape
+        return torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
 
     def in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that torch would call in place of `func(*args, **kwargs)`; None: the
         same."""
-        if func is torch.ops.aten.add.Tensor:
+        if func is _CLONE or not torch._C._has_storage(args[0]):  # sparse sums are made anew
+            return None
+        if func is _ADD:
             return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
         if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
             return None
@@ -104,7 +125,8 @@ def _is_chained(args: tuple[Any, ...]) -> bool:
 
 def _holds(args: tuple[Any, ...]) -> _Holds:
     first = args[0]
-    uses = torch._C._storage_Use_Count(storage_id(first))
+    stored = torch._C._has_storage(first)
+    uses = torch._C._storage_Use_Count(storage_id(first)) if stored else 0
     return sys.getrefcount(first), first._use_count(), uses
 
 
@@ -128,14 +150,11 @@ class _Witness(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if Accumulation.concerns(func):
-            self._look(args, kwargs)
+            self.seen.append(_holds(args))
         out = func(*args, **kwargs)
-        if isinstance(out, torch.Tensor):
+        if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             out.untyped_storage()  # the tracker looks at every storage
         return out
-
-    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.seen.append(_holds(args))
 
 
 @functools.cache
@@ -165,3 +184,10 @@ def _index(witness: _Witness) -> None:
     part = torch.ones(4, requires_grad=True)[torch.tensor([0, 1])].sum()
     with witness:
         part.backward()
+
+
+def _embed(witness: _Witness) -> None:
+    weight = torch.ones(2, 2, requires_grad=True)
+    vectors = torch.nn.functional.embedding(torch.tensor([1]), weight, sparse=True) * 1.0
+    with witness:
+        vectors.backward(torch.ones(1, 2))

@@ -28,7 +28,7 @@ def checked(device: Any) -> torch.device:
     """`device` as torch.device; raises what CUDA does where the index is not the card's."""
     named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if named.type == "cuda" and named.index not in (None, 0):
-        raise RuntimeError(
+        raise getattr(torch, "AcceleratorError", RuntimeError)(
             "CUDA error: invalid device ordinal\n"
             f"(the virtual GPU has one card, cuda:0; {named} was asked for)"
         )

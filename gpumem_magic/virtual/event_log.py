@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter  # the clock itself: a dry run replaces the name in its module
 from types import FrameType
 
 import numpy as np
@@ -27,6 +27,7 @@ where there are more."""
 _LARGE = 1 << 20
 """Elements from which a result is compared with what it was made of."""
 
+_ELEMENT_SIZES = (1, 2, 4, 8, 16)
 _TIMES = 4
 _MOST = 10_000
 
@@ -48,8 +49,10 @@ class EventLog:
         self._expansions: list[Expansion] = []
         self._stacks = CallStacks()
         self._clock = 0.0
+        self._last: tuple[str | None, torch.Size] = None, torch.Size(())
         self._refusal: Failure | None = None
         self._fault: Exception | None = None
+        self._heard: Callable[[int, int, int, int], None] | None = None
         self.repeats: int | None = None  # the stack of an event that happens once more
 
     def __len__(self) -> int:
@@ -69,22 +72,24 @@ class EventLog:
     def begin(self, outermost: FrameType | None = None) -> None:
         """Listen to the allocator from here on. Stacks end above `outermost`."""
         self._stacks.begin(sys._getframe(1), outermost)
-        self._clock = time.perf_counter()
-        self._gpu.allocator.on_event = self._listener()
+        self._clock = perf_counter()
+        self._heard = self._listener()
+        self._gpu.storages.listen(self._heard)
         self._gpu.tracker.on_result = self._compare
 
     def end(self) -> float:
         """Stop listening; the seconds since `begin`."""
-        self._gpu.allocator.on_event = None
+        if self._heard is not None:
+            self._gpu.storages.unlisten(self._heard)
         self._gpu.tracker.on_result = None
         self._stacks.end()
-        return time.perf_counter() - self._clock
+        return perf_counter() - self._clock
 
     def _listener(self) -> Callable[[int, int, int, int], None]:
         """A function rather than a method: it runs twice for every tensor of the cell."""
         rows, capture = self.rows, self._stacks.capture
         append = rows.append
-        graph_task, now, frame = torch._C._current_graph_task_id, time.perf_counter, sys._getframe
+        graph_task, now, frame = torch._C._current_graph_task_id, perf_counter, sys._getframe
         completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
         tracker = self._gpu.tracker
 
@@ -137,9 +142,13 @@ class EventLog:
         finally:
             self._summing.release()
 
-    def _compare(self, op: str, operands: list[torch.Tensor], shape: torch.Size) -> None:
-        """Note a result that is large beside its operands; those that are expanded count once."""
-        if shape.numel() < _LARGE or len(self._expansions) >= _MOST:
+    def _compare(self, op: str, operands: list[torch.Tensor] | None, shape: torch.Size) -> None:
+        """Note a result that is large beside its operands, of which a factory has none; those that
+        are expanded count once."""
+        if shape.numel() < _LARGE:
+            return
+        self._last = self._gpu.tracker.operator, shape
+        if operands is None or len(self._expansions) >= _MOST:
             return
         given = (min(t.numel(), t.untyped_storage().nbytes() // t.itemsize) for t in operands)
         if shape.numel() >= _TIMES * sum(given):
@@ -161,7 +170,15 @@ class EventLog:
             message="",
             reserved_free=sum(free),
             largest_free=max(free, default=0),
+            shape=self._shape_of(requested),
         )
+
+    def _shape_of(self, requested: int) -> tuple[int, ...] | None:
+        """The shape of the result that was refused; None where it was scratch memory, or small."""
+        operator, shape = self._last
+        size, rest = divmod(requested, shape.numel() or 1)
+        known = operator == self._gpu.tracker.operator and not rest and size in _ELEMENT_SIZES
+        return tuple(shape) if known else None
 
     def expansions(self) -> tuple[Expansion, ...]:
         """Large results of little, of which the events are kept."""

@@ -21,11 +21,12 @@ from gpumem_magic.virtual.kernels.table import Kernels
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
-from gpumem_magic.virtual.torch_cuda import warning_places
+from gpumem_magic.virtual.torch_cuda import distributed, warning_places
 from gpumem_magic.virtual.torch_cuda.amp import Autocast
 from gpumem_magic.virtual.torch_cuda.compiled import Compilers
 from gpumem_magic.virtual.torch_cuda.cuda_api import CudaApi
 from gpumem_magic.virtual.torch_cuda.facade import Facade
+from gpumem_magic.virtual.torch_cuda.memory_history import MemoryHistory
 from gpumem_magic.virtual.torch_cuda.scripts import Scripts
 from gpumem_magic.virtual.torch_cuda.tensor_methods import TensorMethods
 from gpumem_magic.virtual.torch_cuda.tensor_types import TensorTypes
@@ -49,8 +50,9 @@ class Kernelless(Protocol):
 class VirtualGPU:
     """One simulated card. `switch_on` makes torch answer for it; `enter` and `leave` bracket the
     code that may use it. `settings` are those of PYTORCH_CUDA_ALLOC_CONF, read from the environment
-    by default; ValueError for settings that torch would refuse. allocator: a new one of the card's
-    size by default. compute: stands in for the kernels, which by default are the CPU's.
+    by default and again when the card is first used; ValueError for settings that torch would
+    refuse. allocator: a new one of the card's size by default. compute: stands in for the kernels,
+    which by default are the CPU's.
     """
 
     def __init__(
@@ -62,7 +64,8 @@ class VirtualGPU:
     ) -> None:
         self.model = model
         self.allocator = allocator or new_allocator(model, settings)
-        self.storages = Storages(self.allocator)
+        unused = settings is None and self.allocator.reserved == 0
+        self.storages = Storages(self.allocator, reads_settings=unused)
         self.random = DeviceRandom()
         self.scratch = _scratch_memory(self.storages, model)
         self._compute = compute
@@ -78,6 +81,7 @@ class VirtualGPU:
         self._patches = Patches()
         self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
+        self._history = MemoryHistory(self.storages)
         self._interrupts = Interrupts()
         self.is_on = False
 
@@ -118,8 +122,9 @@ class VirtualGPU:
             _forget_answers()
             TensorMethods(self.storages).install(self._patches)
             TensorTypes(self.storages).install(self._patches)
-            Scripts(self.storages).install(self._patches)
+            Scripts(self.storages, self._here).install(self._patches)
             CudaApi(self.model, self.storages, self.scratch, self.random).install(self._patches)
+            self._history.install(self._patches)
             self._patches.set(torch, "Generator", self.random.generator_class())
             self._patches.set(
                 torch._C,
@@ -134,6 +139,7 @@ class VirtualGPU:
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)
             warning_places.install(self._patches)
+            distributed.install(self._patches, self._here)
             self._kernels.patch(self._patches)
             Compilers(self.storages, self._here).install(self._patches)
             if self._compute is not None:
@@ -153,6 +159,7 @@ class VirtualGPU:
         self._threads.end()
         self._kernels.remove()
         self._autocast.remove()
+        self._history.end()
         covered = self._patches.restore()
         _forget_answers()
         self.is_on = False
@@ -188,11 +195,13 @@ class VirtualGPU:
         """torch groups tensors by the device that C++ sees; answer with the one that users see."""
 
         def grouped(tensors: Any, with_indices: bool = False) -> Any:
-            groups = grouped_by_torch(tensors, with_indices)
-            return {
-                (DEVICE if _first(lists) in self.storages else device, dtype): (lists, indices)
-                for (device, dtype), (lists, indices) in groups.items()
-            }
+            found = {}
+            for (device, dtype), (lists, indices) in grouped_by_torch(
+                tensors, with_indices
+            ).items():
+                first = next(tensor for tensor in lists[0] if tensor is not None)
+                found[DEVICE if first in self.storages else device, dtype] = lists, indices
+            return found
 
         return grouped
 
@@ -208,17 +217,10 @@ def _scratch_memory(storages: Storages, model: GPUModel) -> ScratchMemory:
     return ScratchMemory(storages, processors, model.capability)
 
 
-def _first(lists: Any) -> torch.Tensor:
-    first: torch.Tensor = next(tensor for tensor in lists[0] if tensor is not None)
-    return first
-
-
 def _forget_answers() -> None:
     """torch remembers some answers about the device for good."""
-    for remembered in (
-        getattr(torch.cuda, "_check_bf16_tensor_supported", None),
-        getattr(torch.accelerator, "get_device_capability", None),
+    for module, name in (
+        (torch.cuda, "_check_bf16_tensor_supported"),
+        (torch.accelerator, "get_device_capability"),
     ):
-        forget = getattr(remembered, "cache_clear", None)
-        if forget is not None:
-            forget()
+        getattr(getattr(module, name, None), "cache_clear", lambda: None)()

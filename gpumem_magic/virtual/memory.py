@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
@@ -36,17 +36,13 @@ def virtual_memory(
         requested=requested,
         free=free_memory(segments),
         locate=gpu.storages.locate,
-        locate_storage=lambda storage: _located(gpu, storage),
+        locate_storage=lambda storage: gpu.storages.addresses.get(storage._cdata) or None,
         aside=gpu.tracker.suspended,
         told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
         sites=sites,
         libraries={a: library for (library, _, _), a in gpu.scratch.held.items() if a},
         stepped=stepped,
     )
-
-
-def _located(gpu: VirtualGPU, storage: Any) -> int | None:
-    return gpu.storages.addresses.get(storage._cdata) or None
 
 
 def known_kinds(

@@ -13,6 +13,8 @@ import torch
 from gpumem_magic.virtual.devices import DEVICE, checked, is_cuda
 
 _HostGenerator = torch._C.Generator
+_where: Callable[[Any], torch.device] = _HostGenerator.device.__get__
+"""The device that C++ has a generator for."""
 
 
 def _identity(generator: Any) -> int:
@@ -43,6 +45,7 @@ class DeviceRandom:
     results runs."""
 
     def __init__(self) -> None:
+        self._stand_ins: dict[int, tuple[torch.Generator, torch.Generator]] = {}
         self._made: weakref.WeakSet[_DeviceGenerator] = weakref.WeakSet()
         self.generator = self.make()
         self.generator.manual_seed(torch.initial_seed())
@@ -69,10 +72,21 @@ class DeviceRandom:
 
         return Answers("Generator", (), {"__doc__": _HostGenerator.__doc__})
 
-    def check(self, generator: torch.Generator | None, on_device: bool) -> None:
+    def of_card(self, generator: torch.Generator) -> torch.Generator:
+        """What stands for a real card's generator, which a dry run must not ask for anything; any
+        other stands for itself."""
+        if _where(generator).type != "cuda":
+            return generator
+        known = self._stand_ins.get(_identity(generator))
+        if known is None:
+            known = self._stand_ins[_identity(generator)] = generator, self.make()
+        return known[1]
+
+    def check(self, kwargs: dict[str, Any], on_device: bool) -> None:
         """Raise as CUDA does for a generator that is not where the numbers are drawn."""
-        if generator is None:
+        if (generator := kwargs.get("generator")) is None:
             return
+        generator = kwargs["generator"] = self.of_card(generator)
         if (_identity(generator) in map(_identity, self._made)) != on_device:
             expected, found = ("cuda", "cpu") if on_device else ("cpu", "cuda")
             raise RuntimeError(

@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
-from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.allocator.settings import UNLIMITED
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_since, sites_of
+from gpumem_magic.sources.objects.allocation_sites import Remembered
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.sources.summing import sums_note
@@ -30,7 +30,6 @@ from gpumem_magic.values.recording import (
     Cell,
     Device,
     Events,
-    Failure,
     Label,
     LiveBlocks,
     Machine,
@@ -45,7 +44,14 @@ from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
 from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
 _UNTOLD = -1
-_Fact = TypeVar("_Fact")
+_CONVOLVED = (
+    "Not included: what cuDNN takes within a convolution (up to 128 MiB a call was seen; in 16 "
+    "bits it may copy the operands)."
+)
+_BENCHMARKED = (
+    f"{_CONVOLVED[:-1]}; with cudnn.benchmark, in the first call of each shape, up to all that is "
+    "free."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,7 @@ class VirtualSource:
         self.gpu = gpu or VirtualGPU(model)
         self._max_events = max_events
         self._begun: _Begun | None = None
-        self._told: dict[int, tuple[object, int]] = {}
-        self._sites: dict[int, tuple[object, AllocationSite]] = {}
-        self._recorded: dict[str, float] = {}  # when each cell was last recorded
+        self._remembered = Remembered(self._standing)
         self._requests = -1
         self._highest = 0
         self._machine = Machine()
@@ -108,6 +112,7 @@ class VirtualSource:
         self._begun = _Begun(
             log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
         )
+        self.gpu.scratch.highest = 0
         self._look(START, None)
         self._regions.install()
         log.begin(outermost)
@@ -121,13 +126,15 @@ class VirtualSource:
             raise RuntimeError("nothing is being recorded: start comes first")
         seconds = begun.log.end()
         self._regions.remove()
-        self._look("end", None)
-        begun.watch.read_names()
+        self._look("end", None, error)
+        begun.watch.read_names(error)
         names = begun.watch.visible()
         self._begun = None
         stacks = begun.log.stacks()
         events = begun.log.events(stacks)
-        message = out_of_memory(error)
+        failure, message = None, out_of_memory(error)
+        if message is not None:  # what the card refused last; the code may have raised it itself
+            failure = begun.log.failure(message) or read_failure(message, len(begun.log.rows))
         seen = [(begun.log.row(position), owned) for position, owned in begun.watch.seen]
         recording = Recording(
             device=self.device,
@@ -144,11 +151,12 @@ class VirtualSource:
                 *self._label_workspaces(events),
             ),
             cells=cells,
-            failure=_failure(begun.log, message),
+            failure=failure,
             retries=self._retries() - begun.retries,
             error=None if error is None else one_line(error),
             error_line=error_line(error, cell, cells),
-            notes=_notes(begun),
+            notes=self._notes(begun),
+            highest=self.gpu.scratch.highest,
             names=begun.watch.names,
             machine=self._machine,
             rules=self._rules(),
@@ -160,19 +168,12 @@ class VirtualSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that outlive `recording`, for the next one."""
-        self._recorded[recording.cell.filename] = recording.started
-        placements = self.gpu.storages.placements()
-        born = sites_of(recording, self._known(self._sites))
-        self._sites = {address: (placements.get(address), b) for address, b in born.items()}
+        self._remembered.take(recording, trace)
         self._requests = self._allocations()
-        if trace.survivors is None:
-            return
-        told = zip(trace.survivors.address.tolist(), trace.survivors.category.tolist(), strict=True)
-        self._told = {address: (placements.get(address), category) for address, category in told}
 
     def born_in(self, cell: Cell) -> frozenset[int]:
         """See Source."""
-        return born_since(self._known(self._sites), self._recorded.get(cell.filename))
+        return self._remembered.born_in(cell)
 
     def memory(self) -> DeviceMemory:
         """What the card's allocator holds now."""
@@ -181,19 +182,15 @@ class VirtualSource:
             self.gpu,
             self.device,
             self._read(),
-            self._known(self._told),
-            self._known(self._sites),
+            self._remembered.categories(),
+            self._remembered.sites(),
             stepped if self._requests == self._allocations() else None,
         )
 
-    def _known(self, told: Mapping[int, tuple[object, _Fact]]) -> dict[int, _Fact]:
-        """What was told of blocks that still are where they were."""
-        placements = self.gpu.storages.placements()
-        return {
-            address: fact
-            for address, (then, fact) in told.items()
-            if placements.get(address) is then
-        }
+    def _standing(self) -> dict[int, object]:
+        """What stands at each address: of workspaces, which no storage has, their own keys."""
+        held = {address: key for key, address in self.gpu.scratch.held.items()}
+        return {**held, **self.gpu.storages.placements()}
 
     def _allocations(self) -> int:
         return self.gpu.allocator.stats()["allocation.all.allocated"]
@@ -229,9 +226,7 @@ class VirtualSource:
     def share(self, machine: Machine) -> None:
         """Let the card be one of a machine on which other processes run and other devices are."""
         self._machine = machine
-        driver = self.gpu.allocator.driver
-        assert isinstance(driver, SimulatedDriver)
-        driver.others = sum(one.used or 0 for one in machine.neighbours)
+        self.gpu.allocator.driver.others = sum(one.used or 0 for one in machine.neighbours)
 
     def become(
         self,
@@ -246,12 +241,9 @@ class VirtualSource:
             self._begun = None
             self._regions.remove()
         self.gpu.leave()
-        told, born = self._known(self._told), self._known(self._sites)
+        self._remembered.move(moved)
         self.gpu.become(model, allocator, moved, compute)
         self._max_events = None  # a dry run ends its loops by what all their events were
-        here = self.gpu.storages.placements()
-        self._told = {moved[at]: (here.get(moved[at]), told[at]) for at in told if at in moved}
-        self._sites = {moved[at]: (here.get(moved[at]), born[at]) for at in born if at in moved}
 
     def close(self) -> None:
         """Switch the card off. Tensors that were on it are host tensors from then on."""
@@ -270,10 +262,12 @@ class VirtualSource:
     def _position(self) -> int:
         return len(self._begun.log) if self._begun else 0
 
-    def _look(self, kind: str, optimizer: object | None) -> None:
+    def _look(
+        self, kind: str, optimizer: object | None, error: BaseException | None = None
+    ) -> None:
         if self._begun is not None:
             with self.gpu.tracker.suspended():
-                self._begun.watch.look(kind, self._position, optimizer)
+                self._begun.watch.look(kind, self._position, optimizer, error)
 
     def _retries(self) -> int:
         return self.gpu.allocator.stats()["num_alloc_retries"]
@@ -298,15 +292,20 @@ class VirtualSource:
             if block.state == "active_allocated"
         ]
         address, size, requested = np.array(blocks, np.int64).reshape(-1, 3).T
-        placements = self.gpu.storages.placements()
-        nothing = None, _UNTOLD
-        told = [(placements.get(a), *self._told.get(a, nothing)) for a in address.tolist()]
-        category = [code if now is then else _UNTOLD for now, then, code in told]
+        told = self._remembered.categories()
+        category = [told.get(at, _UNTOLD) for at in address.tolist()]
         segments = [(segment.address, segment.size, segment.expandable) for segment in held]
         return LiveBlocks(
             *(address, size, requested, np.array(category, np.int8)),
             segments=np.array(segments, np.int64).reshape(-1, 3),
         )
+
+    def _notes(self, begun: _Begun) -> tuple[str, ...]:
+        summed_up = sums_note(begun.log.summed_up) if begun.log.summed_up else None
+        convolved = None
+        if self.gpu.scratch.highest:
+            convolved = _BENCHMARKED if torch.backends.cudnn.benchmark else _CONVOLVED
+        return tuple(note for note in (summed_up, begun.watch.failure, convolved) if note)
 
     def _label_workspaces(self, events: Events) -> tuple[Label, ...]:
         return tuple(
@@ -314,15 +313,3 @@ class VirtualSource:
             for (library, _, _), address in self.gpu.scratch.held.items()
             if address
         )
-
-
-def _notes(begun: _Begun) -> tuple[str, ...]:
-    summed_up = sums_note(begun.log.summed_up) if begun.log.summed_up else None
-    return tuple(note for note in (summed_up, begun.watch.failure) if note is not None)
-
-
-def _failure(log: EventLog, message: str | None) -> Failure | None:
-    """What the card refused last; what the text says, where the code raised the error itself."""
-    if message is None:
-        return None
-    return log.failure(message) or read_failure(message, len(log.rows))

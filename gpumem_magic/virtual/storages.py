@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from os import getpid as _process_id
 from typing import Any
 
 import torch
 
 from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+from gpumem_magic.allocator.segments import Listener
+from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.sources.collected import Death
 from gpumem_magic.sources.objects.ownership import sparse_parts
+from gpumem_magic.values.recording import Action
 
 storage_id: Callable[[torch.Tensor], int] = getattr(
     torch._C, "_storage_id", lambda tensor: tensor.untyped_storage()._cdata
@@ -48,15 +50,18 @@ class Storages:
     runs there or in another thread; its block waits until the allocator is free again.
     """
 
-    def __init__(self, allocator: CachingAllocator) -> None:
+    def __init__(self, allocator: CachingAllocator, reads_settings: bool = False) -> None:
         self.allocator = allocator
+        self._reads_settings = reads_settings
         self.stream = 0
         self.refused_segment: int | None = None
         self.addresses: dict[int, int] = {}
         self._deaths: dict[int, Death] = {}
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._process = _process_id()
+        self._listeners: list[Listener] = []
+        self.oom_observers: list[Callable[[int, int, int, int], object]] = []
         self.traced: tuple[type, ...] = ()
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
@@ -67,6 +72,27 @@ class Storages:
             if inner.is_functorch_wrapped_tensor(tensor):  # within vmap and its like
                 return inner.get_unwrapped(tensor) in self
             return any(part in self for _, part in sparse_parts(torch, tensor))
+
+    def listen(self, listener: Listener) -> None:
+        """Let `listener` be told of every event of the allocator, after those before it."""
+        self._listeners.append(listener)
+        self._tell_listeners()
+
+    def unlisten(self, listener: Listener) -> None:
+        """Tell `listener` no more, if it was told."""
+        self._listeners = [one for one in self._listeners if one is not listener]
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        """Set up the allocator, which knows one listener, for those there are now."""
+        listeners = tuple(self._listeners)
+
+        def tell(action: Action, address: int, size: int, requested: int) -> None:
+            for listener in listeners:
+                listener(action, address, size, requested)
+
+        only = listeners[0] if listeners else None
+        self.allocator.on_event = tell if len(listeners) > 1 else only
 
     def locate(self, tensor: torch.Tensor) -> int | None:
         """The address of the tensor's block; None where it has none on this device, or several, as
@@ -97,7 +123,8 @@ class Storages:
     def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
         """Go over to another allocator; moved: the address there of each block here."""
         self.allocator = allocator
-        self._process = os.getpid()
+        self._tell_listeners()
+        self._process = _process_id()
         self._lock = threading.Lock()  # another thread of the process before may have held it
         self._dead.clear()
         self.addresses = {key: moved.get(at, at) for key, at in self.addresses.items()}
@@ -120,27 +147,40 @@ class Storages:
     @property
     def is_in_bad_fork(self) -> bool:
         """Whether this process is a copy of the one that uses the device, as CUDA forbids it."""
-        return os.getpid() != self._process
+        return _process_id() != self._process
 
     def malloc(self, size: int) -> int:
         """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError, and
         RuntimeError in a process that was forked from the device's."""
-        if self.is_in_bad_fork:
+        if _process_id() != self._process:
             raise RuntimeError(_BAD_FORK)
         if size == 0:
             return ON_DEVICE_WITHOUT_BLOCK
+        if self._reads_settings:
+            self.use()
         self._lock.acquire()
         try:
             return self.allocator.malloc(size, self.stream)
         except AllocationFailed as failed:
-            self.refused_segment = failed.refusal.segment
-            refusal = str(failed)
+            refusal = failed.refusal
+            self.refused_segment = refusal.segment
         finally:
             self._lock.release()
             if self._dead:
                 self._bury()
         # Out here it has no __context__, whose traceback would keep tensors of its frames alive.
-        raise torch.OutOfMemoryError(refusal)
+        limit = refusal.total if refusal.allowed is None else refusal.allowed
+        for observer in self.oom_observers:
+            observer(refusal.device, refusal.segment, limit, refusal.free)
+        raise torch.OutOfMemoryError(refusal.text())
+
+    def use(self) -> None:
+        """Read the allocator's settings from the environment when the device is first used, as
+        PyTorch does: a cell may have set them since `import torch`. Raises ValueError for what
+        PyTorch rejects."""
+        if self._reads_settings:
+            self.allocator.start_with(Settings.from_environment())
+            self._reads_settings = False
 
     def release(self, address: int) -> None:
         """Give the block at `address` back."""
@@ -152,13 +192,6 @@ class Storages:
         """Take blocks of so many bytes, and give them back at once."""
         with Blocks(self) as blocks:
             blocks.take(*sizes)
-
-    @contextlib.contextmanager
-    def at_rest(self) -> Iterator[CachingAllocator]:
-        """The allocator, of which nothing changes within but by the caller."""
-        with self._lock:
-            yield self.allocator
-        self._bury()
 
     def _died(self, death: Death) -> None:
         del self._deaths[death.key]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.virtual.accumulation import Accumulation
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.headroom import Headroom
@@ -28,9 +29,12 @@ from gpumem_magic.virtual.traits import (
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+_FAKE: Any = torch._C._TorchDispatchModeKey.FAKE
 _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+
+_OF_PARTS = torch._C.DispatchKey.CompositeExplicitAutograd
 
 _ONE_HOT = torch.nn.functional.one_hot
 """The zeros that it begins with are large."""
@@ -54,6 +58,8 @@ class Tracker(TorchDispatchMode):
     on CUDA. compute: runs the kernels, or does without them. headroom: is asked before kernels run.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(
         self,
         storages: Storages,
@@ -66,11 +72,12 @@ class Tracker(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
-        self.on_result: Callable[[str, list[torch.Tensor], torch.Size], None] | None = None
+        self.on_result: Callable[[str, list[torch.Tensor] | None, torch.Size], None] | None = None
         self.records_graph = False
         self.function: Callable[..., Any] | None = None
         self.replacements: dict[Any, Callable[..., Any]] = {}
         self.is_suspended = False
+        self._makes_on_device = False
         self.facade: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         self._scratch = scratch
         self._random = random
@@ -103,6 +110,15 @@ class Tracker(TorchDispatchMode):
             yield
         finally:
             self.is_suspended = outer
+
+    @contextlib.contextmanager
+    def making_on_device(self, on_device: bool = True) -> Iterator[None]:
+        """What C++ makes inside for the host is for the card, whose tensors it takes for those."""
+        outer, self._makes_on_device = self._makes_on_device, on_device
+        try:
+            yield
+        finally:
+            self._makes_on_device = outer
 
     def random_of_device(
         self, state: torch.Tensor | None = None
@@ -148,7 +164,13 @@ class Tracker(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if types and any(kind.__torch_dispatch__ is not _NO_HANDLER for kind in types):
+        if not isinstance(func, torch._ops.OpOverload):
+            with self:  # flex_attention: the operators that it consists of
+                return func.py_kernels[_OF_PARTS](*args, **kwargs)
+        wraps = types and any(kind.__torch_dispatch__ is not _NO_HANDLER for kind in types)
+        if (wraps or not types) and torch._C._get_dispatch_mode(_FAKE) is not None:
+            return _only_shapes(func, args, kwargs)
+        if wraps:
             return NotImplemented  # a subclass that wraps tensors: its own operators are seen
         if self.is_suspended:
             if (device := kwargs.get("device")) is not None and device.type == "cuda":
@@ -170,6 +192,8 @@ class Tracker(TorchDispatchMode):
         if traits.is_view:
             return self._view(func(*args, **kwargs), args)
         if traits.accumulates:
+            if (gradient := self._accumulation.taken_over(func, args)) is not None:
+                return gradient
             in_place = self._accumulation.in_place(func, args, kwargs)
             if in_place is not None:
                 func, traits = in_place, self._traits.get(in_place) or self._learn(in_place)
@@ -177,6 +201,7 @@ class Tracker(TorchDispatchMode):
         to_gpu = on_device
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
+            to_gpu = to_gpu or self._makes_on_device
             if to_gpu:
                 kwargs["device"] = HOST
         if kwargs.get("pin_memory") and not to_gpu:
@@ -184,7 +209,7 @@ class Tracker(TorchDispatchMode):
         if to_gpu or on_device or traits.is_custom:
             return self._run(func, traits, args, kwargs, to_gpu, sparse)
         if traits.is_random:
-            self._random.check(kwargs.get("generator"), on_device=False)
+            self._random.check(kwargs, on_device=False)
         out = self._compute(func, args, kwargs)
         if isinstance(out, torch.Tensor) and torch._C._has_storage(out):
             self._made_inside.add(storage_id(out))
@@ -274,6 +299,8 @@ class Tracker(TorchDispatchMode):
         """sparse: those among the arguments that are, on the device."""
         self.operator = traits.name
         operands = tensors_among(args, kwargs)
+        # an operator in place gives sparse tensors other parts, and lets go of these after that
+        parts_before = [sparse_parts(torch, tensor) for tensor in sparse]
         self.records_graph = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
             return self._make(func, traits, args, kwargs, size)
@@ -283,13 +310,15 @@ class Tracker(TorchDispatchMode):
                 self._tell(traits, operands, large)
                 self.storages.malloc(large.untyped_storage().nbytes())  # raises, as CUDA does
         if traits.is_random and to_gpu:
-            self._random.check(kwargs.get("generator"), on_device=True)
+            self._random.check(kwargs, on_device=True)
             with self._random.current():
                 out = self._compute(func, args, kwargs)
         elif traits.is_custom and not (self.is_dry and traits.is_told_by_shapes):
             with self.facade, self:  # its kernel is user code
                 keys = _CUDA if self.is_dry and traits.has_code_for_card else _CPU
                 out = func.redispatch(keys, *args, **kwargs)
+            if getattr(type(out), "__torch_dispatch__", _NO_HANDLER) is not _NO_HANDLER:
+                return out  # it wraps what the kernel made
         else:
             try:
                 out = self._compute(func, args, kwargs)
@@ -304,7 +333,8 @@ class Tracker(TorchDispatchMode):
             if traits.name == "_coalesce":
                 out = out.clone()  # the CPU's has room for as many elements as there were
             if to_gpu:
-                self._place([*sparse, out])  # an operator in place gives them other parts
+                self._place([*sparse, out])
+            parts_before.clear()
             take_scratch(self.storages, traits.name, args)
         elif traits.placing is not None and to_gpu:
             traits.placing(args, out)
@@ -326,7 +356,9 @@ class Tracker(TorchDispatchMode):
     ) -> Any:
         """A factory's result, its block first: the host spends nothing on what cannot fit."""
         if traits.is_random:
-            self._random.check(kwargs.get("generator"), on_device=True)
+            self._random.check(kwargs, on_device=True)
+        if self.on_result is not None:
+            self.on_result(traits.name, None, torch.Size(args[0]))
         address = self.storages.malloc(size)
         try:
             if self._headroom is not None:
@@ -351,3 +383,10 @@ class Tracker(TorchDispatchMode):
         for tensor in tensors_among(args, kwargs):
             if tensor in self.storages:
                 self.storages.resized(tensor)
+
+
+def _only_shapes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As within FakeTensorMode (in which DTensor asks for shapes), whose turn is after ours."""
+    if getattr(kwargs.get("device"), "type", None) == "cuda":
+        kwargs["device"] = HOST
+    return func(*args, **kwargs)

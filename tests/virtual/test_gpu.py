@@ -176,6 +176,30 @@ def test_settings_come_from_the_environment(monkeypatch):
         VirtualGPU(T4)
 
 
+def test_settings_are_read_when_the_device_is_first_used(monkeypatch):
+    with VirtualGPU(T4):
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        assert torch.cuda.memory_reserved() == 0
+        first = torch.zeros(15 << 20, dtype=torch.uint8, device="cuda")
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "no_such_setting:4")
+        second = torch.zeros(15 << 20, dtype=torch.uint8, device="cuda")
+        assert [segment["is_expandable"] for segment in torch.cuda.memory_snapshot()] == [True]
+        del first, second
+
+
+def test_settings_set_by_the_program_stay(monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.9")
+    with VirtualGPU(T4) as gpu:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        torch.cuda.set_per_process_memory_fraction(0.001)
+        x = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
+        assert [segment["is_expandable"] for segment in torch.cuda.memory_snapshot()] == [True]
+        assert gpu.allocator.settings.garbage_collection_threshold == 0
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.zeros(20 << 20, dtype=torch.uint8, device="cuda")
+        del x
+
+
 def test_expandable_segments_grow():
     with VirtualGPU(T4, Settings.parse("expandable_segments:True")):
         keep = [torch.zeros(15 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]

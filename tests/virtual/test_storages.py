@@ -89,15 +89,6 @@ def test_storages_may_die_while_the_allocator_works():
     assert [storage.nbytes() for storage in storages.living()] == [y.nbytes]
 
 
-def test_what_dies_while_the_allocator_is_at_rest_is_freed_afterwards(storages):
-    x = torch.ones(1000)
-    storages.place(x)
-    with storages.at_rest() as allocator:
-        del x
-        assert allocator.allocated == 4096
-    assert allocator.allocated == 0
-
-
 def test_out_of_memory_names_the_segment_and_leaves_everything_usable(storages):
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 100\.00 MiB") as error:
         storages.malloc(100 * MIB)

@@ -1,32 +1,45 @@
-"""Fused attention: what flash and memory-efficient attention keep for backward and take while they
-run.
+"""Attention: by the plain formula, and by fused kernels (flash, memory-efficient, cuDNN's) with
+what they keep for backward and take while they run.
 
-The values are computed by torch's plain formula, out of sight of the tracker.
+The values of fused kernels are computed by torch's plain formula, out of sight of the tracker.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.kernels.attention_math import How, Tensors
-from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.attention_memory import (
     Shape,
     cudnn_workspace,
     efficient_accumulator,
-    efficient_workspace,
+    efficient_buffers,
     flash_buffers,
     flash_splits,
     rounded,
 )
 
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Query, key and value."""
+
 _FLASH_HEAD = 256
 """The largest head dimension of flash attention (native/transformers/cuda/sdp_utils.cpp)."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What scaled_dot_product_attention is asked besides its tensors, in torch's words."""
+
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +153,9 @@ class FusedDevice:
     def result(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """`values` in a new tensor with the layout in which the kernel writes it: flash attention
         takes that of `like`, memory-efficient attention has the heads beside their elements."""
-        model = like.transpose(1, 2)
-        if self.fused is EFFICIENT:
-            made = torch.empty(values.transpose(1, 2).shape, dtype=values.dtype)
-        elif model.shape == values.transpose(1, 2).shape:
-            made = torch.empty_like(model)
-        else:
-            made = torch.empty(values.transpose(1, 2).shape, dtype=values.dtype)
+        model, shape = like.transpose(1, 2), values.transpose(1, 2).shape
+        follows = self.fused is not EFFICIENT and model.shape == shape
+        made = torch.empty_like(model) if follows else torch.empty(shape, dtype=values.dtype)
         return made.transpose(1, 2).copy_(values)
 
 
@@ -164,11 +173,6 @@ def _plain(tensors: Any, mask: torch.Tensor | None, how: How) -> torch.Tensor:
         *tensors, mask, how.dropout_p, how.is_causal, None, **options
     )[0]
     return out
-
-
-def _shape(query: torch.Tensor, key: torch.Tensor) -> Shape:
-    batch, heads, rows, head = query.shape
-    return Shape(batch * heads, rows, key.shape[2], head, query.dtype.itemsize)
 
 
 class _Attention(torch.autograd.Function):
@@ -201,11 +205,10 @@ class _Attention(torch.autograd.Function):
         if keeps:
             ctx.save_for_backward(mask, *tensors, out, sums, *seeds)
         if device.fused is EFFICIENT:
-            device.storages.borrow(efficient_accumulator(_shape(query, tensors[1])))
+            device.storages.borrow(efficient_accumulator(Shape.of(query, tensors[1])))
         elif device.fused is FLASH and not how.dropout_p:
-            device.storages.borrow(
-                *flash_splits(_shape(query, tensors[1]), device.card.multiprocessors)
-            )
+            shape = Shape.of(query, tensors[1])
+            device.storages.borrow(*flash_splits(shape, device.card.multiprocessors))
         return out
 
     @staticmethod
@@ -248,11 +251,12 @@ def _place_gradients(
     """_flash_attention_backward and _efficient_attention_backward in
     native/transformers/cuda/attention_backward.cu: contiguous copies of what is not, the results,
     then the kernel's own memory."""
-    shape = _shape(*tensors[:2])
+    shape = Shape.of(*tensors[:2])
     read = {FLASH: (gradient, out), EFFICIENT: (gradient,), CUDNN: ()}[device.fused]
-    sizes = [t.nbytes for t in read if not _is_packed(t)]
-    copies = [device.storages.malloc(size) for size in sizes]
-    try:
+    # the kernels read tensors whose heads lie beside their elements
+    sizes = [t.nbytes for t in read if not t.transpose(1, 2).is_contiguous()]
+    with Blocks(device.storages) as copies:
+        copies.take(*sizes)
         for computed in gradients:
             device.storages.place(computed)
         if device.fused is FLASH:
@@ -262,31 +266,41 @@ def _place_gradients(
         elif device.fused is CUDNN:
             device.storages.borrow(cudnn_workspace(shape))
         else:
-            _efficient_buffers(device, shape, out)
-    finally:
-        for address in reversed(copies):
-            device.storages.release(address)
+            efficient_buffers(device.storages, shape, out, device.card.capability)
 
 
-def _is_packed(tensor: torch.Tensor) -> bool:
-    """Whether its heads lie beside their elements, as the kernels read it."""
-    return tensor.transpose(1, 2).is_contiguous()
-
-
-def _efficient_buffers(device: FusedDevice, shape: Shape, out: torch.Tensor) -> None:
-    """The sums of gradient x output per row, which the kernel itself makes in half precision
-    (kKernelComputesDelta), and the workspace."""
-    allocate, release = device.storages.malloc, device.storages.release
-    rows = 4 * shape.batches * shape.queries
-    if shape.itemsize == 4:
-        product = allocate(4 * out.numel())
-        delta = allocate(rows)
-        if out.shape[1] > 1:  # the heads come first: another copy
-            delta, transposed = allocate(rows), delta
-            release(transposed)
-        release(product)
-    else:
-        delta = allocate(rows)
-    workspace = allocate(efficient_workspace(shape, device.card.capability))
-    release(delta)
-    release(workspace)
+def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> torch.Tensor:
+    """_scaled_dot_product_attention_math in native/transformers/attention.cpp, in its steps; mask:
+    additive. A dispatch mode would have torch's own code not add the mask in place."""
+    query, key, value = tensors
+    dtype = query.dtype
+    if dtype.itemsize == 2 and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
+        query, key, value = query.float(), key.float(), value.float()
+    wide = query  # stays beside the scaled one
+    scale = 1 / math.sqrt(query.shape[-1]) if how.scale is None else how.scale
+    root = math.sqrt(abs(scale))
+    query = query * math.copysign(root, scale)
+    if how.is_causal:
+        if mask is not None:
+            raise RuntimeError(
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                "is_causal=True"
+            )
+        shape = query.shape[-2], key.shape[-2]
+        mask = query.new_ones(shape, dtype=torch.bool).tril()
+        hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
+        mask = torch.where(mask, torch.zeros_like(hidden), hidden)
+        del hidden
+    if how.enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = torch.matmul(query, (key * root).transpose(-2, -1))
+    if mask is not None:
+        scores.add_(mask)
+    scores = torch.ops.aten._safe_softmax(scores, -1)
+    if how.dropout_p > 0:
+        scores = torch.dropout(scores, how.dropout_p, True)
+    weights = scores.to(dtype)  # returned beside the output, of which nobody takes it
+    out = torch.matmul(scores, value).to(dtype)
+    del weights, wide
+    return out

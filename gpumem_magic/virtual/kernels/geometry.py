@@ -48,8 +48,6 @@ class Geometry:
         Raises NotImplementedError where the operator has no meta kernel, or where the shapes depend
         on values; RuntimeError for arguments that the operator refuses.
         """
-        if torch.Tag.data_dependent_output in func.tags:
-            raise NotImplementedError(func.name())
         key = func, _key(args), _key(tuple(kwargs.items())) if kwargs else None
         try:
             return self._known[key]
@@ -71,6 +69,8 @@ def _key(value: Any) -> Any:
 def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `func(*args, **kwargs)` returns, as meta tensors. Raises as `Geometry.results`, and
     whatever else the kernel does."""
+    if torch.Tag.data_dependent_output in func.tags:
+        raise NotImplementedError(func.name())
     if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
         # CUDA has a way for all types, its meta kernel knows but one (cuda/GroupedBlas.cpp).
         factors = [_to_meta(factor).bfloat16() for factor in args[:2]]
@@ -147,3 +147,11 @@ def _named(dtype: torch.dtype) -> str:
     """As errors of torch call it, and its old kinds of storages."""
     names = torch.storage._dtype_to_storage_type_map()
     return str(names.get(dtype, dtype)).removesuffix("Storage").removeprefix("torch.")
+
+
+def shapes_among(results: Any) -> list[Shape]:
+    """The shapes in what `Geometry.results` gives."""
+    if isinstance(results, Shape):
+        return [results]
+    nested = results if isinstance(results, (list, tuple)) else ()
+    return [shape for item in nested for shape in shapes_among(item)]

@@ -98,7 +98,8 @@ class Recurrent:
                 if tensor not in self._storages:
                     raise _elsewhere(tensor)
             if not self._is_supported(args[0]):
-                if overload == "input" and len(weights) == _each(args) * len(states[0]):
+                plain = (4 if args[3] else 2) * len(states[0])  # weights, without projections
+                if overload == "input" and len(weights) == plain:
                     return recurrent_steps.layers(layer, recurrent_steps.Asked(*args))
                 with torch.backends.mkldnn.flags(enabled=False):  # the host's own layer
                     return composite_kernel(operator)(*args)
@@ -111,11 +112,6 @@ class Recurrent:
             return tuple(Layers.apply(call, *tensors))  # type: ignore[no-untyped-call]
 
         return run
-
-
-def _each(args: tuple[Any, ...]) -> int:
-    """How many weights a layer without projections has in one direction."""
-    return 4 if args[3] else 2
 
 
 def _cast(

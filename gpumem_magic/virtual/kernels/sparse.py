@@ -21,6 +21,19 @@ def take_scratch(storages: Storages, operator: str, args: tuple[Any, ...]) -> No
         storages.borrow(*scratch(args))
 
 
+def rows_of(model: torch.Tensor, make: Callable[[Any, torch.dtype], torch.Tensor]) -> torch.Tensor:
+    """A COO matrix as CSR, whose new parts `make(size, dtype)` makes; where each place is named
+    once, both share the rest (coo_to_sparse_csr in native/TensorConversions.cpp)."""
+    columns, values = model._indices()[1], model._values()
+    if not model.is_coalesced():
+        columns, values = (make(part.shape, part.dtype) for part in (columns, values))
+    ends = make((model.shape[0] + 1,), torch.int64)
+    made: torch.Tensor = torch.ops.aten._sparse_compressed_tensor_unsafe(
+        ends, columns, values, model.shape, layout=torch.sparse_csr
+    )
+    return made
+
+
 def _coalesced(args: tuple[Any, ...]) -> list[int]:
     """Flat indices, their order and the places where new ones begin, all at once; and cub's sort of
     them (_coalesce_sparse_cuda in SparseCUDATensor.cu)."""

@@ -10,17 +10,19 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
+from gpumem_magic.virtual.kernels import flex_attention
 from gpumem_magic.virtual.kernels.attention import (
     FusedDevice,
+    How,
     additive_mask,
     attend_in_graph,
+    attend_plainly,
     choose_attention,
     mask_for_kernel,
 )
-from gpumem_magic.virtual.kernels.attention_math import How, attend_plainly
 from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
 from gpumem_magic.virtual.kernels.recurrent import Recurrent
-from gpumem_magic.virtual.kernels.recurrent_cells import CELLS
+from gpumem_magic.virtual.kernels.recurrent_steps import CELLS
 from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
@@ -50,6 +52,7 @@ class Kernels:
         """Replace what modules ask for before they call an operator."""
         self._recurrent.install(patches)
         self._encoder_layer.install(patches)
+        flex_attention.install(patches, self._storages)
 
     def install(self) -> None:
         """Register them with torch."""
@@ -59,13 +62,19 @@ class Kernels:
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
             self._impl("group_norm", _group_norm)
+            self._impl("_embedding_bag_backward", self._embedding_bag_backward)
             if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
                 self._impl("rms_norm", RMSNorm(self._storages, self._here))
             for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
                 for name, kernel in operators.items():
                     self._impl(name, kernel)
+            grid = torch.ops.aten.affine_grid_generator.default
+            self._here.tracker.replacements[grid] = composite_kernel(grid)  # its product is seen
+            # what torch has for CUDA alone, also for tensors without values
             for name, kernel in FUSED.items():
-                self._for_host(name, kernel)
+                for key in ("CPU", "Meta"):
+                    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                        self._library.impl(name, kernel, key)
 
     def remove(self) -> None:
         """Take them out again."""
@@ -87,13 +96,6 @@ class Kernels:
         self._library.impl(name, choose, _KEY)
         self._here.tracker.replacements[operator] = choose
 
-    def _for_host(self, name: str, kernel: Callable[..., Any]) -> None:
-        """Register what torch has for CUDA alone; also for tensors without values, where torch
-        knows no shapes."""
-        for key in ("CPU", "Meta"):
-            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
-                self._library.impl(name, kernel, key)
-
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         """CUDA keeps a mask of one byte an element (is_fused_kernel_acceptable in
         native/Dropout.cpp)."""
@@ -106,6 +108,27 @@ class Kernels:
             return plain
         dropped: torch.Tensor = torch.ops.aten.native_dropout(tensor, p, True)[0]
         return dropped
+
+    def _embedding_bag_backward(
+        self, gradient: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, *others: Any
+    ) -> torch.Tensor:
+        """The one of two operators that the arguments ask for, as in native/EmbeddingBag.cpp: only
+        their own schemas tell whether the result is sparse."""
+        aten = torch.ops.aten
+        bags, bag_size, most, count, by_frequency, mode, is_sparse, *weights = others
+        if indices.numel() > bags.numel():  # the host's kernel needs no bag of each index
+            with self._here.tracker.suspended():
+                places = torch.arange(indices.numel(), dtype=bags.dtype)
+                bags.resize_(indices.shape).copy_(torch.bucketize(places, offsets, right=True) - 1)
+        how = count, by_frequency, mode, *weights
+        made: torch.Tensor
+        if is_sparse:
+            made = aten._embedding_bag_sparse_backward(
+                gradient, indices, offsets, bags, bag_size, *how
+            )
+        else:
+            made = aten._embedding_bag_dense_backward(gradient, indices, bags, bag_size, most, *how)
+        return made
 
     def _attention(
         self,

@@ -6,32 +6,52 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import torch
 
+from gpumem_magic.isolation.effects.telling import users_modules
 from gpumem_magic.virtual.devices import DEVICE
 
+_CACHED = functools._lru_cache_wrapper
 _MADE = (torch.Tensor, torch.nn.Module)
 
 
 def forget_answers() -> None:
     """Forget what functions of loaded modules have remembered of the device, and set the one that
     Accelerate keeps; only in a process that ends with the dry run."""
-    for module in list(sys.modules.values()):
-        with suppress(Exception):  # modules may be any objects
-            for value in list(vars(module).values()):
-                if type(value) is functools._lru_cache_wrapper and _answers_for_device(value):
-                    value.cache_clear()
+    count = len(sys.modules)
+    of_users = _functions_of(("__main__", *users_modules(count)))
+    for module, name in {*functions_that_ask(count), *of_users}:
+        function = getattr(sys.modules[module], name, None)
+        # what they remember are answers, not tensors or models
+        if isinstance(function, _CACHED) and not any(
+            isinstance(it, _MADE) for it in _remembered(function)
+        ):
+            function.cache_clear()
     _answer_for_accelerate()
 
 
-def _answers_for_device(function: Any) -> bool:
-    """Whether it asks for the device, and what it remembers are answers, not tensors or models."""
+@functools.lru_cache(maxsize=1)
+def functions_that_ask(count: int) -> tuple[tuple[str, str], ...]:
+    """Module and name of what asks for the device and remembers it, among `count` loaded modules.
+    Asked before a fork it costs less: to look at an object in the child copies its page."""
+    return tuple(_functions_of(list(sys.modules)))
+
+
+def _functions_of(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for module in modules:
+        with suppress(Exception):  # modules may be any objects, or load themselves when asked
+            for name, value in [*object.__getattribute__(sys.modules[module], "__dict__").items()]:
+                if type(value) is _CACHED and _asks(value):
+                    yield module, name
+
+
+def _asks(function: Any) -> bool:
     code = getattr(function.__wrapped__, "__code__", None)
-    asks = code is not None and any("cuda" in name or "gpu" in name for name in code.co_names)
-    return asks and not any(isinstance(it, _MADE) for it in _remembered(function))
+    return code is not None and any("cuda" in name or "gpu" in name for name in code.co_names)
 
 
 def _remembered(function: Any) -> list[Any]:

@@ -6,15 +6,18 @@ C++ functions below it. A call that is not covered raises NotImplementedError th
 
 from __future__ import annotations
 
-import inspect
+import os
 import types
+import uuid
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 
+from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.units import KIB, MIB
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.devices import is_cuda
+from gpumem_magic.virtual.devices import checked, is_cuda
 from gpumem_magic.virtual.patches import AbsentError, Patches, absent, not_covered
 from gpumem_magic.virtual.random import DeviceRandom
 from gpumem_magic.virtual.storages import Storages
@@ -23,25 +26,268 @@ from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (
-    "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool caching_allocator_alloc "
-    "caching_allocator_delete change_current_allocator clock_rate current_blas_handle "
-    "current_solver_handle device_memory_used get_stream_from_external graph graph_pool_handle "
-    "list_gpu_processes make_graphed_callables memory_usage power_draw temperature use_mem_pool "
+    "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool change_current_allocator "
+    "clock_rate current_blas_handle current_solver_handle get_stream_from_external graph "
+    "graph_pool_handle make_graphed_callables memory_usage power_draw temperature use_mem_pool "
     "utilization"
 ).split()
 
-_ACCELERATOR = {
-    "getDeviceIndex": "_cuda_getDevice",
-    "setDeviceIndex": "_cuda_setDevice",
-    "exchangeDevice": "_cuda_exchangeDevice",
-    "maybeExchangeDevice": "_cuda_maybeExchangeDevice",
-    "isAllocatorInitialized": "_cuda_cudaCachingAllocator_is_enabled",
-    "emptyCache": "_cuda_emptyCache",
-    "getDeviceStats": "_cuda_memoryStats",
-    "resetAccumulatedStats": "_cuda_resetAccumulatedMemoryStats",
-    "resetPeakStats": "_cuda_resetPeakMemoryStats",
+_SAME_FOR_ACCELERATOR = {
+    "setDevice": "setDeviceIndex",
+    "exchangeDevice": "exchangeDevice",
+    "maybeExchangeDevice": "maybeExchangeDevice",
+    "emptyCache": "emptyCache",
+    "memoryStats": "getDeviceStats",
+    "resetAccumulatedMemoryStats": "resetAccumulatedStats",
+    "resetPeakMemoryStats": "resetPeakStats",
 }
-"""What torch.accelerator asks that is the same for torch.cuda."""
+"""What torch.accelerator asks that is the same for torch.cuda, and its name there."""
+
+_ANSWERS: dict[str, object] = {
+    **dict.fromkeys(("_cuda_init", "_cuda_sleep", "_cuda_ipc_collect"), None),
+    **{"_cuda_getDeviceCount": 1, "_cuda_getDevice": 0, "_accelerator_getDeviceIndex": 0},
+    "_cuda_canDeviceAccessPeer": False,
+    "_cuda_isCurrentStreamCapturing": False,
+    "_cuda_getAllocatorBackend": "native",
+    "_cuda_cudaCachingAllocator_is_enabled": True,
+    "_accelerator_isAllocatorInitialized": True,
+    "_accelerator_getAccelerator": torch.device("cuda"),
+    "_cuda_hostMemoryStats": {},  # pinned memory is not counted, nor cached
+    "_cuda_resetAccumulatedHostMemoryStats": None,
+    "_cuda_resetPeakHostMemoryStats": None,
+    "_accelerator_emptyHostCache": None,
+}
+"""What is always the same: there is one card, ready at once, whose work takes no time."""
+
+
+class CudaRuntime:
+    """The part of the CUDA runtime that Python code reaches through torch.cuda.cudart()."""
+
+    class cudaError:  # noqa: N801, D106 - the runtime's own name
+        success = 0
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802, D102 - as above
+        checked(device)
+        driver = self._storages.allocator.driver
+        return driver.free, driver.total
+
+    def cudaProfilerStart(self) -> int:  # noqa: N802, D102
+        return 0
+
+    def cudaProfilerStop(self) -> int:  # noqa: N802, D102
+        return 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotImplementedError(f"torch.cuda.cudart().{name} is not covered by the virtual GPU")
+
+
+class CudaApi:
+    """The functions of torch._C that answer for the card."""
+
+    def __init__(
+        self, model: GPUModel, storages: Storages, scratch: ScratchMemory, random: DeviceRandom
+    ) -> None:
+        self._model = model
+        self._storages = storages
+        self._scratch = scratch
+        self._random = random
+        self._sync_debug_mode = 0
+        self._fraction = 1.0
+
+    def install(self, patches: Patches) -> None:
+        """Replace what torch.cuda and torch.accelerator stand on."""
+        for name, answer in _ANSWERS.items():
+            patches.set(torch._C, name, _always(answer))
+        functions = self._functions()
+        for name, function in functions.items():
+            patches.set(torch._C, f"_cuda_{name}", function)
+            if name in _SAME_FOR_ACCELERATOR:
+                patches.set(torch._C, f"_accelerator_{_SAME_FOR_ACCELERATOR[name]}", function)
+        for name, function in self._of_accelerator().items():
+            patches.set(torch._C, f"_accelerator_{name}", function)
+        cuda: Any = torch.cuda
+        patches.set(cuda, "_initialized", True)
+        patches.set(cuda, "_cached_device_count", 1)
+        patches.set(cuda, "_lazy_init", lambda: None)
+        patches.set(cuda, "_nvml_based_avail", lambda: False)
+        patches.set(cuda, "_cudart", CudaRuntime(self._storages))
+        properties = DeviceProperties(self._model)
+        patches.set(cuda, "_get_device_properties", lambda index: properties)
+        patches.set(cuda, "device_memory_used", lambda device=None: self._used())
+        for module in (cuda, cuda.memory):
+            patches.set(module, "list_gpu_processes", self._list_processes)
+        timeline = "export_memory_timeline"
+        stand_in = not_covered(f"torch.profiler.profile.{timeline}")
+        patches.set(torch.profiler.profile, timeline, stand_in)
+        patches.set(cuda, "_exchange_device", _exchange_device)
+        patches.set(cuda, "_maybe_exchange_device", _exchange_device)
+        patches.set(cuda, "default_generators", (self._random.generator,))
+        self._install_streams(patches)
+        patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))
+        patches.set(torch._C, "__getattr__", absent)
+        patches.set(torch._C, "_get_accelerator", lambda check=None: torch.device("cuda"))
+        patches.set(torch._C, "_scatter", lambda tensor, *layout: (tensor.to("cuda"),))
+        for name in ("_gather", "_broadcast", "_broadcast_coalesced", "_broadcast_out"):
+            patches.set(torch._C, name, not_covered(f"torch.cuda.comm.{name.strip('_')}"))
+        for name in _NOT_COVERED:
+            for module in (cuda, cuda.memory, cuda.graphs):
+                if hasattr(module, name):
+                    stand_in = not_covered(f"torch.cuda.{name}", getattr(module, name))
+                    patches.set(module, name, stand_in)
+        for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+            patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
+        nested: Any = torch._C._nested  # type: ignore[attr-defined]
+        patches.set(nested, "nested_tensor", _nested_on_host(nested.nested_tensor))
+        autograd: Any = torch.autograd
+        states = dict(autograd.ProfilerState.__members__)
+        states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
+        patches.set(autograd.profiler, "ProfilerState", types.SimpleNamespace(**states))
+
+    def _used(self) -> int:
+        free, total = self._memory()
+        return total - free
+
+    def _memory(self) -> tuple[int, int]:
+        driver = self._storages.allocator.driver
+        return driver.free, driver.total
+
+    def _list_processes(self, device: Any = None) -> str:
+        """torch.cuda.list_gpu_processes, which asks NVML."""
+        found = [
+            f"process {one.pid or os.getpid():>10d} uses {one.used / MIB:>12.3f} MB GPU memory"
+            for one in self._storages.allocator.driver.processes()
+        ]
+        return "\n".join(("GPU:0", *(found or ["no processes are running"])))
+
+    def _install_streams(self, patches: Patches) -> None:
+        stream = type("Stream", (streams.StreamBase,), {"storages": self._storages})
+        cuda: Any = torch.cuda
+        for module in (cuda, cuda.streams):
+            patches.set(module, "Stream", stream)
+            patches.set(module, "Event", streams.Event)
+        patches.set(torch, "Stream", streams.of_any_device(torch.Stream, stream))
+        patches.set(torch, "Event", streams.of_any_device(torch.Event, streams.Event))
+
+    def _functions(self) -> dict[str, Any]:
+        """By the name in torch._C, without its `_cuda_`."""
+        storages, major_minor = self._storages, "".join(map(str, self._model.capability))
+        return {
+            "isInBadFork": lambda: storages.is_in_bad_fork,
+            "setDevice": _set_device,
+            "exchangeDevice": _exchange_device,
+            "maybeExchangeDevice": _exchange_device,
+            "getArchFlags": lambda: f"sm_{major_minor}",
+            "synchronize": self._of_allocator("synchronize"),
+            "get_sync_debug_mode": lambda: self._sync_debug_mode,
+            "set_sync_debug_mode": lambda mode: setattr(self, "_sync_debug_mode", mode),
+            "memoryStats": _of_card(self._stats),
+            "resetAccumulatedMemoryStats": self._of_allocator("reset_accumulated"),
+            "resetPeakMemoryStats": self._of_allocator("reset_peaks"),
+            "emptyCache": self._of_allocator("empty_cache"),
+            "clearCublasWorkspaces": self._scratch.clear,
+            "getMemoryFraction": _of_card(lambda: self._fraction),
+            "setMemoryFraction": self._set_fraction,
+            "cudaCachingAllocator_raw_alloc": self._raw_alloc,
+            "cudaCachingAllocator_raw_delete": storages.release,
+            "cudaCachingAllocator_set_allocator_settings": self._set_settings,  # until torch 2.9
+            "getCurrentStream": _of_card(lambda: (storages.stream, 0, 1)),
+            "getDefaultStream": _of_card(lambda: (0, 0, 1)),
+            "setStream": lambda stream_id, **device: setattr(storages, "stream", stream_id),
+            "getCurrentRawStream": lambda index: storages.stream,
+        }
+
+    def _of_accelerator(self) -> dict[str, Any]:
+        """By the name in torch._C, without its `_accelerator_`."""
+        return {
+            "setAllocatorSettings": self._set_settings,
+            "getStream": torch.cuda.current_stream,
+            "setStream": torch.cuda.set_stream,
+            "synchronizeDevice": self._of_allocator("synchronize"),
+            "getMemoryInfo": _of_card(self._memory),
+            "getDeviceCapability": not_covered("torch.accelerator.get_device_capability"),
+        }
+
+    def _of_allocator(self, name: str) -> Any:
+        """A method of the allocator that the card has when it is called; the card may be named."""
+
+        def ask(*index: int) -> object:
+            for one in index:
+                checked(one)
+            return getattr(self._storages.allocator, name)()
+
+        return ask
+
+    def _stats(self) -> dict[str, Any]:
+        """As C++ gives them: a dictionary for each part of the names."""
+        nested: dict[str, Any] = {}
+        for key, value in self._storages.allocator.stats().items():
+            *path, leaf = key.split(".")
+            inner = nested
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[leaf] = value
+        return nested
+
+    def _set_fraction(self, fraction: float, device: int) -> None:
+        checked(device)
+        self._fraction = fraction
+        self._storages.use()
+        self._storages.allocator.set_memory_fraction(fraction)
+
+    def _raw_alloc(self, size: int, stream: int) -> int:
+        current, self._storages.stream = self._storages.stream, stream
+        try:
+            return self._storages.malloc(size)
+        finally:
+            self._storages.stream = current
+
+    def _set_settings(self, text: str) -> None:
+        self._storages.use()
+        allocator = self._storages.allocator
+        allocator.settings = Settings.parse(text, allocator.settings)
+
+
+def _set_device(index: int) -> None:
+    checked(index)
+
+
+def _exchange_device(index: int) -> int:
+    if index >= 0:
+        checked(index)
+    return 0
+
+
+def _of_card(answer: Callable[[], object]) -> Any:
+    """`answer`, asked of a card by its index."""
+
+    def of_card(index: int) -> object:
+        checked(index)
+        return answer()
+
+    return of_card
+
+
+def _always(answer: object) -> Any:
+    return lambda *args: answer
+
+
+def _nested_on_host(make: Any) -> Any:
+    """`make`, which knows of no GPU, for tensors of the host."""
+
+    def nested_tensor(tensors: Any, *, device: Any = None, **options: Any) -> Any:
+        if is_cuda(device):
+            raise NotImplementedError(
+                "torch.nested.nested_tensor on the GPU is not covered by the virtual GPU, but with "
+                "layout=torch.jagged"
+            )
+        return make(tensors, device=device, **options)
+
+    return nested_tensor
 
 
 _SHARED_MEMORY = {
@@ -84,6 +330,8 @@ class DeviceProperties:
         self.shared_memory_per_multiprocessor = whole * KIB
         self.L2_cache_size = int(_L2_CACHES.get(model.key, _A100_L2_CACHE) * MIB)
         self.gcnArchName = model.name
+        self.uuid = uuid.uuid5(uuid.NAMESPACE_URL, f"gpumem_magic:{model.key}")
+        self.pci_bus_id = self.pci_device_id = self.pci_domain_id = 0
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -93,291 +341,16 @@ class DeviceProperties:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory // 2**20}MB, "
-            f"multi_processor_count={self.multi_processor_count})"
-        )
-
-
-def _check_index(index: int) -> None:
-    """Raise as CUDA does for a card that is not there."""
-    if index != 0:
-        raise RuntimeError(
-            "CUDA error: invalid device ordinal\n(the virtual GPU has one card, cuda:0)"
-        )
-
-
-class CudaRuntime:
-    """The part of the CUDA runtime that Python code reaches through torch.cuda.cudart()."""
-
-    class cudaError:  # noqa: N801, D106 - the runtime's own name
-        success = 0
-
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-
-    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802, D102 - as above
-        _check_index(device)
-        driver = self._storages.allocator.driver
-        return driver.free, driver.total
-
-    def cudaProfilerStart(self) -> int:  # noqa: N802, D102
-        return 0
-
-    def cudaProfilerStop(self) -> int:  # noqa: N802, D102
-        return 0
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NotImplementedError(f"torch.cuda.cudart().{name} is not covered by the virtual GPU")
-
-
-class CudaApi:
-    """The functions of torch._C that answer for the card, by the name they have there."""
-
-    def __init__(
-        self, model: GPUModel, storages: Storages, scratch: ScratchMemory, random: DeviceRandom
-    ) -> None:
-        self._model = model
-        self._storages = storages
-        self._scratch = scratch
-        self._random = random
-        self._sync_debug_mode = 0
-        self._fraction = 1.0
-
-    def install(self, patches: Patches) -> None:
-        """Replace what torch.cuda and torch.accelerator stand on."""
-        for name, function in inspect.getmembers(self, inspect.ismethod):
-            if name.startswith(("_cuda_", "_accelerator_")):
-                patches.set(torch._C, name, function)
-        for name, same in _ACCELERATOR.items():
-            patches.set(torch._C, f"_accelerator_{name}", getattr(self, same))
-        cuda: Any = torch.cuda
-        patches.set(cuda, "_initialized", True)
-        patches.set(cuda, "_cached_device_count", 1)
-        patches.set(cuda, "_lazy_init", lambda: None)
-        patches.set(cuda, "_nvml_based_avail", lambda: False)
-        patches.set(cuda, "_cudart", CudaRuntime(self._storages))
-        patches.set(cuda, "_get_device_properties", lambda index: DeviceProperties(self._model))
-        patches.set(cuda, "_exchange_device", self._cuda_exchangeDevice)
-        patches.set(cuda, "_maybe_exchange_device", self._cuda_maybeExchangeDevice)
-        patches.set(cuda, "default_generators", (self._random.generator,))
-        self._install_streams(patches)
-        patches.set(
-            cuda.graphs, "_cuda_isCurrentStreamCapturing", self._cuda_isCurrentStreamCapturing
-        )
-        patches.set(torch._C, "__getattr__", absent)
-        patches.set(torch._C, "_get_accelerator", lambda check=None: torch.device("cuda"))
-        patches.set(torch._C, "_scatter", lambda tensor, *layout: (tensor.to("cuda"),))
-        for name in ("_gather", "_broadcast", "_broadcast_coalesced", "_broadcast_out"):
-            patches.set(torch._C, name, not_covered(f"torch.cuda.comm.{name.strip('_')}"))
-        for name in _NOT_COVERED:
-            for module in (cuda, cuda.memory, cuda.graphs):
-                if hasattr(module, name):
-                    stand_in = not_covered(f"torch.cuda.{name}", getattr(module, name))
-                    patches.set(module, name, stand_in)
-        for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-            patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
-        nested: Any = torch._C._nested  # type: ignore[attr-defined]
-        patches.set(nested, "nested_tensor", _nested_on_host(nested.nested_tensor))
-        autograd: Any = torch.autograd
-        states = dict(autograd.ProfilerState.__members__)
-        states["KINETO_GPU_FALLBACK"] = states["KINETO"]  # which profiles what the host computes
-        patches.set(autograd.profiler, "ProfilerState", types.SimpleNamespace(**states))
-
-    def _install_streams(self, patches: Patches) -> None:
-        stream = type("Stream", (streams.StreamBase,), {"storages": self._storages})
-        cuda: Any = torch.cuda
-        for module in (cuda, cuda.streams):
-            patches.set(module, "Stream", stream)
-            patches.set(module, "Event", streams.Event)
-        patches.set(torch, "Stream", streams.of_any_device(torch.Stream, stream))
-        patches.set(torch, "Event", streams.of_any_device(torch.Event, streams.Event))
-
-    def _cuda_init(self) -> None:
-        """The card is ready at once."""
-
-    def _cuda_isInBadFork(self) -> bool:  # noqa: N802 - these are torch's names, here and below
-        return self._storages.is_in_bad_fork
-
-    def _cuda_getDeviceCount(self) -> int:  # noqa: N802
-        return 1
-
-    def _cuda_getDevice(self) -> int:  # noqa: N802
-        return 0
-
-    def _cuda_setDevice(self, index: int) -> None:  # noqa: N802
-        _check_index(index)
-
-    def _cuda_exchangeDevice(self, index: int) -> int:  # noqa: N802
-        if index >= 0:
-            self._cuda_setDevice(index)
-        return 0
-
-    def _cuda_maybeExchangeDevice(self, index: int) -> int:  # noqa: N802
-        return self._cuda_exchangeDevice(index)
-
-    def _cuda_getArchFlags(self) -> str:  # noqa: N802
-        major, minor = self._model.capability
-        return f"sm_{major}{minor}"
-
-    def _cuda_canDeviceAccessPeer(self, device: int, peer: int) -> bool:  # noqa: N802
-        return False
-
-    def _cuda_synchronize(self) -> None:
-        self._storages.allocator.synchronize()
-
-    def _cuda_sleep(self, cycles: int) -> None:
-        """Work takes no time on the virtual GPU."""
-
-    def _cuda_ipc_collect(self) -> None:
-        """There are no other processes."""
-
-    def _cuda_get_sync_debug_mode(self) -> int:
-        return self._sync_debug_mode
-
-    def _cuda_set_sync_debug_mode(self, mode: int) -> None:
-        self._sync_debug_mode = mode
-
-    def _cuda_memoryStats(self, device: int) -> dict[str, Any]:  # noqa: N802
-        _check_index(device)
-        nested: dict[str, Any] = {}
-        for key, value in self._storages.allocator.stats().items():
-            *path, leaf = key.split(".")
-            inner = nested
-            for part in path:
-                inner = inner.setdefault(part, {})
-            inner[leaf] = value
-        return nested
-
-    def _cuda_resetAccumulatedMemoryStats(self, device: int) -> None:  # noqa: N802
-        _check_index(device)
-        self._storages.allocator.reset_accumulated()
-
-    def _cuda_resetPeakMemoryStats(self, device: int) -> None:  # noqa: N802
-        _check_index(device)
-        self._storages.allocator.reset_peaks()
-
-    def _cuda_hostMemoryStats(self) -> dict[str, Any]:  # noqa: N802
-        return {}
-
-    def _cuda_resetAccumulatedHostMemoryStats(self) -> None:  # noqa: N802
-        """Pinned memory is not counted."""
-
-    def _cuda_resetPeakHostMemoryStats(self) -> None:  # noqa: N802
-        """Pinned memory is not counted."""
-
-    def _cuda_emptyCache(self) -> None:  # noqa: N802
-        self._storages.allocator.empty_cache()
-
-    def _cuda_clearCublasWorkspaces(self) -> None:  # noqa: N802
-        self._scratch.clear()
-
-    def _cuda_getMemoryFraction(self, device: int) -> float:  # noqa: N802
-        return self._fraction
-
-    def _cuda_setMemoryFraction(self, fraction: float, device: int) -> None:  # noqa: N802
-        _check_index(device)
-        self._fraction = fraction
-        self._storages.allocator.set_memory_fraction(fraction)
-
-    def _cuda_getAllocatorBackend(self) -> str:  # noqa: N802
-        return "native"
-
-    def _cuda_cudaCachingAllocator_is_enabled(self) -> bool:  # noqa: N802
-        return True
-
-    def _cuda_memorySnapshot(self, *request: Any) -> dict[str, Any]:  # noqa: N802
-        segments = [
-            {
-                "device": 0,
-                "address": s.address,
-                "total_size": s.size,
-                "allocated_size": sum(b.size for b in s.blocks if b.state == "active_allocated"),
-                "active_size": sum(b.size for b in s.blocks if b.state != "inactive"),
-                "requested_size": sum(b.requested for b in s.blocks if b.state != "inactive"),
-                "stream": s.stream,
-                "segment_type": s.pool,
-                "segment_pool_id": (0, 0),
-                "is_expandable": s.expandable,
-                "frames": [],
-                "blocks": [
-                    {
-                        "address": b.address,
-                        "size": b.size,
-                        "requested_size": b.requested,
-                        "state": b.state,
-                        "frames": [],
-                    }
-                    for b in s.blocks
-                ],
-            }
-            for s in self._storages.allocator.snapshot()
-        ]
-        return {"segments": segments, "device_traces": [[]], "allocator_settings": {}}
-
-    def _cuda_record_memory_history(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            "torch.cuda.memory._record_memory_history is not covered by the virtual GPU; "
-            "measure the cell with %%gpumem instead"
-        )
-
-    def _cuda_getCurrentStream(self, index: int) -> tuple[int, int, int]:  # noqa: N802
-        _check_index(index)
-        return self._storages.stream, 0, 1
-
-    def _cuda_getDefaultStream(self, index: int) -> tuple[int, int, int]:  # noqa: N802
-        _check_index(index)
-        return 0, 0, 1
-
-    def _cuda_setStream(self, stream_id: int, device_index: int, device_type: int) -> None:  # noqa: N802
-        self._storages.stream = stream_id
-
-    def _cuda_getCurrentRawStream(self, index: int) -> int:  # noqa: N802
-        return self._storages.stream
-
-    def _cuda_isCurrentStreamCapturing(self) -> bool:  # noqa: N802
-        return False
-
-    def _accelerator_getAccelerator(self) -> torch.device:  # noqa: N802
-        return torch.device("cuda")
-
-    def _accelerator_getStream(self, index: int) -> Any:  # noqa: N802
-        return torch.cuda.current_stream(index)
-
-    def _accelerator_setStream(self, stream: Any) -> None:  # noqa: N802
-        torch.cuda.set_stream(stream)
-
-    def _accelerator_synchronizeDevice(self, index: int) -> None:  # noqa: N802
-        _check_index(index)
-        self._cuda_synchronize()
-
-    def _accelerator_emptyHostCache(self) -> None:  # noqa: N802
-        """Pinned memory is not cached."""
-
-    def _accelerator_getDeviceCapability(self, index: int) -> NoReturn:  # noqa: N802
-        raise NotImplementedError(
-            "torch.accelerator.get_device_capability is not covered by the virtual GPU; "
-            "torch.cuda.get_device_capability is"
-        )
-
-    def _accelerator_getMemoryInfo(self, index: int) -> tuple[int, int]:  # noqa: N802
-        _check_index(index)
-        driver = self._storages.allocator.driver
-        return driver.free, driver.total
-
-
-def _nested_on_host(make: Any) -> Any:
-    """`make`, which knows of no GPU, for tensors of the host."""
-
-    def nested_tensor(tensors: Any, *, device: Any = None, **options: Any) -> Any:
-        if is_cuda(device):
-            raise NotImplementedError(
-                "torch.nested.nested_tensor on the GPU is not covered by the virtual GPU, but with "
-                "layout=torch.jagged"
-            )
-        return make(tensors, device=device, **options)
-
-    return nested_tensor
+        shown = {
+            "name": repr(self.name),
+            "major": self.major,
+            "minor": self.minor,
+            "total_memory": f"{self.total_memory // MIB}MB",
+            "multi_processor_count": self.multi_processor_count,
+            "uuid": self.uuid,
+            "pci_bus_id": self.pci_bus_id,
+            "pci_device_id": self.pci_device_id,
+            "pci_domain_id": self.pci_domain_id,
+            "L2_cache_size": f"{self.L2_cache_size // MIB}MB",
+        }
+        return f"_CudaDeviceProperties({', '.join(f'{key}={shown[key]}' for key in shown)})"

@@ -27,6 +27,7 @@ _SPARSE = frozenset(
 )
 _RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
+_SET_ITEM = torch.Tensor.__setitem__
 
 
 class Facade(TorchFunctionMode):
@@ -57,6 +58,8 @@ class Facade(TorchFunctionMode):
             return torch.device("cuda", args[0])
         if func in _RECURRENT and len(args) > 3:
             self._check_recurrent(args)
+        if func is _SET_ITEM and isinstance(args[2], (bool, int, float, complex)):
+            args = self._put(*args)
         if "device" in kwargs or _device.CURRENT_DEVICE is not None:
             kwargs = self._placed(func, kwargs)
         if kwargs.get("pin_memory") is True and func in _device_constructors():
@@ -82,6 +85,16 @@ class Facade(TorchFunctionMode):
         if device is not None and torch.device(device) == HOST:
             return {**kwargs, "device": HOST_ASKED_FOR}
         return kwargs
+
+    def _put(self, tensor: Any, index: Any, value: Any) -> tuple[Any, ...]:
+        """Arguments by which C++ puts a number with indices of another device, as it does on CUDA;
+        since 2.15 it fills where it takes the devices to be one."""
+        indices = index if isinstance(index, tuple) else (index,)
+        tensors = (one for one in indices if isinstance(one, torch.Tensor) and one.dim())
+        on_device = tensor in self._storages
+        if any((one in self._storages) != on_device for one in tensors):
+            value = torch.tensor(value, dtype=tensor.dtype)
+        return tensor, index, value
 
     def _check_recurrent(self, args: tuple[Any, ...]) -> None:
         """Raise what check_attributes in native/RNN.cpp does for a mixture of devices.

@@ -19,6 +19,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.torch_cuda import tensor_methods
 from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
@@ -128,11 +129,16 @@ class Inductor:
         tracker, storages = self._tracker, self._tracker.storages
         function, traced = tracker.function, storages.traced
         tracker.function, storages.traced = None, (FakeTensor, FunctionalTensor)
+        methods = _our_methods()
+        for name in methods:
+            delattr(torch.Tensor, name)
         try:
             with torch_alone(tracker.facade, tracker):
                 yield
         finally:
             tracker.function, storages.traced = function, traced
+            for name, method in methods.items():
+                setattr(torch.Tensor, name, method)
 
     def _prepare(self) -> None:
         """What has to be otherwise where there is neither a card nor Triton."""
@@ -144,7 +150,7 @@ class Inductor:
         import torch.utils._triton as triton_here
         from torch._dynamo import trace_rules
         from torch._dynamo.repro import after_aot
-        from torch._inductor import config
+        from torch._inductor import config, decomposition
         from torch._inductor.async_compile import AsyncCompile
         from torch._inductor.codecache import PyCodeCache
         from torch._inductor.codegen.wrapper import PythonWrapperCodegen
@@ -155,8 +161,10 @@ class Inductor:
         trace_rules.add("gpumem_magic")
         config.compile_threads, config.force_disable_caches = 1, True
         config.size_asserts = False  # a layout that is not the card's is no reason to stop
+        config.shape_padding = False  # whether it pays is timed, with kernels
         patches: tuple[tuple[Any, str, Any], ...] = (
             (fake_tensor, "init_gpu_context", lambda device: None),
+            (decomposition, "is_gpu", lambda kind: True),
             (scheduling, "has_triton", lambda *device: True),
             (triton_here, "triton_hash_with_backend", lambda: ""),
             (after_aot, "_cuda_system_info_comment", lambda: ""),
@@ -228,6 +236,17 @@ class Inductor:
         exec(compile(self._codes[key], "<inductor>", "exec"), module.__dict__)
         module.__dict__.update(options.get("attrs") or {})
         return module
+
+
+def _our_methods() -> dict[str, Any]:
+    """Methods of tensors (`to`, `cuda`, ...) that stand before torch's own ones, at which dynamo
+    would break a graph."""
+    return {
+        name: method
+        for name, method in vars(torch.Tensor).items()
+        if hasattr(torch._C.TensorBase, name)
+        and getattr(method, "__module__", None) == tensor_methods.__name__
+    }
 
 
 def _backend_name(wrapper: Any) -> str:

@@ -10,6 +10,7 @@ import torch
 from gpumem_magic.virtual.devices import DEVICE, HOST, checked, is_cuda
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda.threads import Here
 
 _DEVICE_FILE = "gpumem_magic_device"
 """An extra file of a saved script: the device of its tensors, which C++ writes as the host's."""
@@ -21,8 +22,9 @@ _COMPARED = frozenset(("prim::type", "prim::index", "aten::eq", "aten::ne", "ate
 class Scripts:
     """What scripts are told of devices, when they run, are saved and are loaded."""
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: Storages, here: Here) -> None:
         self._storages = storages
+        self._here = here
 
     def install(self, patches: Patches) -> None:
         """Replace the calls of functions and methods, and both ways of saving, and loading."""
@@ -35,17 +37,25 @@ class Scripts:
 
     def _checked(self, call: Any) -> Any:
         """A call of a script that does not choose by the device; looked up once."""
-        asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        asked: weakref.WeakKeyDictionary[Any, tuple[str, bool]] = weakref.WeakKeyDictionary()
 
         def checked_call(script: Any, *args: Any, **kwargs: Any) -> Any:
             if self._storages.addresses:
                 if script not in asked:
-                    asked[script] = _read_device(script.inlined_graph)
-                if what := asked[script]:
+                    graph = script.inlined_graph
+                    asked[script] = _read_device(graph), _makes_beside(graph)
+                what, makes_beside = asked[script]
+                if what:
                     raise NotImplementedError(
                         f"TorchScript that reads {what} is not covered by the virtual GPU, where "
                         "it would be told the host's: run it unscripted"
                     )
+                given = (*args, *kwargs.values())
+                if makes_beside and any(
+                    isinstance(one, torch.Tensor) and one in self._storages for one in given
+                ):
+                    with self._here.tracker.making_on_device():
+                        return call(script, *args, **kwargs)
             return call(script, *args, **kwargs)
 
         return checked_call
@@ -70,6 +80,13 @@ def _read_device(graph: Any) -> str:
     devices = [node.output() for node in graph.findAllNodes("prim::device")]
     compared = (use.user.kind() in _COMPARED for device in devices for use in device.uses())
     return "device" if any(compared) else ""
+
+
+def _makes_beside(graph: Any) -> bool:
+    """Whether tensors are made on the devices of others alone, and not on one that is written."""
+    constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
+    named = any(str(value.type()) == "Device" for value in constants)
+    return graph.findNode("prim::device") is not None and not named
 
 
 def _to_device_after(load: Any) -> Any:

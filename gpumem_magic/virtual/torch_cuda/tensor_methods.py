@@ -19,10 +19,14 @@ _NO_HANDLER = torch._C._disabled_torch_function_impl
 _WRAPS = "_gpumem_wraps_device_tensors"
 """An attribute of tensors without a storage that say they are on the card."""
 
+_PLACE_OF_DEVICE = 7
+"""Among the arguments of `_make_wrapper_subclass`, where they have no names (nested tensors)."""
+
 _base: Any = torch._C.TensorBase
 _to_dlpack: Any = torch.Tensor.__dlpack__
 _from_dlpack: Any = torch.utils.dlpack.from_dlpack
 _storage_base: Any = torch._C.StorageBase
+_BYTES = "_gpumem_bytes"
 _storage_class: Any = torch.storage._StorageBase
 
 
@@ -36,7 +40,7 @@ class _Transfer(torch.autograd.Function):
         target: torch.device,
         dtype: torch.dtype,
         options: dict[str, Any],
-    ) -> torch.Tensor:
+    ) -> Any:
         ctx.back = source.device, source.dtype
         return _copied(source, target, dtype, options)
 
@@ -47,17 +51,15 @@ class _Transfer(torch.autograd.Function):
 
 def _copied(
     source: torch.Tensor, target: torch.device, dtype: torch.dtype, options: dict[str, Any]
-) -> torch.Tensor:
-    copy: torch.Tensor = torch.ops.aten._to_copy(source, dtype=dtype, device=target, **options)
-    return copy
+) -> Any:
+    return torch.ops.aten._to_copy(source, dtype=dtype, device=target, **options)
 
 
 def _transfer(
     source: torch.Tensor, target: torch.device, dtype: torch.dtype, options: dict[str, Any]
-) -> torch.Tensor:
+) -> Any:
     if source.requires_grad and torch.is_grad_enabled():
-        moved: torch.Tensor = _Transfer.apply(source, target, dtype, options)  # type: ignore[no-untyped-call]
-        return moved
+        return _Transfer.apply(source, target, dtype, options)  # type: ignore[no-untyped-call]
     return _copied(source, target, dtype, options)
 
 
@@ -66,36 +68,33 @@ class TensorMethods:
 
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
-        self._pinned: set[int] = set()
 
     def install(self, patches: Patches) -> None:
         """Replace them on torch.Tensor, for every thread and below every mode."""
         tensor = torch.Tensor
-        patches.set(tensor, "device", property(self._device))
-        patches.set(tensor, "is_cuda", property(self._is_cuda))
-        patches.set(tensor, "is_cpu", property(self._is_cpu))
-        patches.set(tensor, "get_device", self._method(self._get_device))
+        for name in ("device", "is_cuda", "is_cpu"):
+            patches.set(tensor, name, property(getattr(self, f"_{name}")))
+        moves = {"to": self._to, "type_as": self._to, "cuda": self._cuda, "cpu": self._cpu}
+        for name, move in moves.items():
+            patches.set(tensor, name, self._transfer_method(move))
+        for name in ("get_device", "numpy", "type", "pin_memory", "record_stream"):
+            patches.set(tensor, name, self._method(getattr(self, f"_{name}")))
+        patches.set(tensor, "is_pinned", lambda tensor, device=None: is_pinned(tensor))
+        patches.set(tensor, "__dlpack__", self._method(self._dlpack))
         wrap = staticmethod(_wrapping_with(torch.Tensor._make_wrapper_subclass))
         patches.set(tensor, "_make_wrapper_subclass", wrap)
-        patches.set(tensor, "to", self._transfer_method(self._to))
-        patches.set(tensor, "type_as", self._transfer_method(self._type_as))
-        patches.set(tensor, "cuda", self._transfer_method(self._cuda))
-        patches.set(tensor, "cpu", self._transfer_method(self._cpu))
-        patches.set(tensor, "numpy", self._method(self._numpy))
-        patches.set(tensor, "type", self._method(self._type))
-        patches.set(tensor, "pin_memory", self._method(self._pin_memory))
-        patches.set(tensor, "is_pinned", self._method(self._is_pinned))
-        patches.set(tensor, "__dlpack__", self._method(self._dlpack))
-        patches.set(torch, "from_dlpack", self._from_dlpack)
-        patches.set(torch.utils.dlpack, "from_dlpack", self._from_dlpack)
-        patches.set(tensor, "record_stream", self._method(self._record_stream))
+        for module in (torch, torch.utils.dlpack):
+            patches.set(module, "from_dlpack", self._from_dlpack)
         patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
-        patches.set(storage, "to", self._method(self._storage_to))
-        patches.set(storage, "clone", self._method(self._storage_clone))
         patches.set(storage, "copy_", self._method(_storage_copy))
-        patches.set(storage, "resize_", self._method(self._storage_resize))
+        for name, function in (
+            ("to", self._storage_to),
+            ("clone", self._storage_clone),
+            ("resize_", self._storage_resize),
+        ):
+            patches.set(storage, name, self._method(function))
 
     @staticmethod
     def _method(bound: Any) -> Any:
@@ -123,14 +122,14 @@ class TensorMethods:
 
         return method
 
-    def _device(self, tensor: torch.Tensor) -> torch.device:
-        if self._is_here(tensor):
-            return DEVICE
-        device: torch.device = _base.device.__get__(tensor)
-        return device
+    def _device(self, tensor: torch.Tensor) -> Any:
+        return DEVICE if self._is_here(tensor) else _base.device.__get__(tensor)
 
     def _is_here(self, tensor: torch.Tensor) -> bool:
-        return tensor in self._storages or (type(tensor) not in _PLAIN and _WRAPS in vars(tensor))
+        if (held := tensor in self._storages) or type(tensor) in _PLAIN:
+            return held
+        local = getattr(tensor, "_local_tensor", None)  # a DTensor, which is made by C++
+        return _WRAPS in vars(tensor) or (local is not None and local in self._storages)
 
     def _is_cuda(self, tensor: torch.Tensor) -> bool:
         return self._is_here(tensor) or bool(_base.is_cuda.__get__(tensor))
@@ -141,7 +140,7 @@ class TensorMethods:
     def _get_device(self, tensor: torch.Tensor) -> int:
         return 0 if self._is_here(tensor) else int(_base.get_device(tensor))
 
-    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         other = args[0] if args else kwargs.get("other")
         if isinstance(other, torch.Tensor):
             rest = {k: v for k, v in kwargs.items() if k != "other"}
@@ -149,12 +148,10 @@ class TensorMethods:
         target = args[0] if args and isinstance(args[0], (str, int, torch.device)) else None
         target = kwargs.get("device") if target is None else target
         if target is None:
-            unmoved: torch.Tensor = _base.to(tensor, *args, **kwargs)
-            return unmoved
+            return _base.to(tensor, *args, **kwargs)
         target = DEVICE if is_cuda(target) and checked(target) else torch.device(target)
         if target.type not in ("cuda", "cpu"):
-            elsewhere: torch.Tensor = _base.to(tensor, *args, **kwargs)
-            return elsewhere
+            return _base.to(tensor, *args, **kwargs)
         args = args[1:] if args and isinstance(args[0], (str, int, torch.device)) else args
         copy = args[2] if len(args) > 2 else kwargs.get("copy", False)
         rest = {k: v for k, v in kwargs.items() if k not in ("device", "copy")}
@@ -162,13 +159,9 @@ class TensorMethods:
         options = {"non_blocking": non_blocking, "memory_format": memory_format}
         dtype = dtype or tensor.dtype
         if target == tensor.device:
-            stayed: torch.Tensor = _base.to(tensor, dtype, copy=copy, **options)
-            return stayed
+            return _base.to(tensor, dtype, copy=copy, **options)
         target = DEVICE if target.type == "cuda" else HOST_ASKED_FOR
         return _transfer(tensor, target, dtype, options)
-
-    def _type_as(self, tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return self._to(tensor, other)
 
     def _cuda(
         self,
@@ -176,13 +169,13 @@ class TensorMethods:
         device: Any = None,
         non_blocking: bool = False,
         memory_format: torch.memory_format = torch.preserve_format,
-    ) -> torch.Tensor:
+    ) -> Any:
         target = DEVICE if device is None else device
         return self._to(tensor, target, non_blocking=non_blocking, memory_format=memory_format)
 
     def _cpu(
         self, tensor: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
-    ) -> torch.Tensor:
+    ) -> Any:
         return self._to(tensor, HOST, memory_format=memory_format)
 
     def _numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
@@ -210,12 +203,7 @@ class TensorMethods:
     def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
         if tensor in self._storages:
             raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
-        if self._is_pinned(tensor):
-            return tensor
-        return pinned(tensor.clone())
-
-    def _is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
-        return is_pinned(tensor)
+        return tensor if is_pinned(tensor) else pinned(tensor.clone())
 
     def _record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         if address := self._storages.locate(tensor):
@@ -227,26 +215,21 @@ class TensorMethods:
             raise BufferError("Unsupported device in DLTensor.")
         return _to_dlpack(tensor, **options)
 
-    def _from_dlpack(self, ext_tensor: Any, **options: Any) -> torch.Tensor:
+    def _from_dlpack(self, ext_tensor: Any, **options: Any) -> Any:
         if isinstance(ext_tensor, torch.Tensor) and ext_tensor in self._storages:
             return ext_tensor.detach()
-        made: torch.Tensor = _from_dlpack(ext_tensor, **options)
-        return made
+        return _from_dlpack(ext_tensor, **options)
 
-    def _storage_device(self, storage: torch.UntypedStorage) -> torch.device:
+    def _storage_device(self, storage: torch.UntypedStorage) -> Any:
         if storage._cdata in self._storages.addresses:
             return DEVICE
-        device: torch.device = _storage_base.device.__get__(storage)
-        return device
+        return _storage_base.device.__get__(storage)
 
     def _storage_to(
         self, storage: torch.UntypedStorage, *, device: torch.device, non_blocking: bool = False
-    ) -> torch.UntypedStorage:
+    ) -> Any:
         if not is_cuda(device):
-            moved: torch.UntypedStorage = _storage_class.to(
-                storage, device=device, non_blocking=non_blocking
-            )
-            return moved
+            return _storage_class.to(storage, device=device, non_blocking=non_blocking)
         checked(device)
         if storage._cdata in self._storages.addresses:
             return storage
@@ -256,24 +239,38 @@ class TensorMethods:
         copy = torch.UntypedStorage(storage.nbytes()).copy_(storage)
         return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
 
-    def _storage_resize(self, storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+    def _storage_resize(self, storage: torch.UntypedStorage, size: int) -> Any:
         if storage._cdata in self._storages.addresses:
             self._storages.reallocate(storage, size)
-        resized: torch.UntypedStorage = _storage_base.resize_(storage, size)
-        return resized
+            if not storage.resizable() and size <= _storage_base.nbytes(storage):
+                return _said_to_have(size, storage)
+        return _storage_base.resize_(storage, size)
 
     def _on_device(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         self._storages.place(_bytes_of(storage))
         return storage
 
 
+def _said_to_have(size: int, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """The storage of a dry run stays as large as it is: nothing else is in its memory. What tells
+    its size is replaced here, as this process ends with the dry run."""
+    kind: Any = torch.UntypedStorage
+    vars(storage)[_BYTES] = size
+    kind.nbytes = _bytes_said
+    return storage
+
+
+def _bytes_said(storage: torch.UntypedStorage) -> int:
+    said: int | None = vars(storage).get(_BYTES)
+    return _storage_base.nbytes(storage) if said is None else said
+
+
 def _storage_copy(
     storage: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: bool | None = None
-) -> torch.UntypedStorage:
+) -> Any:
     """By tensors: a copy that no function of torch's has asked for says nothing of devices."""
     if storage.nbytes() != source.nbytes() or storage.nbytes() == 0:
-        copied: torch.UntypedStorage = _storage_base.copy_(storage, source, non_blocking)
-        return copied
+        return _storage_base.copy_(storage, source, non_blocking)
     _bytes_of(storage).copy_(_bytes_of(source), non_blocking=bool(non_blocking))
     return storage
 
@@ -285,12 +282,15 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 def _wrapping_with(make: Any) -> Any:
     """A tensor around others, without a storage of its own: C++ has no card to put it on."""
 
-    def make_wrapper(*args: Any, device: Any = None, **options: Any) -> Any:
-        if not is_cuda(device):
-            return (
-                make(*args, **options) if device is None else make(*args, device=device, **options)
-            )
-        made = make(*args, device=HOST, **options)
+    def make_wrapper(*args: Any, **options: Any) -> Any:
+        given = [*args[_PLACE_OF_DEVICE:][:1], options.get("device")]
+        if not any(map(is_cuda, given)):
+            return make(*args, **options)
+        if "device" in options:
+            options["device"] = HOST
+        else:
+            args = (*args[:_PLACE_OF_DEVICE], HOST, *args[_PLACE_OF_DEVICE + 1 :])
+        made = make(*args, **options)
         setattr(made, _WRAPS, True)
         return made
 

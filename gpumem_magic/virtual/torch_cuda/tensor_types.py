@@ -11,16 +11,11 @@ from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 
 _DTYPES = {
-    "BFloat16Tensor": torch.bfloat16,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
-    "CharTensor": torch.int8,
-    "DoubleTensor": torch.float64,
-    "FloatTensor": torch.float32,
-    "HalfTensor": torch.float16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
-    "ShortTensor": torch.int16,
+    name: getattr(torch, name).dtype
+    for name in (
+        f"{kind}Tensor"
+        for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+    )
 }
 _ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
 

@@ -1,22 +1,36 @@
-"""Warnings at the user's line, where torch or Python would take the façade's for it."""
+"""Warnings at the user's line, where torch or Python would take the façade's for it, and texts of
+errors without our frames."""
 
 from __future__ import annotations
 
 import functools
 import sys
+import traceback
 import warnings
 from types import FrameType
 from typing import Any
 
-from torch import overrides
+from torch import _ops, overrides
 
-from gpumem_magic.sources.stacks.tracebacks import PACKAGE
+from gpumem_magic.sources.stacks.tracebacks import PACKAGE, without_ours
 
 
 def install(patches: Any) -> None:
     """Replace warnings.warn, and what shows the warnings that C++ raises."""
     patches.set(warnings, "warn", counted(warnings.warn))
     patches.set(warnings, "_showwarnmsg", raised_anew(warnings._showwarnmsg))  # type: ignore[attr-defined]
+    texts = traceback.TracebackException
+    patches.set(texts, "__init__", _of_user_code(texts.__init__))
+
+
+def _of_user_code(make: Any) -> Any:
+    """TracebackException.__init__, on which traceback.print_exc and logging stand."""
+
+    @functools.wraps(make)
+    def make_shorter(self: Any, kind: Any, error: Any, raised: Any, **options: Any) -> None:
+        make(self, kind, error, raised and without_ours(raised), **options)
+
+    return make_shorter
 
 
 def counted(warn: Any) -> Any:
@@ -50,7 +64,7 @@ def raised_anew(show: Any) -> Any:
     """
 
     def show_message(told: Any) -> None:
-        frame = _caller_of_ours(sys._getframe(1)) if told.filename.startswith(PACKAGE) else None
+        frame = _caller_of_ours(sys._getframe(1)) if _is_way(told.filename) else None
         if frame is None:
             show(told)
             return
@@ -64,9 +78,17 @@ def raised_anew(show: Any) -> Any:
 
 
 def _caller_of_ours(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and _is_between(frame):
+    """The first frame that is neither ours nor torch's way from ours to an operator; None where no
+    frame of ours is before it."""
+    is_ours = False
+    while frame is not None and (_is_between(frame) or _is_way(frame.f_code.co_filename)):
+        is_ours = is_ours or frame.f_code.co_filename.startswith(PACKAGE)
         frame = frame.f_back
-    return frame
+    return frame if is_ours else None
+
+
+def _is_way(filename: str) -> bool:
+    return filename.startswith(PACKAGE) or filename == _ops.__file__
 
 
 def _is_between(frame: FrameType) -> bool:

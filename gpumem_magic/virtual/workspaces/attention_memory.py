@@ -1,9 +1,14 @@
-"""What the fused attention kernels take besides their results, in bytes; arithmetic only."""
+"""What the fused attention kernels take besides their results, in bytes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+import torch
+
+from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 _BLOCK = 64
 """Rows of queries, or of keys, that a thread block of the smaller kernels works on."""
@@ -27,6 +32,12 @@ class Shape:
     keys: int
     head: int
     itemsize: int
+
+    @classmethod
+    def of(cls, query: torch.Tensor, key: torch.Tensor) -> Shape:
+        """Of tensors of (batch, heads, rows, head)."""
+        batch, heads, rows, head = query.shape
+        return cls(batch * heads, rows, key.shape[2], head, query.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,37 @@ def flash_buffers(shape: Shape) -> tuple[int, int]:
     (mha_bwd in flash_attn/flash_api.cpp)."""
     rows = 4 * shape.batches * rounded(shape.queries, 128)
     return rows, rows * rounded(shape.head, 32 if shape.head <= 128 else 64)
+
+
+def flash_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Flash attention's backward, called as an operator: in compiled code."""
+    memory.borrow(*flash_buffers(Shape.of(*args[1:3])))
+
+
+def efficient_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """The same of memory-efficient attention."""
+    efficient_buffers(memory.storages, Shape.of(*args[1:3]), args[5], memory.capability)
+
+
+def efficient_buffers(
+    storages: Storages, shape: Shape, out: torch.Tensor, capability: tuple[int, int]
+) -> None:
+    """Borrow the sums of gradient x output per row, which the kernel itself makes in half precision
+    (kKernelComputesDelta), and the workspace."""
+    allocate, release = storages.malloc, storages.release
+    rows = 4 * shape.batches * shape.queries
+    if shape.itemsize == 4:
+        product = allocate(4 * out.numel())
+        delta = allocate(rows)
+        if out.shape[1] > 1:  # the heads come first: another copy
+            delta, transposed = allocate(rows), delta
+            release(transposed)
+        release(product)
+    else:
+        delta = allocate(rows)
+    workspace = allocate(efficient_workspace(shape, capability))
+    release(delta)
+    release(workspace)
 
 
 def cudnn_workspace(shape: Shape) -> int:

@@ -9,18 +9,29 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gpumem_magic.units import MIB
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import CONTIGUOUS, Layout, kernel_format
 from gpumem_magic.virtual.workspaces.scratch import Args, Results, ScratchMemory
+
+_SEEN = 128 * MIB
+"""The largest workspace of a call that memory traces of real cards show."""
 
 
 class _Asked(NamedTuple):
     """What was asked of a convolution besides its tensors."""
 
-    stride: Sequence[int]
-    dilation: Sequence[int]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
     transposed: bool
     groups: int
+
+    @classmethod
+    def of(cls, args: Args) -> _Asked:
+        """Of the operator's arguments from the stride on."""
+        stride, padding, dilation, transposed, _, groups = args[:6]
+        return cls(tuple(stride), tuple(padding), tuple(dilation), transposed, groups)
 
     def is_depthwise(self, inputs: Layout) -> bool:
         """is_depthwise of native/Convolution.cpp."""
@@ -68,7 +79,7 @@ def forward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """After `_convolution` of native/Convolution.cpp, `cudnn_convolution` and
     `cudnn_convolution_transpose` of native/cudnn/ConvShared.cpp."""
     inputs, weight = Layout.of(args[0]), Layout.of(args[1])
-    asked = _Asked(args[3], args[5], args[6], args[8])
+    asked = _Asked.of(args[3:])
     with memory.blocks() as copies:
         if args[0].dim() == 3:
             inputs = _copied(copies, inputs, CONTIGUOUS)
@@ -79,7 +90,8 @@ def forward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
             layout = kernel_format(inputs, weight)
             _copied(copies, inputs, layout)
             memory.place(out)
-            _run(copies, (weight, layout))
+            _copied(copies, weight, layout)
+            _run(memory, _Run("forward", inputs, weight, Layout.of(out), layout, asked))
         else:
             _native_forward(memory, inputs, weight, asked, out)
 
@@ -87,13 +99,13 @@ def forward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
 def backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """After `convolution_backward` of native/Convolution.cpp."""
     gradient, inputs, weight = map(Layout.of, args[:3])
-    asked = _Asked(args[4], args[6], args[7], args[9])
+    asked = _Asked.of(args[4:])
     if args[1].dim() == 3:
         inputs = inputs.in_format(CONTIGUOUS)
     if asked.is_native_depthwise(inputs, weight):
         _depthwise(memory, gradient, inputs, out)
     elif _has_cudnn(memory, inputs, asked):
-        _cudnn(memory, gradient, inputs, weight, asked.transposed, out)
+        _cudnn(memory, gradient, inputs, weight, asked, out)
     else:
         _native_backward(memory, gradient, inputs, weight, asked, out)
     if out[2] is not None and out[2] not in memory.storages:
@@ -106,7 +118,7 @@ def _cudnn(
     gradient: Layout,
     inputs: Layout,
     weight: Layout,
-    transposed: bool,
+    asked: _Asked,
     out: Results,
 ) -> None:
     """After cudnn_convolution_backward and cudnn_convolution_transpose_backward of
@@ -115,21 +127,23 @@ def _cudnn(
         if out[1] is not None:
             inputs = _copied(copies, inputs, kernel_format(inputs, weight))
         wanted = inputs.suggested()
-        if transposed or gradient.suggested() is not wanted:
+        if asked.transposed or gradient.suggested() is not wanted:
             gradient = _copied(copies, gradient, wanted)
         if out[0] is not None:
             layout = kernel_format(gradient, weight)
             memory.place(out[0])
             with memory.blocks() as inner:
-                _run(inner, (weight, layout), (gradient, layout))
+                _copied(inner, weight, layout)
+                _copied(inner, gradient, layout)
+                _run(memory, _Run("input", inputs, weight, gradient, layout, asked))
         if out[1] is not None:
             layout = kernel_format(inputs, gradient)
-            both = (inputs, gradient) if transposed else (gradient, inputs)
+            both = (inputs, gradient) if asked.transposed else (gradient, inputs)
             with memory.blocks() as inner:
                 for operand in both:
                     _copied(inner, operand, layout)
                 memory.place(out[1])
-                _run(inner)
+                _run(memory, _Run("weight", inputs, weight, gradient, layout, asked))
 
 
 def _depthwise(memory: ScratchMemory, gradient: Layout, inputs: Layout, out: Results) -> None:
@@ -203,15 +217,39 @@ def _copied(copies: Blocks, layout: Layout, memory_format: torch.memory_format) 
     return layout.in_format(memory_format)
 
 
-def _run(copies: Blocks, *operands: tuple[Layout, torch.memory_format]) -> None:
+class _Run(NamedTuple):
+    """What a kernel of cuDNN makes ("forward", or the gradient of "input" or "weight"), of what,
+    in which layout."""
+
+    makes: str
+    inputs: Layout
+    weight: Layout
+    outputs: Layout
+    layout: torch.memory_format
+    asked: _Asked
+
+    def most_workspace(self) -> int:
+        """Bytes that cuDNN is taken to need at most: _SEEN, or, in 16 bits, room for all operands,
+        which it transposes for tensor cores ("Tensor Layouts In Memory: NCHW vs NHWC" of NVIDIA's
+        Convolutional Layers User's Guide; so much is missing from predictions of published runs).
+        """
+        if self.layout is not CONTIGUOUS or self.inputs.dtype.itemsize != 2:
+            return _SEEN
+        return max(_SEEN, self.inputs.nbytes + self.weight.nbytes + self.outputs.nbytes)
+
+
+def _run(memory: ScratchMemory, run: _Run) -> None:
     """cuDNN's kernel runs, on operands in its layout.
 
-    Its workspace is left out, so that a peak inside a convolution is low by that much: cuDNN
-    chooses among algorithms whose needs (from 51 KiB to 128 MiB have been published for common
-    shapes) follow no formula known outside of it.
+    Its workspace is left out: cuDNN chooses among algorithms whose needs follow no formula known
+    outside of it. Only how high memory may rise is kept. Where one finds no room, PyTorch takes the
+    next; with `benchmark` it tries all once for each shape and thread, and then empties the cache
+    (run_single_conv of native/cudnn/Conv_v8.cpp).
     """
-    for layout, memory_format in operands:
-        _copied(copies, layout, memory_format)
+    memory.may_rise(run.most_workspace())
+    if torch.backends.cudnn.benchmark:
+        sizes = run.inputs.size, run.weight.size, run.inputs.dtype
+        memory.benchmark(run.makes, *sizes, run.layout, run.asked)
 
 
 def _has_cudnn(memory: ScratchMemory, inputs: Layout, asked: _Asked) -> bool:

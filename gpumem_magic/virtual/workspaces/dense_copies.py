@@ -73,7 +73,23 @@ def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     )
 
 
+_INTERPOLATIONS = (
+    *(f"upsample_nearest{d}d" for d in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{d}d" for d in (1, 2, 3)),
+    *(f"upsample_nearest{d}d_backward" for d in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{d}d_backward" for d in (1, 2, 3)),
+    "upsample_bilinear2d_backward",
+)
+"""They take channels last as it is, but for images of few channels (native/cuda/UpSample*.cu)."""
+
+_CONTIGUOUS_ONLY = (
+    "upsample_bicubic2d_backward",
+    *(f"_upsample_{mode}2d_aa" for mode in ("bilinear", "bicubic")),
+    *(f"_upsample_{mode}2d_aa_backward" for mode in ("bilinear", "bicubic")),
+)
+
 AFTER = {
+    **dict.fromkeys((*_INTERPOLATIONS, *_CONTIGUOUS_ONLY), (0,)),
     "_softmax": (0,),
     "_log_softmax": (0,),
     "_log_softmax_backward_data": (0, 1),
@@ -84,11 +100,20 @@ AFTER = {
     "replication_pad2d": (0,),
 }
 """By operator, the places of the operands that are copied after the results are made
-(native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu and the padding kernels)."""
+(native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu, and the padding and UpSample kernels)."""
+
+
+def copied_after(operator: str, args: Args) -> list[int]:
+    """Bytes of the copies of `AFTER`."""
+    if operator in _INTERPOLATIONS and args[0].dim() == 4 and args[0].shape[1] > 3:
+        formats = (torch.contiguous_format, torch.channels_last)
+        as_it_is = any(args[0].is_contiguous(memory_format=each) for each in formats)
+        return [] if as_it_is else [args[0].nbytes]
+    return copied(AFTER[operator], args)
 
 
 def copied(places: tuple[int, ...], args: Args) -> list[int]:
-    """Bytes of the copies."""
+    """Bytes of the copies of what is not contiguous."""
     return [
         args[place].nbytes
         for place in places

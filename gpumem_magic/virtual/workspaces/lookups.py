@@ -49,7 +49,7 @@ def bag(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> Non
 def bag_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """embedding_bag_backward_cuda_sum_avg of native/cuda/EmbeddingBag.cu, which always
     sorts."""
-    gradient, indices, by_frequency, mode = args[0], args[1], args[7], args[8]
+    gradient, indices, by_frequency, mode = args[0], args[1], args[6], args[7]
     with memory.blocks() as buffers:
         if not gradient.is_contiguous():
             buffers.take(gradient.nbytes)

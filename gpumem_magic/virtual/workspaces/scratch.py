@@ -60,6 +60,8 @@ class ScratchMemory:
 
     cuBLAS and cuBLASLt take one workspace per handle and stream and keep it (torch up to 2.14); the
     thread that runs backward on a GPU has a handle of its own. `held` maps these to addresses.
+    highest: how many bytes may have been allocated within a convolution, with what cuDNN takes for
+    it; 0 before the first.
     """
 
     def __init__(
@@ -74,6 +76,8 @@ class ScratchMemory:
         kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
         self._cublaslt_size = int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
         self.held: dict[tuple[str, bool, int], int] = {}
+        self.highest = 0
+        self._benchmarked: set[tuple[Any, ...]] = set()
 
     def place(self, *results: torch.Tensor | None) -> None:
         """Put the results that there are on the device. Raises torch.OutOfMemoryError."""
@@ -93,6 +97,17 @@ class ScratchMemory:
     def borrow(self, *sizes: int) -> None:
         """Take blocks of so many bytes, and give them back at once."""
         self.storages.borrow(*sizes)
+
+    def may_rise(self, size: int) -> None:
+        """Up to `size` bytes may be taken here for a moment; they are not."""
+        self.highest = max(self.highest, self.storages.allocator.allocated + size)
+
+    def benchmark(self, *shape: Any) -> None:
+        """cuDNN tries all algorithms for a convolution that this thread has not run yet."""
+        key = (torch._C._current_graph_task_id() != -1, *shape)
+        if key not in self._benchmarked:
+            self._benchmarked.add(key)
+            self.storages.allocator.empty_cache()
 
     def workspaces(self) -> tuple[tuple[str, int], ...]:
         """The libraries that keep workspaces, each with the size of one."""

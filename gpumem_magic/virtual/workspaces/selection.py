@@ -11,18 +11,12 @@ from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 SMALL_SORT = 4096
 
-_SORTED_INDEX = 8  # bytes
-
+_INDEX = 8  # bytes
 _ALIGNMENT = 256
-
 _RADIX_BITS = 8
-
 _RADIX_DIGITS = 2**_RADIX_BITS
-
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
-
 _UNIQUE_TILE = 256
-
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
 
 SCAN_STORAGE = 1279
@@ -78,11 +72,11 @@ def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) ->
     if n == 0 or tensor.dim() == 0:
         return ()
     if slice_size <= SMALL_SORT:
-        return (slice_size * _SORTED_INDEX,)
-    storage = radix_sort_storage(n, tensor.itemsize, _SORTED_INDEX, capability)
+        return (slice_size * _INDEX,)
+    storage = radix_sort_storage(n, tensor.itemsize, _INDEX, capability)
     if slice_size == n:
-        return (n * _SORTED_INDEX, storage)
-    return (n * _SORTED_INDEX, n * _SORTED_INDEX, n * tensor.itemsize, storage)
+        return (n * _INDEX, storage)
+    return (n * _INDEX, n * _INDEX, n * tensor.itemsize, storage)
 
 
 def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
@@ -90,9 +84,9 @@ def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[i
     native/cuda/Sorting.cpp)."""
     flat = tensor.numel()
     if flat <= SMALL_SORT:
-        return (flat * tensor.itemsize, flat * _SORTED_INDEX, flat * _SORTED_INDEX)
-    storage = radix_sort_storage(flat, tensor.itemsize, _SORTED_INDEX, capability)
-    return (flat * tensor.itemsize, flat * _SORTED_INDEX, flat * _SORTED_INDEX, storage)
+        return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX)
+    storage = radix_sort_storage(flat, tensor.itemsize, _INDEX, capability)
+    return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX, storage)
 
 
 def _items(nominal: int, widest: int) -> int:
@@ -106,15 +100,9 @@ def _aliased(parts: list[int]) -> int:
 
 
 _THREADS = 256
-
 _DIGITS = 256
-
 _BLOCKS_OF_A_PROCESSOR = 6  # its 65,536 registers by 40 for each thread
-
 _FEWEST_ITEMS, _MOST_ITEMS = 4, 64
-
-_INDEX = 8
-
 _LONG_ENOUGH = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
 """(Slices at most, elements of each at least) for several blocks of threads to share a slice."""
 
@@ -167,6 +155,14 @@ def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
     first, second = args[1:3]
     memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+
+
+def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Every element is compared with all others where those are few (isin_Tensor_Tensor_out in
+    native/TensorCompare.cpp, isin_default_kernel_gpu in native/cuda/TensorCompare.cu)."""
+    elements, others = args[:2]
+    if isinstance(others, torch.Tensor) and others.numel() < 10 * elements.numel() ** 0.145:
+        memory.borrow(elements.numel() * others.numel(), elements.numel())
 
 
 def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

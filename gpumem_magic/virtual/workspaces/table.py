@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.workspaces import (
+    attention_memory,
     convolutions,
     folds,
     fused_cells,
@@ -55,7 +56,7 @@ def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
     if operator in losses.LOSSES:
         return functools.partial(losses.before_the_mean, memory, losses.LOSSES[operator])
     if operator in copies.AFTER:
-        return lambda args, kwargs: memory.borrow(*copies.copied(copies.AFTER[operator], args))
+        return lambda args, kwargs: memory.borrow(*copies.copied_after(operator, args))
     found = _SCRATCHES.get(operator)
     return functools.partial(found, memory) if found else None
 
@@ -134,7 +135,6 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "embedding_dense_backward": lookups.embedding_backward,
     "index": lookups.index,
     "_embedding_bag": lookups.bag,
-    "_embedding_bag_backward": lookups.bag_backward,
     "_embedding_bag_dense_backward": lookups.bag_backward,
     "native_layer_norm": norms.layer,
     "native_layer_norm_backward": norms.layer_backward,
@@ -165,6 +165,8 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     **dict.fromkeys(("index_reduce", "index_reduce_"), scatters.index_reduce),
     "_softmax_backward_data": _softmax_backward,
     "_safe_softmax": _safe_softmax,
+    "_scaled_dot_product_flash_attention_backward": attention_memory.flash_backward,
+    "_scaled_dot_product_efficient_attention_backward": attention_memory.efficient_backward,
     "_pack_padded_sequence": copies.pack,
     "count_nonzero": _count,
     "_to_copy": copies.to_copy,
@@ -174,6 +176,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "topk": selection.topk,
     "sort": selection.sort,
     "median": selection.median,
+    "isin": selection.membership,
     "randperm": selection.permutation,
     "multinomial": selection.multinomial,
     "_cdist_backward": selection.distances,

@@ -108,3 +108,27 @@ def test_merging_needs_room_to_sort():
     assert one._nnz() == 1
     rounded = 40448  # 40,000 bytes
     assert torch.cuda.max_memory_allocated() - before == 3 * rounded + 80896 + 2 * 512
+
+
+def test_the_gradient_of_one_lookup_is_taken_over_not_copied():
+    table = nn.Embedding(1000, 256, sparse=True).cuda()
+    scaled = table(torch.arange(500).cuda()) * 2  # 512,000 bytes, as its gradient
+    loss = scaled.sum()
+    given = table.weight.register_hook(lambda gradient: torch.cuda.reset_peak_memory_stats())
+    level = torch.cuda.memory_allocated()
+    loss.backward()
+    given.remove()
+    # the values that the backward pass made; measured on CUDA: no more than 512 bytes besides
+    assert torch.cuda.max_memory_allocated() <= level + 512_000 + 4096
+
+
+def test_gradients_of_two_lookups_are_added():
+    def gradient(device):
+        torch.manual_seed(0)
+        table = nn.Embedding(100, 8, sparse=True).to(device)
+        first, second = torch.arange(5).to(device), torch.tensor([[1, 2], [7, 1]]).to(device)
+        (table(first).sum() + table(second).sin().sum()).backward()
+        assert table.weight.grad.is_sparse
+        return table.weight.grad.to_dense().cpu()
+
+    assert torch.equal(gradient("cuda"), gradient("cpu"))

@@ -31,6 +31,17 @@ def test_dropout_that_needs_no_mask(blocks, options):
     assert y.sum().item() == (0 if everything else 1000)
 
 
+def test_a_grid_is_a_matrix_product(blocks):
+    """GIVEN theta of 8 images WHEN a grid is made THEN cuBLAS takes its workspace for it."""
+    theta = torch.eye(2, 3, device="cuda").repeat(8, 1, 1)
+    blocks()
+    grid = functional.affine_grid(theta, (8, 1, 4, 5), align_corners=False)
+    taken = blocks()
+    assert 8_519_680 in taken
+    assert sum(taken) == 8_519_680 + grid.nbytes
+    assert torch.allclose(grid[0, 0, :, 0], torch.tensor([-0.8, -0.4, 0, 0.4, 0.8]).cuda())
+
+
 def test_every_caller_of_dropout_is_seen(blocks):
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.5, batch_first=True).cuda()
     x = torch.ones(4, 5, 16, device="cuda")

@@ -2,6 +2,7 @@
 build on a device whose kernels do nothing, with inductor's wrapper running."""
 
 from gpumem_magic.predict import predict
+from gpumem_magic.values.recording import Action
 from gpumem_magic.virtual.torch_cuda.inductor import AS_WRITTEN, PLANNED
 
 _HEAD = "import torch\nfrom torch import nn\n"
@@ -92,5 +93,36 @@ def test_convolutions_are_planned_in_the_layout_of_the_card():
         "    loss = c(x).square().mean()\n"
         "    loss.backward()\n"
     )
-    assert report.notes == (PLANNED,)
+    assert PLANNED in report.notes
     assert report.peak.allocated == 28_356_608
+
+
+def test_neither_a_loop_of_the_cell_nor_a_cast_breaks_the_graph():
+    report = _predicted(
+        "blocks = nn.ModuleList(nn.Linear(64, 64) for _ in range(3)).cuda()\n"
+        "@torch.compile\n"
+        "def run(x):\n"
+        "    for block in blocks:\n"
+        "        x = block(x.to(torch.float32)).relu()\n"
+        "    return x.sum()\n"
+        "run(torch.randn(32, 64, device='cuda')).backward()\n"
+        "print(sum(torch._dynamo.utils.counters['graph_break'].values()))\n"
+    )
+    assert report.notes == (PLANNED,)
+    assert report.output == "0\n"
+
+
+def test_fused_attention_takes_its_buffers_in_compiled_code_too():
+    code = (
+        "q = torch.randn(4, 8, 256, 64, device='cuda', dtype=torch.half, requires_grad=True)\n"
+        "attend = {}(lambda q: nn.functional.scaled_dot_product_attention(q, q, q))\n"
+        "attend(q).backward(torch.ones(4, 8, 256, 64, device='cuda', dtype=torch.half))\n"
+    )
+
+    def taken(run):
+        events = _predicted(code.format(run)).basis.recording.events
+        return events.size[events.action == Action.ALLOC].tolist()
+
+    in_float32 = 4 * 8 * 256 * 64 * 4  # the gradient of the queries
+    assert in_float32 in taken("torch.compile")
+    assert in_float32 in taken("")

@@ -76,3 +76,22 @@ def test_a_script_may_make_tensors_where_others_are():
         return torch.zeros(3, device=x.device) + x
 
     assert shifted(torch.ones(3, device="cuda")).tolist() == [1, 1, 1]
+
+
+@torch.jit.script
+def beside(x):
+    return torch.zeros(3, device=x.device) + 1, torch.arange(4, device=x.device)
+
+
+@torch.jit.script
+def on_both(x):
+    return torch.zeros(3, device=x.device), torch.arange(4, device=torch.device("cpu"))
+
+
+def test_what_a_script_makes_beside_a_tensor_is_on_its_device(gpu):
+    x = torch.ones(3, device="cuda")
+    for made in beside(x):
+        assert made.is_cuda
+    assert not any(made.is_cuda for made in beside(torch.ones(3)))
+    assert not on_both(x)[1].is_cuda
+    assert not torch.zeros(3, device="cpu").is_cuda

@@ -33,6 +33,13 @@ def test_a_permutation_sorts_random_keys(blocks):
     assert found == [8000, 8000, 4000, 4000, 1, -1, -4000, -4000, -8000]
 
 
+def test_membership_among_few_compares_all_pairs(blocks):
+    x = torch.zeros(1000, dtype=torch.int64, device="cuda")
+    few = torch.zeros(3, dtype=torch.int64, device="cuda")
+    assert _asked(blocks, lambda: torch.isin(x, few))[0] == [1000, 3000, 1000, -1000, -3000]
+    assert _asked(blocks, lambda: torch.isin(x, 3))[0] == [1000]
+
+
 def test_drawing_without_replacement_has_a_number_for_each_weight(blocks):
     x = torch.ones(64, 100, device="cuda")
     assert _asked(blocks, lambda: torch.multinomial(x, 1))[0] == [512, 25600, -25600]

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
-from gpumem_magic.allocator.cloning import clone
+from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver, clone
 from gpumem_magic.allocator.settings import Settings
 
 GIB = 2**30
