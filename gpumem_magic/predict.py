@@ -37,6 +37,7 @@ class Limits(TypedDict, total=False):
     optimizer_steps: int | None
     timeout: float | None
     assume: Sequence[str]
+    worst_batch: str | None
 
 
 _FILENAME = "<predicted cell>"
@@ -61,6 +62,8 @@ def predict(
     after so many steps of its optimizers. timeout: seconds after which a dry run that comes to
     nothing new is ended (default 120); after five times as many it is ended in any case. assume:
     libraries that are not installed, to be taken as if they were ("triton", "flash_attn").
+    worst_batch: the name of a DataLoader, or a list of batches, that is to begin with its largest
+    batch, for which an epoch is collated first; what the cell makes itself has to be a DataLoader.
 
     The report is one of `%%gpumem`, with `predicted` set. An error of the cell is in its `error`,
     out of memory in `oom`. Raises SyntaxError for what is no code, ValueError for an unknown card,
@@ -88,7 +91,8 @@ def fit(
     lives in the namespace. headroom: the share of the card that is to stay free. accumulate: a
     variable of the same kind that is set so that its product with `name` stays what it is, or a
     little more: the steps that gradients are accumulated over. limits: `optimizer_steps`,
-    `timeout` and `assume`; they and the others are those of `predict`. At most 14 dry runs.
+    `timeout`, `assume` and `worst_batch`; they and the others are those of `predict`. At most 14
+    dry runs.
 
     Raises as `predict`, and ValueError where `name` is unknown, no whole number, or without
     effect on the cell's memory, and where the cell fails otherwise than by running out of memory.
@@ -162,10 +166,13 @@ def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) ->
 
 
 def _with_cells(scenario: Scenario, outcome: Outcome) -> Recording:
-    """The recording of a dry run, which knows only the scripts that ran, with the other cells."""
-    scripts = outcome.recording.cells
-    cells = {**scenario.cells, **scripts} if scripts else scenario.cells
-    return replace(outcome.recording, cells=cells)
+    """The recording of a dry run, which knows only the scripts that ran, with the other cells. What
+    is kept free of the card is there for what was not seen."""
+    recording = outcome.recording
+    cells = {**scenario.cells, **recording.cells} if recording.cells else scenario.cells
+    kept = int(recording.device.total * scenario.headroom)
+    highest = max(0, recording.highest - kept)
+    return replace(recording, cells=cells, highest=highest, fits=outcome.fits)
 
 
 def fit_cell(scenario: Scenario, name: str, accumulate: str | None = None) -> Fit:
@@ -176,10 +183,20 @@ def fit_cell(scenario: Scenario, name: str, accumulate: str | None = None) -> Fi
 
 
 def fitting(scenario: Scenario, name: str, accumulate: str | None = None) -> Flow[Fit]:
-    """`fit_cell` as a flow."""
-    from gpumem_magic.dryrun.rehearsal import Rehearsals
+    """`fit_cell` as a flow: searches once more where less than `uncounted` would stay free."""
+    found = yield from _searching(scenario, name, accumulate)
+    report = found.report
+    if report and report.is_tight:
+        kept = scenario.headroom + (report.uncounted + 1) / report.device.total
+        again = yield from _searching(replace(scenario, headroom=kept), name, accumulate)
+        found = replace(again, runs=found.runs + again.runs)
+    return found
+
+
+def _searching(scenario: Scenario, name: str, accumulate: str | None) -> Flow[Fit]:
     from gpumem_magic.dryrun.runs import outcome_of
     from gpumem_magic.fitting import Found, search, try_of
+    from gpumem_magic.rehearsal import Rehearsals
 
     _check_syntax(scenario.cell.python, scenario.cell.filename)
     start = _value_now(scenario.cell.python, name, scenario.namespace)
@@ -268,8 +285,8 @@ def _value_now(code: str, name: str, namespace: Mapping[str, Any]) -> int:
     found = assignments(ast.parse(code), name)
     if not found and name not in namespace:
         raise ValueError(
-            f"{name!r} is neither assigned in the cell nor a variable of the notebook; "
-            f"a line {name} = 8 in the cell makes it one"
+            f"{name!r} is neither assigned nor a call's argument ({name}=8) in the cell, nor a "
+            f"variable of the notebook; a line {name} = 8 in the cell makes it one"
         )
     values = [namespace[name]] if not found else []
     for statement in found:
@@ -301,12 +318,7 @@ def _doubt(value: int, failing: int | None, tries: int) -> str:
 
 
 def read_scenario(
-    source: str,
-    namespace: dict[str, Any],
-    gpu: str | None = None,
-    optimizer_steps: int | None = None,
-    timeout: float | None = None,
-    assume: Sequence[str] = (),
+    source: str, namespace: dict[str, Any], gpu: str | None = None, **limits: Unpack[Limits]
 ) -> Scenario:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
     from gpumem_magic.dryrun.scenario import TIMEOUT, Scenario
@@ -323,11 +335,21 @@ def read_scenario(
         made = files.cell(source, shell.transform_cell(source), 0)
         cell = replace(made, filename=_FILENAME, number=None)
         cells = files.cells()
+    timeout = limits.get("timeout")
     limit = TIMEOUT if timeout is None else timeout
     if limit <= 0:
         raise ValueError(f"timeout is {limit}; it is a number of seconds above 0")
-    known = assumable(",".join(assume)) if assume else ()
-    return Scenario(cell, namespace, gpu, cells, optimizer_steps, timeout=limit, assume=known)
+    assume = limits.get("assume")
+    return Scenario(
+        cell,
+        namespace,
+        gpu,
+        cells,
+        limits.get("optimizer_steps"),
+        timeout=limit,
+        assume=assumable(",".join(assume)) if assume else (),
+        worst_batch=limits.get("worst_batch"),
+    )
 
 
 def _check_syntax(code: str, filename: str) -> None:

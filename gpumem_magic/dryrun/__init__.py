@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,7 +42,7 @@ def plan_dry_run(
     origin: the source in use, whose memory it starts from, as of when the run is started. writes:
     see Plan. The namespace, and everything else of this process, stays as it is.
     """
-    from gpumem_magic.allocator.cloning import clone
+    from gpumem_magic.allocator.caching import clone
     from gpumem_magic.dryrun.in_use import card_in_use
     from gpumem_magic.dryrun.inside import Plan
 
@@ -57,24 +59,42 @@ def plan_dry_run(
 
 def _do_for_all_children() -> None:
     """What each of them would do again: import what torch's optimizers and meta kernels need, two
-    seconds the first time, list the user's modules, find out how torch counts references."""
-    import torch._dynamo
+    seconds the first time, list the user's modules and the functions that remember the device, find
+    out how torch counts references."""
+    _import_whole("torch._dynamo")
+
+    import torch
 
     from gpumem_magic.isolation.effects.telling import users_modules
     from gpumem_magic.virtual.accumulation import Accumulation
+    from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 
     users_modules(len(sys.modules))
+    functions_that_ask(len(sys.modules))
     if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
         Accumulation()
+
+
+def _import_whole(name: str) -> None:
+    """Import a module of torch, which an interrupt would leave half there: in a thread, which goes
+    on to the end when an interrupt has ended the wait for it."""
+    if name not in sys.modules:
+        thread = threading.Thread(target=importlib.import_module, args=(name,), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.05)  # without a limit, Windows waits through interrupts
+    importlib.import_module(name)
 
 
 def _start(plan: Plan, in_use: CardInUse) -> Child | FreshProcess:
     from gpumem_magic.dryrun.fresh import FreshProcess
     from gpumem_magic.dryrun.inside import run_inside
+    from gpumem_magic.isolation.effects import stop_effects
 
     _check_capture()
     if can_fork():
-        return Child(lambda inside: run_inside(plan, in_use, inside))
+        filename = plan.scenario.cell.filename
+        return Child(lambda inside: run_inside(plan, in_use, stop_effects(inside, filename)))
     return FreshProcess(plan, in_use)
 
 

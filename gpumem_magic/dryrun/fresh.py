@@ -25,7 +25,8 @@ import torch
 from gpumem_magic.dryrun.in_use import CardInUse
 from gpumem_magic.dryrun.inside import Outcome, Plan, run_inside
 from gpumem_magic.dryrun.shapes.valueless import tensor_over, untouched
-from gpumem_magic.isolation.child import Child, Inside, Work, answer_of
+from gpumem_magic.isolation.child import Child, Inside, Work, answer_of, explaining, read_file
+from gpumem_magic.isolation.effects import stop_effects
 from gpumem_magic.isolation.progress import Progress
 
 _NOT_SENT: Final = frozenset(
@@ -67,17 +68,17 @@ class FreshProcess(Child):
         """Whether the process has ended."""
         if self._process.poll() is None:
             return False
-        self._ended = True
-        answer = self.scratch / "answer"
-        self._parts = [answer.read_bytes()] if answer.exists() else []
+        self._parts = read_file(self.scratch / "answer")
         return True
 
-    def _reap(self) -> int | None:
-        if not self._ended:
-            self._process.kill()
-        status = self._process.wait()
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+    def _status(self) -> int | None:
+        status = self._process.wait()
         return -status if status < 0 else status << 8
 
 
@@ -85,16 +86,18 @@ def main() -> None:
     """What the fresh process does; its argument: the folder of the run."""
     scratch = Path(sys.argv[1])
     inside = Inside(scratch, Progress(scratch / "progress"), -1)
-    data = answer_of(lambda: _carry_out(scratch, inside))
-    (scratch / "answer").write_bytes(data)
+    (scratch / "answer").write_bytes(answer_of(lambda: _carry_out(scratch, inside)))
     os._exit(0)
 
 
 def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     with (scratch / "order").open("rb") as file:
-        sys.path[:], randoms, dtype = pickle.load(file)  # what comes next is imported by it
+        sys.path[:], filename, randoms, dtype = pickle.load(file)
+        stopped = stop_effects(inside, filename)
+        stopped.close_doors()  # what comes next imports the user's modules
         unpickler = _Unpickler(file)
-        plan, anchor, names, sent, missing = unpickler.load()
+        with explaining("the notebook's names cannot be sent to the dry run"):
+            plan, anchor, names, sent, missing = unpickler.load()
     random.setstate(randoms[0])
     np.random.set_state(randoms[1])
     torch.set_rng_state(randoms[2])
@@ -102,7 +105,7 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     namespace = anchor.__globals__  # of all functions that came from the notebook
     namespace.update(names)
     plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
-    outcome = run_inside(plan, sent.card(unpickler.storages.values()), inside)
+    outcome = run_inside(plan, sent.card(unpickler.storages.values()), stopped)
     told = "Not defined in the dry run, as it cannot be sent to its process"
     notes = (*outcome.recording.notes, *([f"{told}: {', '.join(missing)}."] if missing else ()))
     return replace(outcome, recording=replace(outcome.recording, notes=notes))
@@ -117,10 +120,9 @@ def _order(plan: Plan, in_use: CardInUse) -> bytes:
     anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
     anchor.__module__ = "__main__"
     missing = _cannot_be_sent(names, in_use)
-    for name in missing:
-        del names[name]
+    names = {name: value for name, value in names.items() if name not in missing}
     file = io.BytesIO()
-    pickle.dump((list(sys.path), randoms, torch.get_default_dtype()), file)
+    pickle.dump((list(sys.path), scenario.cell.filename, randoms, torch.get_default_dtype()), file)
     sent = in_use.sent(scenario.cell)
     _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
     return file.getvalue()
@@ -130,7 +132,9 @@ def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:
     def fails(value: Any) -> bool:
         try:
             _Pickler(io.BytesIO(), in_use).dump(value)
-        except Exception:  # whatever the user's own ways to be pickled raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # whatever the user's own ways to be pickled raise
             return True
         return False
 

@@ -13,7 +13,7 @@ import torch
 
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
 from gpumem_magic.sources.collected import tensors_in
-from gpumem_magic.sources.objects.graph_nodes import raw_saved
+from gpumem_magic.sources.objects.contents import raw_saved
 
 _base: Any = torch._C.TensorBase
 _SAID = (

@@ -127,7 +127,7 @@ class _VirtualCard(CardInUse):
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        state.allocator.driver.total = card.total  # type: ignore[misc] # a SimulatedDriver's can
+        state.allocator.driver.total = card.total
         self._source.become(card, state.allocator, state.moved, kernels)
         return self._source, []
 

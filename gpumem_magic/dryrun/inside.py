@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
@@ -25,15 +26,14 @@ from gpumem_magic.dryrun.script import Scribe, Script
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.taken_out import take_out
-from gpumem_magic.isolation.child import Inside
-from gpumem_magic.isolation.effects import stop_effects
+from gpumem_magic.isolation.effects import Stopped
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.refusals import refuse
 from gpumem_magic.isolation.effects.waiting import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.recording import Action, Recording
+from gpumem_magic.values.recording import Recording
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
 from gpumem_magic.virtual.libraries.arguments import Arguments
@@ -41,13 +41,6 @@ from gpumem_magic.virtual.libraries.worst_batch import largest_first
 from gpumem_magic.virtual.torch_cuda.inductor import Inductor
 
 _SHOW = "__show__"
-_ALLOCATED = {Action.ALLOC: 1, Action.FREE: -1}
-_RESERVED = {
-    Action.SEGMENT_ALLOC: 1,
-    Action.SEGMENT_MAP: 1,
-    Action.SEGMENT_FREE: -1,
-    Action.SEGMENT_UNMAP: -1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +68,20 @@ class Outcome:
     again: bool = False
 
 
-def run_inside(plan: Plan, in_use: CardInUse, inside: Inside) -> Outcome:
+def run_inside(plan: Plan, in_use: CardInUse, stopped: Stopped) -> Outcome:
     """Run the plan's cell; `in_use` is the card that the notebook was on when it was forked."""
-    return _Run(plan, in_use, inside).outcome()
+    return _Run(plan, in_use, stopped).outcome()
 
 
 class _Run:
     """One dry run."""
 
-    def __init__(self, plan: Plan, in_use: CardInUse, inside: Inside) -> None:
+    def __init__(self, plan: Plan, in_use: CardInUse, stopped: Stopped) -> None:
         self._plan = plan
         self._scenario = plan.scenario
-        self._inside = inside
         self._marks: list[str] = []
         self._arguments = Arguments(plan.scenario.arguments)
-        self._stopped = stop_effects(inside, plan.scenario.cell.filename)
+        self._stopped = stopped
         self._guesses = Guesses(self._stopped.places)
         self._state = in_use.state(plan.card)
         born = in_use.born_in(plan.scenario.cell) if plan.scenario.again else frozenset()
@@ -120,6 +112,7 @@ class _Run:
     def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
         """The recording, what was written down of it, and the allocator as it was before."""
         namespace = self._scenario.namespace
+        namespace.update(self._generators(namespace))
         tree = self._prepare(namespace)
         here = sys._getframe()
         self._source.start(names_of(namespace, here), here)
@@ -146,10 +139,11 @@ class _Run:
         lines = code.splitlines(keepends=True)  # where libraries look for the source of functions
         linecache.cache.setdefault(filename, (len(code), None, lines, filename))
         tree, elsewhere = with_values(ast.parse(code, filename), values)
-        self._inside.progress.follow(filename, self._source.news)
-        self._stopped.close_doors(namespace, self._loops)
+        self._stopped.prepare(namespace, self._loops, self._source.news)
         if self._scenario.worst_batch:
-            largest_first(namespace, self._scenario.worst_batch, self._marks.append)
+            names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+            made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+            largest_first(namespace, self._scenario.worst_batch, self._marks, made)
         arrivals = Arrivals()
         tools = self._source, self._kernels.valueless, self._marks.append
         install_libraries(arrivals, *tools, self._scenario.assume)
@@ -160,6 +154,12 @@ class _Run:
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())
         return self._loops.bind(tree)
+
+    def _generators(self, namespace: Mapping[str, Any]) -> dict[str, torch.Generator]:
+        """The user's generators of random numbers, none of a real card among them."""
+        of_card = self._source.gpu.random.of_card
+        made = ((n, v) for n, v in namespace.items() if isinstance(v, torch._C.Generator))
+        return {name: of_card(generator) for name, generator in made}
 
     def _told(self, recording: Recording) -> Recording:
         """With what the user has to know of it."""
@@ -188,19 +188,17 @@ class _Run:
         that has no more than the card, and so gives its cache back.
         """
         limit = self._plan.total - self._plan.card.context
-        if _highest(recording, recording.before.reserved, _RESERVED) <= limit:
+        before, events = recording.before, recording.events
+        if _highest(before.reserved, events.reserved_changes()) <= limit:
             return True
-        if _highest(recording, recording.before.allocated, _ALLOCATED) > limit:
+        if _highest(before.allocated, events.allocated_changes()) > limit:
             return False
-        start.driver.total = self._plan.total  # type: ignore[misc] # a SimulatedDriver's can be set
+        start.driver.total = self._plan.total
         return script.fits(start, script.sizes())
 
 
-def _highest(recording: Recording, start: int | None, signs: Mapping[Action, int]) -> int:
-    """The highest level that events raise from `start`."""
-    sign = np.zeros(max(Action) + 1, np.int64)
-    sign[list(signs)] = list(signs.values())
-    changes = sign[recording.events.action] * recording.events.size
+def _highest(start: int | None, changes: NDArray[np.int64]) -> int:
+    """The highest level that events reach from `start`."""
     return (start or 0) + max(0, int(np.cumsum(changes).max(initial=0)))
 
 

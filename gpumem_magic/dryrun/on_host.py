@@ -11,6 +11,7 @@ import torch
 
 from gpumem_magic.dryrun.graphs import Graphs
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
+from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.virtual.gpu import VirtualGPU
 from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
@@ -40,7 +41,8 @@ class StandIns:
         ]
         leaves = [t for t in here if _node(t) is None]
         for leaf in leaves:
-            over = self._graphs.over_stand_in(leaf)
+            is_strided = _base.layout.__get__(leaf) is torch.strided
+            over = (self._graphs.over_stand_in if is_strided else self._over_parts)(leaf)
             with torch.inference_mode(leaf.is_inference()):
                 _base.data.__set__(leaf, over)
         for tensor in recorded:
@@ -49,6 +51,18 @@ class StandIns:
         self._storages.clear()
         self._graphs.forget()
         return originals
+
+    def _over_parts(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A sparse tensor of as many elements over what stands for its parts."""
+        shape, layout = tensor.shape, _base.layout.__get__(tensor)
+        first, *rest = (self._graphs.over_stand_in(part) for _, part in sparse_parts(torch, tensor))
+        if layout is torch.sparse_coo:
+            made = torch.sparse_coo_tensor(first, rest[0], shape, check_invariants=False)
+            made._coalesced_(tensor.is_coalesced())
+            return made
+        return torch.sparse_compressed_tensor(
+            rest[0], rest[1], first, list(shape), layout=layout, check_invariants=False
+        )
 
     def _say(self, text: str) -> None:
         if text not in self._notes:
@@ -71,15 +85,17 @@ class StandIns:
 def _all_tensors() -> Iterator[torch.Tensor]:
     """Every tensor that Python knows of, gradients that nobody has read among them."""
     for thing in gc.get_objects():
-        if isinstance(thing, torch.Tensor) and _is_strided(thing):
+        if isinstance(thing, torch.Tensor) and _has_memory(thing):
             yield thing
             gradient = _base.grad.__get__(thing) if thing.is_leaf else None
-            if gradient is not None and _is_strided(gradient):
+            if gradient is not None and _has_memory(gradient):
                 yield gradient
 
 
-def _is_strided(tensor: torch.Tensor) -> bool:
-    return bool(torch._C._has_storage(tensor)) and _base.layout.__get__(tensor) is torch.strided
+def _has_memory(tensor: torch.Tensor) -> bool:
+    if torch._C._has_storage(tensor):
+        return _base.layout.__get__(tensor) is torch.strided
+    return bool(sparse_parts(torch, tensor)) and _node(tensor) is None
 
 
 def device_of(storage: torch.UntypedStorage) -> torch.device:

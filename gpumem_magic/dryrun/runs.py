@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Generic, TypeVar, Union
 
 from gpumem_magic.isolation.child import Child, DryRunError
 from gpumem_magic.isolation.watch import StandsStillError, Watch, room_for_another
+from gpumem_magic.sources.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from gpumem_magic.allocator.caching import CachingAllocator
     from gpumem_magic.dryrun.inside import Outcome, Plan
+    from gpumem_magic.values.recording import Recording
 
 _POLL = 0.05  # seconds; a limit is noticed, and an interrupt acted upon, that late at most
 
@@ -65,12 +67,10 @@ class Runner(Generic[T]):
         self._tell = tell
         self._waiting: deque[tuple[int, DryRun]] = deque()
         self._running: list[_Running] = []
-        self._ended: list[Child] = []
-        self._results: list[Result | None] = []
+        self._results: list[Result | None] | None = None
         self._done = self._asked = 0
         self._most = _processors()
         self._result: T | None = None
-        self._advance(None)
 
     @property
     def result(self) -> T:
@@ -83,14 +83,14 @@ class Runner(Generic[T]):
         the flow raises."""
         if self._result is not None:
             return True
+        if self._results is None:
+            self._advance(None)
         self._start_some()
         _wait(self._running, seconds)
         for each in tuple(self._running):
             self._look_at(each)
-        if not self._waiting and not self._running:
+        if self._results is not None and not self._waiting and not self._running:
             self._advance(tuple(r for r in self._results if r is not None))
-        elif self._ended:
-            self._ended.pop().close()
         return self._result is not None
 
     def stop(self) -> T:
@@ -98,7 +98,10 @@ class Runner(Generic[T]):
         on; what the flow makes of that. Raises what the flow raises."""
         while self._result is None:
             self._kill()
-            self._advance(tuple(r or StoppedError("stopped") for r in self._results))
+            if self._results is None:
+                self._advance(None)
+            else:
+                self._advance(tuple(r or StoppedError("stopped") for r in self._results))
         return self._result
 
     def close(self) -> None:
@@ -110,8 +113,6 @@ class Runner(Generic[T]):
         self._waiting.clear()
         while self._running:
             self._running.pop().child.close()
-        while self._ended:
-            self._ended.pop().close()
 
     def _advance(self, results: tuple[Result, ...] | None) -> None:
         try:
@@ -135,38 +136,32 @@ class Runner(Generic[T]):
         self._running.append(_Running(place, run, child, watch, stood_still))
 
     def _look_at(self, each: _Running) -> None:
+        result: Result
         try:
             if not each.child.poll():
                 each.watch.check()
                 return
-            self._running.remove(each)
-            self._ended.append(each.child)
-            self._finish(each, each.child.answer())
-        except StandsStillError as error:
-            self._end(each)
-            if each.stood_still:
-                self._keep(each, error)
-            else:  # a thread of the notebook may have held a lock when the child was made
-                self._start(each.place, each.run, stood_still=True)
+            result = each.child.answer()
         except DryRunError as error:
-            self._end(each)
-            self._keep(each, error)
-
-    def _end(self, each: _Running) -> None:
+            result = error
+        self._running.remove(each)
         each.child.close()
-        with contextlib.suppress(ValueError):
-            self._running.remove(each)
+        if isinstance(result, StandsStillError) and not each.stood_still:
+            # a thread of the notebook may have held a lock when the child was made
+            self._start(each.place, each.run, stood_still=True)
+        else:
+            self._finish(each, result)
 
-    def _finish(self, each: _Running, outcome: Outcome) -> None:
-        recording = outcome.recording
-        failed = recording.error is not None and recording.failure is None
-        if outcome.skipped and failed:  # perhaps for want of the iterations that were left out
+    def _finish(self, each: _Running, result: Result) -> None:
+        if not isinstance(result, DryRunError) and result.skipped and _failed(result.recording):
+            # perhaps for want of the iterations that were left out
             plan = replace(each.run.plan, may_skip=False)
             self._start(each.place, replace(each.run, plan=plan))
         else:
-            self._keep(each, outcome)
+            self._keep(each, result)
 
     def _keep(self, each: _Running, result: Result) -> None:
+        assert self._results is not None
         self._results[each.place] = result
         each.run.ended(result)
         self._done += 1
@@ -182,10 +177,10 @@ def carry_out(
     """What the flow comes to. Raises what it raises; an interrupt ends all that runs. partly: what
     is done by then is enough for the flow to come to something, unless it raises a StoppedError."""
     runner = Runner(flow, tell)
+    interrupts = Interrupts()
+    interrupts.install()
     try:
-        while not runner.step():
-            pass
-        return runner.result
+        return _until_done(runner)
     except KeyboardInterrupt:
         if not partly:
             raise
@@ -194,6 +189,22 @@ def carry_out(
         raise
     finally:
         runner.close()
+        interrupts.remove()
+
+
+def _until_done(runner: Runner[T]) -> T:
+    """The result. An interrupt that a callback swallows (hooks of os.fork, objects that die), or of
+    which other code makes another error, ends this too."""
+    handled = Interrupts.handled
+    try:
+        while not runner.step():
+            if Interrupts.handled > handled:
+                raise KeyboardInterrupt
+    except Exception:
+        if Interrupts.handled > handled:
+            raise KeyboardInterrupt from None
+        raise
+    return runner.result
 
 
 def together(flows: Sequence[Flow[T]]) -> Flow[tuple[T, ...]]:
@@ -225,6 +236,10 @@ def outcome_of(result: Result) -> Outcome:
     return result
 
 
+def _failed(recording: Recording) -> bool:
+    return recording.error is not None and recording.failure is None
+
+
 def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -233,9 +248,7 @@ def _processors() -> int:
 
 def _wait(running: Sequence[_Running], seconds: float) -> None:
     """Until one of them has something to say, or so long."""
-    if not running or seconds <= 0:
-        return
-    if sys.platform == "win32":  # pipes cannot be waited for
-        time.sleep(min(seconds, 0.02))
-    else:
-        select.select([each.child.descriptor for each in running], [], [], seconds)
+    if sys.platform == "win32" and running:  # pipes cannot be waited for
+        time.sleep(max(0.0, min(seconds, 0.02)))
+    elif running:
+        connection.wait([each.child.descriptor for each in running], seconds)

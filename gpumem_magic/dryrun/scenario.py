@@ -17,16 +17,15 @@ TIMEOUT = 120.0
 class Scenario:
     """A cell and what it is predicted with.
 
-    namespace: the cell's globals.
-    gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda" or "cuda:1"; None: the card in use, a
-    T4 where there is none. cells: others of the notebook by the file name of their frames.
-    optimizer_steps: end every loop after so many steps of its optimizers. values: variables to set,
-    in place of what the cell, or else the namespace, gives them. arguments: to be passed to
-    training frameworks. limited: the card has no more
-    memory than it has; without limit the cell never runs out of it. again: the cell ran already;
-    what it left on the device is not there. headroom: the share of the card that stays
-    free. timeout: seconds after which a dry run that comes to nothing new is ended. assume:
-    libraries that are taken as installed. worst_batch: a loader that begins with its largest batch.
+    namespace: the cell's globals. gpu: a card ("T4", "A100-80GB"), a size ("24GiB"), "cuda" or
+    "cuda:1"; None: the card in use, a T4 where there is none. cells: others of the notebook by the
+    file name of their frames. optimizer_steps: end every loop after so many steps of its
+    optimizers. values: variables to set, in place of what the cell, or else the namespace, gives
+    them. arguments: to be passed to training frameworks. limited: the card has no more memory than
+    it has; without limit the cell never runs out of it. again: the cell ran already; what it left
+    on the device is not there. headroom: the share of the card that stays free. timeout: seconds
+    after which a dry run that comes to nothing new is ended. assume: libraries that are taken as
+    installed. worst_batch: a loader that begins with its largest batch.
     """
 
     cell: Cell

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
-from gpumem_magic.allocator.cloning import clone
+from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator, clone
 
 
 class Request(IntEnum):

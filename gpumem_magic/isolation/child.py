@@ -3,13 +3,16 @@ and is forgotten. Whatever it changes is its own copy."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
+import dataclasses
 import os
-import pickle
 import random
 import shutil
 import signal
+import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,17 +22,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from gpumem_magic.isolation.answers import read_answer, write_answer
 from gpumem_magic.isolation.progress import Progress
 
 _PACKAGE = Path(__file__).parents[1]
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _PIECE = 1 << 20
+_LONGEST = 1 << 30
+"""Bytes of an answer; what ten thousand blocks come to is a thousandth of it."""
+_LAST = 1.0  # seconds in which a process ends that has closed its pipe
 
 # The cell may replace any of these in its process.
-_write, _close, _exit, _dumps = os.write, os.close, os._exit, pickle.dumps
+_write, _close, _exit = os.write, os.close, os._exit
 
 Work = Callable[["Inside"], object]
-"""What a child does. Its result, or the exception that it raises, is pickled."""
+"""What a child does. Its result, a dataclass, or the exception that it raises, is pickled."""
 
 
 class DryRunError(RuntimeError):
@@ -50,17 +57,18 @@ class Child:
     """A process that does `work`, seen from its parent. `close` ends it, whatever it is doing."""
 
     def __init__(self, work: Work) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix="gpumem-"))
-        self.progress = Progress(self.scratch / "progress")
         self._parts: list[bytes] = []
-        self._status: int | None = None
         self._ended = self._closed = False
         try:
-            self.pid, self.descriptor = self._begin(work)
-        except BaseException:
-            self.progress.close()
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            raise
+            with contextlib.ExitStack() as undo:
+                self.scratch = Path(tempfile.mkdtemp(prefix="gpumem-"))
+                undo.callback(_remove, self.scratch)
+                self.progress = Progress(self.scratch / "progress")
+                undo.callback(self.progress.close)
+                self.pid, self.descriptor = self._begin(work)
+                undo.pop_all()
+        except OSError as error:
+            raise DryRunError(f"the system gives the dry run no process: {error}") from None
 
     def _begin(self, work: Work) -> tuple[int, int]:
         """The process, and the descriptor on which it sends its answer and then closes."""
@@ -77,40 +85,78 @@ class Child:
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self.descriptor, _PIECE):
                 self._parts.append(part)
-            self._ended = True
-        return self._ended
+            return True
+        return False
 
     def answer(self) -> Any:
         """What the work came to, once `poll` has said so. Raises what it raised, and DryRunError
         for a child that died."""
-        data = b"".join(self._parts)
         try:
-            succeeded, value = pickle.loads(data)
+            succeeded, value = read_answer(b"".join(self._parts))
         except Exception:
-            self.close()
-            raise DryRunError(f"the dry run's process {_cause(self._status)}") from None
-        if not succeeded:
+            raise DryRunError(f"the dry run's process {_cause(self._status())}") from None
+        if succeeded and dataclasses.is_dataclass(value):
+            return value
+        if not succeeded and isinstance(value, Exception):
             raise value
-        return value
+        raise DryRunError(value if isinstance(value, str) else "the dry run sent no answer")
 
     def close(self) -> None:
         """Kill the child if it is still there, and clear away what it leaves."""
         if self._closed:
             return
         self._closed = True
-        self._status = self._reap()
+        self._end()
         self.progress.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        _remove(self.scratch)
 
-    def _reap(self) -> int | None:
-        """How the process ended, as os.waitpid tells it; None where nobody knows."""
+    def _end(self) -> None:
+        """Nobody waits while the system clears the process away, half of what a fork costs."""
         if not self._ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+            _thread.start_new_thread(_bury, (self.pid, self.scratch))
         os.close(self.descriptor)
-        with contextlib.suppress(ChildProcessError):  # where the user's code ignores SIGCHLD
-            return os.waitpid(self.pid, 0)[1]
+
+    def _status(self) -> int | None:
+        """How the process ended, as os.waitpid tells it; None where nobody knows."""
+        until = time.monotonic() + _LAST
+        with contextlib.suppress(ChildProcessError):
+            while not self._ended and time.monotonic() < until:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self._ended = True
+                    return status
+                time.sleep(0.005)
         return None
+
+
+def _bury(pid: int, scratch: Path) -> None:
+    """Wait for the end of a process that was killed, and remove what it wrote until then."""
+    with contextlib.suppress(ChildProcessError):  # where the user's code ignores SIGCHLD
+        os.waitpid(pid, 0)
+    _remove(scratch)
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # needs no descriptor
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", folder], check=False)
+
+
+def read_file(path: Path) -> list[bytes]:
+    """What a process left there, in parts: none for what is no file of its own, or too large."""
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | flags)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= _LONGEST:
+                return [file.read()]
+    return []
 
 
 def can_fork() -> bool:
@@ -199,9 +245,18 @@ def answer_of(work: Callable[[], object]) -> bytes:
     """What the work comes to, or what it raises, for `Child.answer`."""
     try:
         _detach()
-        return _dumps((True, work()), 5)
+        return write_answer(True, work())
     except BaseException as error:
         return _failure(error)
+
+
+@contextlib.contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Whatever is raised within becomes a DryRunError that says so after `what`."""
+    try:
+        yield
+    except BaseException as error:
+        raise DryRunError(f"{what}: {type(error).__name__}: {error}") from None
 
 
 def _detach() -> None:
@@ -219,11 +274,12 @@ def _failure(error: BaseException) -> bytes:
     place = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
     try:
         error.__dict__["place"] = place
-        data = _dumps((False, error), 5)
-        pickle.loads(data)
+        data = write_answer(False, error)
+        read_answer(data)
     except Exception:
         text = f"{type(error).__name__}: {error}"
-        data = _dumps((False, DryRunError(f"the dry run failed: {text} ({place})")), 5)
+        # a text, as the cell may have taken our classes away
+        data = write_answer(False, f"the dry run failed: {text} ({place})")
     return data
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import signal
@@ -20,9 +21,16 @@ class Progress:
     where in the cell it is, 0 where that is not known; beats: how often the child has told."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("a+b") as file:
-            file.truncate(mmap.PAGESIZE)
-            self._page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        try:
+            with path.open("a+b") as file:
+                file.truncate(mmap.PAGESIZE)
+                self._page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        self._path = path
+        self.news: Callable[[], int] = int
+        """What is told as such; in the child."""
 
     @property
     def address(self) -> int:
@@ -38,11 +46,17 @@ class Progress:
         """Called in the child."""
         _LAYOUT.pack_into(self._page, 0, news, line, self.read()[2] + 1)
 
+    def hide(self) -> None:
+        """Called in the child, before the cell runs: whoever reads a page of a file that was cut
+        short dies, and without a name it cannot be."""
+        with contextlib.suppress(OSError):  # Windows removes no open file
+            self._path.unlink()
+
     def close(self) -> None:
         """Let go of the page."""
         self._page.close()
 
-    def follow(self, filename: str, news: Callable[[], int]) -> None:
+    def follow(self, filename: str) -> None:
         """From here on, four times a second, tell `news()` and the line of the cell that runs.
 
         By a signal, which needs no thread that the cell could see and stops where C code does not
@@ -50,7 +64,7 @@ class Progress:
         """
 
         def tell(number: int, frame: FrameType | None) -> None:
-            self.tell(news(), _line(frame, filename))
+            self.tell(self.news(), _line(frame, filename))
 
         if sys.platform != "win32":
             signal.signal(signal.SIGALRM, tell)

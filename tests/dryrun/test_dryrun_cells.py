@@ -122,8 +122,60 @@ for step in range(3):
     adam.zero_grad()
     sparse_adam.zero_grad()
 """
+BAGS = """
+table = nn.EmbeddingBag(70000, 40, mode="sum", sparse=True).cuda()
+dense = nn.EmbeddingBag(7000, 40).cuda()
+adam = torch.optim.SparseAdam(table.parameters())
+ids, starts = torch.arange(20000, 24000, device="cuda"), torch.arange(0, 4000, 8, device="cuda")
+weights = torch.ones(4000, device="cuda")
+for step in range(2):
+    table(ids, starts, weights).square().mean().backward()
+    dense(ids // 4, starts).mean().backward()
+    assert table.weight.grad.is_sparse and not dense.weight.grad.is_sparse
+    adam.step()
+    adam.zero_grad()
+"""
+ROWS = """
+places = torch.stack([torch.arange(9999), torch.arange(9999).roll(1)])
+graph = torch.sparse_coo_tensor(places, torch.rand(9999), (10000, 10000)).cuda().coalesce()
+likely = torch.sparse.softmax(graph, dim=1)
+rows = likely.to_sparse_csr()
+assert rows.layout is torch.sparse_csr
+out = rows @ torch.randn(10000, 30, device="cuda")
+"""
+WAVES = """
+x = torch.randn(8, 48000, device="cuda", requires_grad=True)
+window = torch.hann_window(1024, device="cuda")
+spectrum = torch.stft(x, 1024, window=window, return_complex=True)
+torch.istft(spectrum, 1024, window=window, length=48000).square().mean().backward()
+"""
+JAGGED = """
+rows = [torch.randn(n, 300) for n in (500, 900, 100)]
+nested = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda")
+net = nn.Sequential(nn.Linear(300, 400), nn.LayerNorm(400), nn.ReLU(), nn.Linear(400, 20)).cuda()
+out = net(nested)
+assert out.is_cuda
+out.values().square().mean().backward()
+"""
+FLEX = """
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def causal(batch, head, query, key):
+    return query >= key
+mask = create_block_mask(causal, None, None, 256, 256, device="cuda")
+q, k, v = (torch.randn(2, 4, 256, 32, device="cuda", requires_grad=True) for _ in range(3))
+def nearer(score, batch, head, query, key):
+    return score + (query - key)
+out = flex_attention(q, k, v, score_mod=nearer, block_mask=mask)
+out.square().mean().backward()
+assert q.grad.shape == q.shape and v.grad.is_cuda
+"""
 CELLS = {
     "sparse": SPARSE,
+    "flex attention": FLEX,
+    "bags": BAGS,
+    "rows of a sparse matrix": ROWS,
+    "waves": WAVES,
+    "nested tensors": JAGGED,
     "known masks": MASKS,
     "checks of values": CHECKS,
     "lazy": LAZY,
@@ -181,6 +233,27 @@ def test_lengths_that_nobody_knows_are_the_longest():
     assert found.error is None
     assert found.events.size[-1] == 4 * 50 * 512
     assert any("the lengths of sequences" in note for note in found.notes)
+
+
+def test_what_is_selected_from_known_values_is_computed():
+    """GIVEN an operator whose meta kernel refuses to tell a size WHEN its operands have values."""
+    code = """
+library = torch.library.Library("torchvision", "FRAGMENT")
+library.define("nms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+library.impl("nms", lambda boxes, scores, threshold: scores.argsort()[:2], "CPU")
+@torch.library.register_fake("torchvision::nms")
+def nms(boxes, scores, threshold):
+    raise RuntimeError("data-dependent")
+scores = torch.tensor([1.0, 3.0, 2.0], device="cuda")
+kept = torch.ops.torchvision.nms(torch.ones(3, 4, device="cuda"), scores, 0.5)
+assert kept.tolist() == [0, 2]
+"""
+    assert dry(IMPORTS + code).error is None
+
+
+def test_tensors_of_other_shapes_are_not_equal():
+    code = "x = torch.rand(2, 999999, device='cuda')\nassert not torch.equal(x, x[0])\n"
+    assert dry(IMPORTS + code).error is None
 
 
 @pytest.mark.parametrize("question", ["torch.equal(x, y)", "torch.allclose(x, y)"])

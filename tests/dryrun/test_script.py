@@ -6,8 +6,8 @@ from gpumem_magic.allocator.caching import (
     AllocationFailed,
     CachingAllocator,
     SimulatedDriver,
+    clone,
 )
-from gpumem_magic.allocator.cloning import clone
 from gpumem_magic.dryrun.script import Request, Scribe
 
 MIB = 1 << 20

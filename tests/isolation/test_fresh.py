@@ -45,6 +45,19 @@ def fresh(attack):
     return {**fields, "environ": {"GPUMEM_MAGIC_PROCESS": "fresh"}}
 
 
+def imported(code):
+    """A call into a module whose import does this, in each process anew."""
+    setup = f"""
+        from pathlib import Path
+        Path('anew.py').write_text({code!r} + chr(10) + 'def call(): pass')
+        import sys, types
+        anew = sys.modules['anew'] = types.ModuleType('anew')
+        exec('def call(): pass', vars(anew))
+        from anew import call
+    """
+    return fresh({"setup": setup, "attack": "call()", "real": False})
+
+
 ATTACKS = {
     f"{table} {name}": fresh(attack)
     for table, attacks in TABLES.items()
@@ -52,6 +65,38 @@ ATTACKS = {
     if f"{table} {name}" in ALWAYS or (place % EVERY == 0 and f"{table} {name}" not in TOO_LONG)
 } | {
     "names with an underscore": fresh({"setup": "_step = [3]", "attack": "_step.remove(3)"}),
+    "an object that ends the process as it is sent": fresh(
+        {
+            "setup": """
+                kept = [1]
+                class Ending:
+                    def __reduce__(self):
+                        raise SystemExit(2)
+                ending = Ending()
+            """,
+            "attack": "kept.append(2)",
+            "says": "cannot be sent to its process: ending",
+        }
+    ),
+    "an import that writes": imported("open('a.txt', 'w').write('gone')"),
+    "an import that starts a process": imported("import os; os.system('touch new')"),
+    "an import that connects": {
+        **imported("import socket; socket.create_connection(('127.0.0.1', 9))"),
+        "error": "the notebook's names cannot be sent to the dry run: ConnectionRefusedError",
+    },
+    "an object that writes as it arrives": fresh(
+        {
+            "setup": """
+                class Arriving:
+                    kept = 1
+                    def __setstate__(self, state):
+                        open('a.txt', 'w').write('gone')
+                arriving = Arriving()
+                arriving.kept = 2
+            """,
+            "attack": "arriving.kept = 3",
+        }
+    ),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 
 def with_values(tree: ast.Module, values: Mapping[str, int]) -> tuple[ast.Module, frozenset[str]]:
@@ -14,18 +15,18 @@ def with_values(tree: ast.Module, values: Mapping[str, int]) -> tuple[ast.Module
     elsewhere = set()
     for name, value in values.items():
         found = assignments(tree, name)
-        for statement in found:
-            constant = ast.copy_location(ast.Constant(value), statement.value or statement)
-            statement.value = constant
+        for place in found:
+            place.value = ast.copy_location(ast.Constant(value), place.value or place)
         if not found:
             elsewhere.add(name)
     return tree, frozenset(elsewhere)
 
 
-def assignments(tree: ast.Module, name: str) -> Sequence[ast.Assign | ast.AnnAssign]:
+def assignments(tree: ast.Module, name: str) -> Sequence[ast.Assign | ast.AnnAssign | ast.keyword]:
     """The statements `name = ...` of the cell that its first use has its value from.
 
     They are those at the cell's top level, inside its blocks too, or else those of its functions.
+    Where the cell has no such variable, they are the arguments `name=8` of its calls.
     Raises ValueError where the value comes from something else: a `for`, `+=`, `a, b = ...`.
     """
     top = _Scope(name)
@@ -34,7 +35,25 @@ def assignments(tree: ast.Module, name: str) -> Sequence[ast.Assign | ast.AnnAss
     found = _all_found([top, *(scope for scope in inner if scope.is_global)])
     if found or top.is_used:
         return found
-    return _all_found([scope for scope in inner if not scope.is_global])
+    local = _all_found([scope for scope in inner if not scope.is_global])
+    return local or ([] if any(scope.is_used for scope in inner) else _arguments(tree, name))
+
+
+def _arguments(tree: ast.Module, name: str) -> list[ast.keyword]:
+    """Arguments of this name that are whole numbers. Raises ValueError where they differ."""
+    values = {
+        node: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == name and _is_number(node.value)
+    }
+    if len({*values.values()}) > 1:
+        said = " and ".join(f"{value!r} in line {node.lineno}" for node, value in values.items())
+        raise ValueError(f"the argument {name!r} is {said}: give both one variable, and fit that")
+    return [*values]
+
+
+def _is_number(value: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(value, ast.Constant) and type(value.value) is int
 
 
 def _inside(scope: _Scope) -> list[_Scope]:

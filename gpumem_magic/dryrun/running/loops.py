@@ -21,6 +21,7 @@ from gpumem_magic.dryrun.running.loop_items import Items, can_look_ahead, outcom
 from gpumem_magic.dryrun.running.rounds import Rounds
 
 _NAME = "__bounded__"
+_TRACED = "__traced__"
 _LEAST = 3  # iterations: the first makes the optimizer's states, the second may move blocks
 
 _LOADING = str(Path(torch.utils.data.__file__).parent)
@@ -72,7 +73,7 @@ class Loops:
 
     def names(self) -> Mapping[str, object]:
         """What code from `bind` needs to find among its globals."""
-        return {_NAME: self._bounded}
+        return {_NAME: self._bounded, _TRACED: torch.compiler.is_dynamo_compiling}
 
     def install(self) -> None:
         """Count optimizers' steps and see loops over a DataLoader anywhere, from here on."""
@@ -258,7 +259,8 @@ class BoundedLoader(BoundedLoop):
 
 
 class _Binder(ast.NodeTransformer):
-    """Puts a call around what each `for` statement iterates over."""
+    """Puts a call around what each `for` statement iterates over, but where torch.compile traces
+    it: a call into this package would break the graph in two."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -267,7 +269,8 @@ class _Binder(ast.NodeTransformer):
         self.generic_visit(node)
         name, place = ast.Name(_NAME, ast.Load()), ast.Constant(f"{self._place}{node.lineno}")
         call = ast.Call(name, [node.iter, place, *outcomes_of(node)], [])
-        node.iter = ast.copy_location(call, node.iter)
+        traced = ast.Call(ast.Name(_TRACED, ast.Load()), [], [])
+        node.iter = ast.copy_location(ast.IfExp(traced, node.iter, call), node.iter)
         return node
 
 

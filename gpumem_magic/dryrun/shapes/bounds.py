@@ -4,11 +4,12 @@ So `unknown | True` is True, and a loop that waits for a bound ends there."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
 from itertools import cycle, product
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
 from gpumem_magic.virtual.storages import storage_id
@@ -35,12 +36,14 @@ _OF_FLAGS = frozenset(f"aten::{name}" for name in ("bitwise_and", "bitwise_or", 
 """Operators that are so for values of 0 and 1 alone."""
 
 _OF_TRUTH = frozenset(
-    f"aten::{name}"
-    for name in ("all", "any", "logical_and", "logical_not", "logical_or", "_to_copy")
+    f"aten::{name}" for name in "all any logical_and logical_not logical_or _to_copy".split()
 )
 """Operators that may ask whether a value is 0: that can lie between two that are not."""
 
 _FOLLOWED = _ALIKE | _EACH_ITS_WAY | _OF_FLAGS
+
+_CHECKING = frozenset(f"aten::{name}" for name in ("eq", "isinf", "isnan", "ne"))
+"""Operators that checks of a number are made of."""
 
 _PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
 """Operators whose results are values of their first operand, whatever the indices say."""
@@ -59,6 +62,9 @@ class Bounds:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
         None where that is not told by those of its operands."""
         name, tensors = func._schema.name, tensors_among(args, kwargs)
+        if (answer := _if_finite(name, args)) is not None:
+            end = torch.full(args[0].shape, answer)
+            return end, end
         if name not in _FOLLOWED or sum(tensor.numel() for tensor in tensors) > _MOST:
             return None
         intervals = {id(tensor): self._interval(tensor) for tensor in tensors}
@@ -68,7 +74,8 @@ class Bounds:
         unknown = [key for key, each in intervals.items() if each and each[0] is not each[1]]
         corners = product((0, 1), repeat=1 if name in _ALIKE else len(unknown))
         ends = (dict(zip(unknown, cycle(corner), strict=False)) for corner in corners)
-        found = [func(*_with(args, functools.partial(_end, intervals, e)), **kwargs) for e in ends]
+        end_of = (functools.partial(_end, intervals, corner) for corner in ends)
+        found = [func(*tree_map_only(torch.Tensor, end, args), **kwargs) for end in end_of]
         return functools.reduce(torch.minimum, found), functools.reduce(torch.maximum, found)
 
     def attach(self, tensor: torch.Tensor, interval: Interval) -> None:
@@ -78,14 +85,24 @@ class Bounds:
         self._valueless.ends[storage_id(tensor)] = low, high
         torch.ops.aten.copy_.default(tensor, interval[0])
 
-    def pick(self, func: Any, source: Any, picked: Any) -> None:
-        """Remember between which whole numbers elements of `picked`, which an operator has taken
-        from `source`, lie."""
-        if func._schema.name not in _PICKING or source.is_floating_point():
+    def pick(self, func: Any, args: tuple[Any, ...], picked: Any) -> None:
+        """Remember between which whole numbers elements of `picked` lie, which an operator has
+        taken from its operand, or which are places in it."""
+        name, source = func._schema.name, args[0]
+        if name == "aten::nonzero" and source.numel():
+            self._valueless.ends[storage_id(picked)] = 0, max(source.shape, default=1) - 1
+        if written := name == "aten::scatter_" and self._replaces_all(*args):
+            source = args[3]
+        if not (written or name in _PICKING) or source.is_floating_point():
             return
         if 0 < source.numel() <= _MOST_PICKED and (interval := self._interval(source)) is not None:
             least, most = interval[0].min().item(), interval[1].max().item()
             self._valueless.ends[storage_id(picked)] = least, most
+
+    def _replaces_all(self, target: Any, dim: int, index: Any, source: Any, *_: Any) -> bool:
+        """Whether `scatter_` leaves none of the values that were there."""
+        told = isinstance(source, torch.Tensor) and index not in self._valueless
+        return told and target.dim() == 1 and len(index.unique()) == target.numel()
 
     def most_different(self, tensor: torch.Tensor) -> int:
         """How many elements of a tensor can differ."""
@@ -115,6 +132,18 @@ class Bounds:
         return low, high
 
 
+def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
+    """What a check of one number for NaN or infinity finds where it is neither, as is assumed of a
+    loss; None of other operators. torch.isfinite asks `x == x` and `abs(x) != inf`."""
+    if name not in _CHECKING or args[0].numel() != 1:
+        return None
+    if len(args) == 1:
+        return False
+    itself = args[1] is args[0]
+    of_infinity = isinstance(args[1], float) and args[1] == math.inf
+    return itself == (name == "aten::eq") if itself or of_infinity else None
+
+
 def _is_monotone(name: str, args: tuple[Any, ...], intervals: list[Interval]) -> bool:
     """Whether an operator of `_FOLLOWED` is so between these ends."""
     if name in _OF_FLAGS:
@@ -131,12 +160,3 @@ def _is_flags(interval: Interval) -> bool:
 def _end(intervals: dict[int, Any], ends: dict[int, int], tensor: torch.Tensor) -> torch.Tensor:
     found: torch.Tensor = intervals[id(tensor)][ends.get(id(tensor), 0)]
     return found
-
-
-def _with(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The arguments with other tensors."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_with(item, change) for item in value)
-    return value

@@ -13,15 +13,12 @@ from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.sparse import SparseResults
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes, packed_sequence
-from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
-from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types
+from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless, tensor_over
+from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types, shapes_among
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import tensors_among
 from gpumem_magic.virtual.workspaces.table import UNMEASURED
-
-_MOST_FLOATS = 2**16
-"""Bytes of operands and results up to which values are computed: they cost less than they tell."""
 
 _MOST_INTEGERS = 2**23
 """The same for integers: indices, lengths and masks, which decide what a program does."""
@@ -105,6 +102,8 @@ class DryKernels:
         tensors = tensors_among(args, kwargs)
         if _is_on_meta(tensors, kwargs.get("device")):
             return func(*args, **kwargs)
+        if plan.name == "_c10d_functional::wait_tensor":
+            return args[0]  # which its schema hides
         if plan.is_view:
             return self._sparse.marked(func(*args, **kwargs), args[0])
         if plan.unmeasured and self._any_on_device(tensors):
@@ -135,8 +134,8 @@ class DryKernels:
         results = self._results(plan, shapes, args, kwargs)
         if mostly is not None:
             self._mostly_one.keep(results, mostly)
-        if not known and plan.aliases == [None]:
-            self._bounds.pick(func, args[0], results)
+        if not known:
+            self._bounds.pick(func, args, results)
         return results
 
     def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:
@@ -152,7 +151,7 @@ class DryKernels:
                 floats += tensor.nbytes
             else:
                 integers += tensor.nbytes
-            if floats > _MOST_FLOATS or integers > _MOST_INTEGERS:
+            if floats > MOST_FLOATS or integers > _MOST_INTEGERS:
                 return False
         return True
 
@@ -175,10 +174,12 @@ class DryKernels:
             if args[1] in self.valueless:
                 self.guesses.needed("the lengths of sequences")
             return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
-        if (told := self._unknown.told_by_masks(func, args, kwargs)) is not None:
+        if (told := self._unknown.told_by_values(func, args, kwargs)) is not None:
             return told
-        if (assumed := None if known else self._unknown.assumed(func, args, kwargs)) is not None:
-            if assumed is True:
+        if (assumed := self._unknown.assumed(func, args, kwargs)) is not None:
+            if known:
+                return _RUN
+            if isinstance(assumed, bool):
                 self.guesses.needed("whether tensors are equal", decides=True)
             else:
                 self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
@@ -289,12 +290,6 @@ _RUN = object()
 
 
 def _is_small(shapes: Any) -> bool:
-    found = [shapes] if isinstance(shapes, Shape) else list(_flat(shapes))
+    found = shapes_among(shapes)
     floats = sum(s.nbytes() for s in found if s.dtype.is_floating_point or s.dtype.is_complex)
-    return floats <= _MOST_FLOATS and sum(s.nbytes() for s in found) <= _MOST_INTEGERS
-
-
-def _flat(shapes: Any) -> list[Shape]:
-    if isinstance(shapes, Shape):
-        return [shapes]
-    return [s for item in shapes for s in _flat(item)] if isinstance(shapes, (list, tuple)) else []
+    return floats <= MOST_FLOATS and sum(s.nbytes() for s in found) <= _MOST_INTEGERS

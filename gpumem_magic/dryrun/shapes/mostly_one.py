@@ -13,7 +13,7 @@ from gpumem_magic.dryrun.shapes.valueless import Valueless
 from gpumem_magic.virtual.storages import storage_id
 
 _MADE_OF = {"zeros": 0, "ones": 1}
-_WRITING = frozenset({"index_put_", "scatter", "scatter_"})
+_WRITING = frozenset({"index_fill_", "index_put_", "scatter", "scatter_"})
 _ONE_BY_ONE = frozenset("_to_copy bitwise_not clone eq ge gt le logical_not lt ne".split())
 MASKS = frozenset({torch.bool, torch.uint8})
 
@@ -39,7 +39,7 @@ class MostlyOne:
             return made, 0
         if name in _WRITING:
             known = self._of(args[0])
-            return known and (known[0], known[1] + _written(*args[:3]))
+            return known and (known[0], known[1] + _written(name, *args[:3]))
         if name not in _ONE_BY_ONE or any(isinstance(a, torch.Tensor) for a in args[1:]):
             return None
         if args[0] not in self._valueless or (known := self._of(args[0])) is None:
@@ -61,12 +61,13 @@ class MostlyOne:
         return number.item(), int((tensor != number).count_nonzero())
 
 
-def _written(tensor: torch.Tensor, indices: Any, index: Any) -> int:
-    """How many elements of a tensor are written to by `_WRITING`, at most."""
-    if not isinstance(indices, (list, tuple)):
-        return int(index.numel())
-    given = [i for i in indices if i is not None]
+def _written(name: str, tensor: torch.Tensor, place: Any, index: Any) -> int:
+    """How many elements are written to by `_WRITING`, at most. place: a dimension, or indices."""
+    if isinstance(place, int):
+        each = tensor.numel() // max(tensor.shape[place], 1) if name == "index_fill_" else 1
+        return int(each * index.numel())
+    given = [i for i in place if i is not None]
     if any(i.dtype in MASKS for i in given):
         return tensor.numel()
-    whole = (n for n, i in zip_longest(tensor.shape, indices) if i is None)
+    whole = (n for n, i in zip_longest(tensor.shape, place) if i is None)
     return int(torch.broadcast_shapes(*(i.shape for i in given)).numel() * math.prod(whole))

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses
-from gpumem_magic.dryrun.shapes.valueless import Valueless
+from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless
 from gpumem_magic.sources.objects.ownership import sparse_parts
+from gpumem_magic.virtual.kernels.sparse import rows_of
 from gpumem_magic.virtual.traits import tensors_among
 
 _PRODUCTS = frozenset(f"aten::{name}" for name in "mm mv addmm _sparse_mm _sparse_addmm".split())
@@ -17,8 +18,6 @@ _UNREAD = ("aten::_sparse_coo_tensor", "aten::is_coalesced", "aten::_nnz", "aten
 """Operators that read no values."""
 
 _UNKNOWN = "{} cannot be predicted: values decide how many elements the sparse tensor has"
-_MOST_KNOWN = 2**16
-"""Bytes of operands up to which values are computed."""
 
 
 class SparseResults:
@@ -35,11 +34,13 @@ class SparseResults:
         tensors = tensors_among(args, kwargs)
         if name.startswith(_UNREAD) or all(map(self._is_known, tensors)):
             return func(*args, **kwargs)
-        if name.startswith("aten::_to_sparse") and args[0] not in self._valueless:
-            return func(*args, **kwargs)
         if all(tensor.layout is torch.strided for tensor in tensors):
+            if name.startswith("aten::_to_sparse") and args[0] not in self._valueless:
+                return func(*args, **kwargs)
             raise NotImplementedError(_UNKNOWN.format(name))
         first = next(tensor for tensor in tensors if tensor.layout is not torch.strided)
+        if name == "aten::_to_sparse_csr" and first.layout is torch.sparse_coo:
+            return rows_of(first, self._dense)
         if name in _PRODUCTS:
             self._guesses.unmeasured("torch.sparse")
             return self._product(*(tensor.shape for tensor in tensors), dtype=first.dtype)
@@ -49,7 +50,7 @@ class SparseResults:
             return self._like(args[1], args[0].dtype)
         if name in ("aten::add", "aten::add_") and len(tensors) == 2:
             return self._sum(func, args, kwargs)
-        if name in _KEEP_PLACES or torch.Tag.pointwise in func.tags:
+        if name in _KEEP_PLACES or "softmax" in name or torch.Tag.pointwise in func.tags:
             like = self._like(first, kwargs.get("dtype") or first.dtype)
             if name == "aten::_coalesce":
                 self._guesses.needed("how many different places a sparse tensor names")
@@ -68,7 +69,7 @@ class SparseResults:
     def _is_known(self, tensor: torch.Tensor) -> bool:
         parts = [part for _, part in sparse_parts(torch, tensor)] or [tensor]
         size = sum(part.nbytes for part in parts)
-        return size <= _MOST_KNOWN and not any(part in self._valueless for part in parts)
+        return size <= MOST_FLOATS and not any(part in self._valueless for part in parts)
 
     def _product(self, *shapes: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         left, right = shapes[-2:]

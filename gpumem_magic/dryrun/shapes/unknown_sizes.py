@@ -57,7 +57,7 @@ _ASSUMED: dict[str, Callable[..., Any]] = {
     "aten::repeat_interleave": _repeat_interleave,
     "aten::bincount": _bincount,
     "torchvision::nms": lambda boxes, scores, threshold: _vector(len(boxes)),
-    "aten::equal": lambda one, other: True,
+    "aten::equal": lambda a, b: a.shape == b.shape and (a.dtype != torch.bool or bool(a.ndim or a)),
 }
 
 
@@ -82,8 +82,11 @@ class UnknownSizes:
         self._bounds = Bounds(valueless)
         self._valueless = valueless
 
-    def told_by_masks(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The shapes of what is selected, by masks whose values are known; None for all else."""
+    def told_by_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The shapes of what is selected, or repeated, by masks or counts whose values are known;
+        None for all else."""
+        if func._schema.name == "aten::repeat_interleave" and args[0] not in self._valueless:
+            return _vector(int(args[0].sum()), args[0].dtype)
         masks = _masks(func, args)
         if not masks or any(mask in self._valueless for mask in masks):
             return None

@@ -11,6 +11,9 @@ import torch
 
 from gpumem_magic.virtual.storages import storage_id
 
+MOST_FLOATS = 2**16
+"""Bytes of operands and results up to which values are computed: they cost less than they tell."""
+
 _MAPPED_FROM = 2**16
 """Bytes from which a storage is a mapping of its own."""
 

@@ -39,7 +39,8 @@ class Stopped:
     lines are told after, by the user's files."""
 
     def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
-        self._inside = inside
+        self._progress = inside.progress
+        self._scratch = inside.scratch
         self._effects = effects
         self.output = output
         self.places = effects.places
@@ -54,11 +55,21 @@ class Stopped:
         """What was done in another way than the cell would."""
         return (*self._effects.notes(), *(self._scripts.notes if self._scripts else ()))
 
-    def close_doors(self, namespace: dict[str, Any], program: Program) -> None:
-        """From here on nothing gets out but the answer. namespace: that of the cell. program: what
-        the code of scripts is prepared by."""
-        effects, scratch, arrivals = self._effects, self._inside.scratch, Arrivals()
-        self._scripts = Scripts(effects, program)
+    def prepare(self, namespace: dict[str, Any], program: Program, news: Callable[[], int]) -> None:
+        """Close the doors, if they are open, for a cell. namespace: that of the cell. program: what
+        the code of scripts is prepared by. news: see Progress."""
+        self._progress.news = news
+        if self._scripts is None:
+            self.close_doors()
+        assert self._scripts is not None
+        self._scripts.program = program
+        self._effects.rebind(namespace)
+
+    def close_doors(self) -> None:
+        """From here on nothing gets out but the answer."""
+        effects, scratch, arrivals = self._effects, self._scratch, Arrivals()
+        self._progress.follow(effects.filename)
+        self._scripts = Scripts(effects)
         files = ScratchFiles(effects, scratch)
         files.install()
         install_process_effects(effects, arrivals)
@@ -68,13 +79,13 @@ class Stopped:
         install_tracking_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
-        effects.rebind(namespace)
         confine(scratch)
         watch(effects, scratch)
 
 
 def stop_effects(inside: Inside, filename: str) -> Stopped:
     """Unshare what a fork shares. filename: that of the cell's frames."""
+    inside.progress.hide()
     output = os.open(inside.scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     make_shared_memory_private({inside.progress.address})
     unshare_descriptors({inside.answer, output}, inside.scratch, output)

@@ -53,7 +53,7 @@ def capture(output: int) -> Callable[[], str]:
             _flush_c()
             size = os.fstat(output).st_size - start
             return _shown(os.pread(output, min(size, _LIMIT), start), size)
-        except OSError:  # the cell has closed all descriptors
+        except (OSError, ValueError):  # the cell has closed all descriptors or streams
             return ""
 
     return text

@@ -230,5 +230,7 @@ def naming(*given: Any) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = (*given, None)[:2]
+        error.filename = given[0]
+        if len(given) > 1:
+            error.filename2 = given[1]
         raise

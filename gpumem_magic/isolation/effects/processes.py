@@ -22,6 +22,11 @@ _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
 errread, errwrite, after self and ten others."""
 
+_OF_THE_PROCESS = (
+    "setpriority startfile setuid setgid seteuid setegid setreuid setregid setresuid setresgid "
+    "setgroups initgroups setsid setpgid"
+).split()
+
 
 def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Replace what starts, signals or ends processes, shares memory with them, or asks the user.
@@ -31,7 +36,7 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     """
     _install_starting(effects)
     _install_signals(effects)
-    for name in ("nice", "setpriority", "startfile", "setuid", "setgid", "setsid", "setpgid"):
+    for name in ("nice", *_OF_THE_PROCESS):
         effects.skip(os, name, f"os.{name}", 0 if name == "nice" else None)
     for name in ("_exit", "abort"):
         effects.skip(os, name, f"os.{name}", _exit)

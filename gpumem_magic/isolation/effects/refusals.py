@@ -23,28 +23,13 @@ _OTHER_LAYOUT = "use padded tensors, or layout=torch.jagged"
 _OWN_MEMORY = "its memory does not come from PyTorch's allocator; leave that part out to predict"
 
 _FUNCTIONS = (
-    ("torch.distributed", "init_process_group", _ONE_PROCESS),
-    ("torch.distributed", "init_device_mesh", _ONE_PROCESS),
-    ("torch.distributed.distributed_c10d", "init_process_group", _ONE_PROCESS),
-    ("torch.distributed.device_mesh", "init_device_mesh", _ONE_PROCESS),
-    ("torch.distributed.fsdp", "fully_shard", _ONE_PROCESS),
     ("torch.multiprocessing.spawn", "spawn", _ONE_PROCESS),
     ("torch.multiprocessing", "spawn", _ONE_PROCESS),
+    ("torch.jit", "trace", "predict the module untraced"),
     ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
     ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
 )
-_COLLECTIVES = (
-    "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_reduce "
-    "all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast "
-    "broadcast_object_list gather gather_object irecv isend monitored_barrier new_group recv "
-    "recv_object_list reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list send "
-    "send_object_list"
-).split()
-"""What waits for the other processes where a group of them exists already."""
-
 _CLASSES = (
-    ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", _ONE_PROCESS),
-    ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", _ONE_PROCESS),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__getitem__", _OWN_MEMORY),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
 )
@@ -92,8 +77,6 @@ class _Refusals:
     def install(self) -> None:
         """Refuse what is loaded, and what will be."""
         arrivals = self._arrivals
-        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
-            arrivals.expect(module, self._refuse_collectives, "all_reduce")
         self._refuse_nested_on_device()
         for module, name, advice in _FUNCTIONS:
             arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
@@ -119,11 +102,6 @@ class _Refusals:
             original = getattr(owner, name)
             self.replacements[id(original)] = original, replacement
         setattr(owner, name, replacement)
-
-    def _refuse_collectives(self, module: Any) -> None:
-        for name in _COLLECTIVES:
-            if hasattr(module, name):
-                self._put(module, name, f"torch.distributed.{name}", _ONE_PROCESS)
 
     def _refuse_nested_on_device(self) -> None:
         for name in ("nested_tensor", "as_nested_tensor"):

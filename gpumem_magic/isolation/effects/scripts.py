@@ -75,11 +75,12 @@ class Launch:
 
 
 class Scripts:
-    """Runs scripts inside of a dry run. cells: those that ran, by the file name of their frames."""
+    """Runs scripts inside of a dry run, once it has a `program`. cells: those that ran, by the file
+    name of their frames."""
 
-    def __init__(self, effects: Effects, program: Program) -> None:
+    def __init__(self, effects: Effects, program: Program | None = None) -> None:
         self._effects = effects
-        self._program = program
+        self.program = program
         self.cells: dict[str, Cell] = {}
         self.notes: list[str] = []
 
@@ -148,13 +149,14 @@ class Scripts:
             folder = path.resolve().parent if spec is None else folder
         self.cells[filename] = Cell(text, filename, name=title)
         self._effects.places[filename] = f"{title}:"
-        tree = self._program.bind(ast.parse(text, filename), f"{title}:")
+        assert self.program is not None
+        tree = self.program.bind(ast.parse(text, filename), f"{title}:")
         module = types.ModuleType(name)
         names = vars(module) if names is None else names
         own = {"__file__": filename, "__spec__": spec, "__name__": name}
         package = spec.parent if spec is not None else None
         before = {key: names[key] for key in own if key in names}
-        names.update({**own, "__package__": package, **self._program.names()})
+        names.update({**own, "__package__": package, **self.program.names()})
         with _as_main(module, [filename, *launch.arguments], str(folder)):
             try:
                 exec(compile(tree, filename, "exec", dont_inherit=True), names)

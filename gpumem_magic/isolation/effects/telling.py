@@ -41,6 +41,7 @@ class Effects:
     """
 
     def __init__(self, filename: str) -> None:
+        self.filename = filename
         self.places = {filename: "line "}  # what a line's number is told after, by file
         self._blocked: dict[str, None] = {}
         self._redirected: dict[str, None] = {}
@@ -120,7 +121,7 @@ class Effects:
     def rebind(self, namespace: dict[str, Any]) -> None:
         """Let names that were bound to what is replaced now (`from os import remove`) mean the
         replacement, in `namespace` and in modules that are the user's."""
-        modules = [vars(sys.modules[name]) for name in users_modules(len(sys.modules))]
+        modules = [namespace_of(sys.modules[name]) for name in users_modules(len(sys.modules))]
         for names in (namespace, *modules):
             names.update(renamed(names, self._replacements))
 
@@ -141,11 +142,17 @@ def users_modules(count: int) -> tuple[str, ...]:
     """Names of loaded modules, `count` in all, that are no library's. Asked before a fork it costs
     less: to look at an object in the child copies its page."""
     libraries = Libraries()
-    files = {
-        name: getattr(module, "__dict__", {}).get("__file__")
-        for name, module in list(sys.modules.items())
-    }
+    files = {name: namespace_of(module).get("__file__") for name, module in [*sys.modules.items()]}
     return tuple(n for n, file in files.items() if isinstance(file, str) and file not in libraries)
+
+
+def namespace_of(module: Any) -> dict[str, Any]:
+    """The names in a module, which may be any object; one that loads itself late is not loaded."""
+    try:
+        names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return names
 
 
 def renamed(

@@ -69,6 +69,8 @@ def _silence_class(effects: Effects, name: str, module: Any) -> None:
         if isinstance(value, types.FunctionType) and not method.startswith("_"):
             effects.skip(owner, method, f"{name}.{method}", inert)
     effects.skip(owner, "__init__", name)
+    # what `__init__` would have set
+    owner.__getattr__ = lambda writer, name: getattr(inert, name)
     effects.put(owner, "__enter__", lambda writer: writer)
     for method in ("close", "flush", "finish", "__exit__"):
         effects.put(owner, method, lambda *args, **kwargs: None)

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from multiprocessing import synchronize
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.telling import Effects, Libraries
@@ -114,6 +115,7 @@ def install_waiting_effects(effects: Effects) -> None:
     for module, name in ((threading, "_time"), (queue, "time")):
         setattr(module, name, clock.now)
     _install_conditions(effects, clock)
+    synchronize._multiprocessing.SemLock = SharedSemaphore  # type: ignore[attr-defined]
     _install_selecting(effects, clock)
     _install_pools(effects)
     _keep_loop()
@@ -158,6 +160,57 @@ def _install_conditions(effects: Effects, clock: _Clock) -> None:
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
     effects.replace(threading.Condition, "notify", make_notify)
     effects.replace(threading.Thread, "join", make_join)
+
+
+class SharedSemaphore:
+    """What multiprocessing makes locks and semaphores of (Modules/_multiprocessing/semaphore.c in
+    CPython), for the threads of one process: none that other processes know is to be had."""
+
+    SEM_VALUE_MAX = 2**31 - 1
+    handle, name = 0, None
+
+    def __init__(self, kind: int, value: int, maxvalue: int, *name: Any, **unlink: Any) -> None:
+        self.kind, self.maxvalue = kind, maxvalue
+        self._is_recursive = kind == 0
+        self._free = threading.Semaphore(value)
+        self._held, self._owner = 0, 0
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Whether it was to be had, within `timeout` seconds."""
+        if not (self._is_recursive and self._is_mine()):
+            limit = max(timeout, 0) if block and timeout is not None else None
+            if not self._free.acquire(block, limit):
+                return False
+        self._held, self._owner = self._held + 1, threading.get_ident()
+        return True
+
+    def release(self) -> None:
+        """Raises AssertionError or ValueError for what nobody has acquired."""
+        if self._is_recursive and not self._is_mine():
+            raise AssertionError("attempt to release recursive lock not owned by thread")
+        if not self._is_recursive and self._get_value() >= self.maxvalue:
+            raise ValueError("semaphore or lock released too many times")
+        self._held -= 1
+        if not (self._is_recursive and self._held):
+            self._free.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def _count(self) -> int:
+        return self._held
+
+    def _is_mine(self) -> bool:
+        return self._held > 0 and self._owner == threading.get_ident()
+
+    def _get_value(self) -> int:
+        return self._free._value
+
+    def _is_zero(self) -> bool:
+        return self._get_value() == 0
 
 
 def _install_selecting(effects: Effects, clock: _Clock) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
+from os import stat as _status_of
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from gpumem_magic.isolation.effects.telling import Effects, described
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 _READING = ("mode=ro", "mode=memory", "immutable=1")
 
 _CHANGING = {
@@ -57,6 +60,17 @@ def watch(effects: Effects, scratch: Path) -> None:
     sys.addaudithook(hook)
 
 
+def _is_used_up(path: Any) -> bool:
+    """Whether what is read there is gone for others: a pipe or terminal, by its name."""
+    try:
+        mode = 0 if isinstance(path, int) else _status_of(path).st_mode  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISCHR(mode):
+        return os.fsdecode(path).startswith(_TERMINALS)
+    return stat.S_ISFIFO(mode)
+
+
 class _Net:
     """What is done about each event: nothing, or it is told, and an error is raised."""
 
@@ -97,7 +111,7 @@ class _Net:
 
     def _open(self, event: str, args: tuple[Any, ...]) -> None:
         path, mode, flags = args
-        if flags & _WRITING and not self._is_free(path):
+        if (flags & _WRITING or _is_used_up(path)) and not self._is_free(path):
             self._refuse(event, path, mode or flags)
 
     def _change(self, event: str, args: tuple[Any, ...]) -> None:

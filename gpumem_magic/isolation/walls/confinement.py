@@ -19,12 +19,15 @@ if sys.platform != "win32":
 
 _LARGEST_FILE = 4 << 30
 _NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
+_CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
+_KEPT = 1 << 1 | 1 << 2 | 1 << 24  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
 _VERSION = 1  # LANDLOCK_CREATE_RULESET_VERSION
 _BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 _EXECUTE, _WRITE_FILE, _REFER, _TRUNCATE = 1 << 0, 1 << 1, 1 << 13, 1 << 14
 _REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
+_CONTROL_DEVICE = 1 << 15
 _TCP = 3  # LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP
 _SCOPES = 3  # LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL
 _WITHOUT_LOG = 1  # LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
@@ -44,6 +47,7 @@ def confine(folder: Path) -> tuple[str, ...]:
         return ("Landlock", "seccomp")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0)
+    _drop_privileges(libc)
     files = _write_only_below(folder, libc)
     calls = seccomp.refuse_calls(libc, truncate=files and read_landlock_version(libc) >= 3)
     return tuple(name for name, done in (("Landlock", files), ("seccomp", calls)) if not done)
@@ -61,6 +65,15 @@ def _lower(kind: int, most: int) -> None:
         soft, hard = resource.getrlimit(kind)
         if soft == resource.RLIM_INFINITY or soft > most:
             resource.setrlimit(kind, (most, hard))
+
+
+def _drop_privileges(libc: ctypes.CDLL) -> None:
+    """Root reads and writes files of others as before, and has limits of its own; it makes no
+    devices, sets no network up, administers nothing."""
+    head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITIES, 0))
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then their upper halves
+    if not libc.capget(head, sets):
+        libc.capset(head, (ctypes.c_uint32 * 6)(*(each & _KEPT for each in sets[:3])))
 
 
 def read_landlock_version(libc: ctypes.CDLL) -> int:
@@ -81,7 +94,7 @@ def _write_only_below(folder: Path, libc: ctypes.CDLL) -> bool:
     everything = written | _REMOVE_AND_MAKE | (_REFER if version >= 2 else 0)
     handled = struct.pack(
         "=QQQ",
-        everything | _EXECUTE,
+        everything | _EXECUTE | (_CONTROL_DEVICE if version >= 5 else 0),
         _TCP if version >= 4 else 0,
         _SCOPES if version >= 6 else 0,
     )

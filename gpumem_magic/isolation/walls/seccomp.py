@@ -16,14 +16,15 @@ from collections.abc import Iterable
 _REFUSED = """
 execve 59 221, execveat 322 281, fork 57 -, vfork 58 -,
 pidfd_send_signal 424 424, pidfd_getfd 438 438, ptrace 101 117, process_vm_writev 311 271,
+process_madvise 440 440, process_mrelease 448 448,
 shmget 29 194, shmat 30 196, shmctl 31 195, semget 64 190, semop 65 193, semctl 66 191,
 semtimedop 220 192, msgget 68 186, msgsnd 69 189, msgrcv 70 188, msgctl 71 187,
 mq_open 240 180, mq_unlink 241 181, mq_timedsend 242 182, mq_timedreceive 243 183,
 mq_notify 244 184, mount 165 40, umount2 166 39, pivot_root 155 41, move_mount 429 429,
 fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433, open_tree 428 428,
-mount_setattr 442 442, setns 308 268, unshare 272 97, chroot 161 51, reboot 169 142,
-settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
-sethostname 170 161, setdomainname 171 162, bpf 321 280, perf_event_open 298 241,
+mount_setattr 442 442, open_tree_attr 467 467, setns 308 268, unshare 272 97, chroot 161 51,
+reboot 169 142, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266,
+adjtimex 159 171, sethostname 170 161, setdomainname 171 162, bpf 321 280, perf_event_open 298 241,
 add_key 248 217, request_key 249 218, keyctl 250 219, quotactl 179 60, quotactl_fd 443 443,
 swapon 167 224, swapoff 168 225, init_module 175 105, finit_module 313 273,
 delete_module 176 106, acct 163 89, syslog 103 116, kexec_load 246 104,
@@ -36,30 +37,38 @@ _NO_CONNECTION = "connect 42 203, sendmsg 46 211, sendmmsg 307 269"
 _UNKNOWN = (
     "io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427, clone3 435 435"
 )
-# Not covered by Landlock, but copying a file into the scratch folder needs them to succeed.
+# Not covered by Landlock, but copying a file into the scratch folder needs them to succeed; and
+# locks of a file that is read, which others would wait for.
 _IGNORED = """
 chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, fchown 93 55,
 lchown 94 -, fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88,
 setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15,
 fremovexattr 199 16, setxattrat 463 463, removexattrat 466 466, file_setattr 469 469,
 setpriority 141 140, ioprio_set 251 30, sched_setaffinity 203 122, sched_setscheduler 144 119,
-sched_setparam 142 118, sched_setattr 314 274, migrate_pages 256 238
+sched_setparam 142 118, sched_setattr 314 274, migrate_pages 256 238, flock 73 32
 """
 _TRUNCATE = "truncate 76 45"
 _SIGNALS = "kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138"
 _MORE_SIGNALS = "rt_tgsigqueueinfo 297 240"
 _OF_OTHERS = "prlimit64 302 261, move_pages 279 239, setpgid 109 154"
 _CLONE, _SENDTO, _SOCKET, _IOCTL = "clone 56 220", "sendto 44 206", "socket 41 198", "ioctl 16 29"
+_FCNTL, _PRCTL = "fcntl 72 25", "prctl 157 167"
 
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 _CLONE_THREAD = 0x10000
-# TCSETS, TCSETSW, TCSETSF, TIOCSTI of a terminal; FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FIFREEZE:
-# they need no more than a file that is open for reading
-_CONTROLS = (0x5402, 0x5403, 0x5404, 0x5412, 0x40086602, 0x401C5820, 0xC0045877)
+# TCSETS, TCSETSW, TCSETSF, TCSBRK, TCXONC, TCFLSH, TIOCEXCL, TIOCSCTTY, TIOCSPGRP, TIOCSTI,
+# TIOCSWINSZ: they need no more than a terminal that is open for reading
+_OF_TERMINALS = (*range(0x5402, 0x5405), *range(0x5409, 0x540D), 0x540E, 0x5410, 0x5412, 0x5414)
+_KIND = 0xFF00  # of an ioctl
+# FS_IOC_SETFLAGS and all others of file systems, which need no more than a file open for reading
+_OF_FILE_SYSTEMS = tuple(letter << 8 for letter in (*b"Xfv", 0x94))
+# F_SETLK and F_SETLKW, those of open files, F_SETLEASE, F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT
+_FOR_OTHERS = (6, 7, 37, 38, 1024, 1026, 1036, 1038)
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # a second set of numbers on x86-64
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # places in struct seccomp_data
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000  # SECCOMP_RET_*
 _SET_SECCOMP, _FILTER = 22, 2
@@ -110,7 +119,11 @@ class _Assembler:
         self._add(_SOCKET, _allow_only(0, _FAMILIES, errno.EAFNOSUPPORT))
         self._add(_CLONE, [_argument(0), _step(_ANY_BIT, _CLONE_THREAD, 1, 0), _fail(errno.EPERM)])
         self._add(_SENDTO, _refuse_address(4))
-        self._add(_IOCTL, _refuse_values(1, _CONTROLS))
+        self._add(_FCNTL, [_argument(1), *_refuse_values(_FOR_OTHERS, 0)])
+        self._add(_PRCTL, [_argument(0), *_refuse_values((_SET_DEATH_SIGNAL,), 0)])
+        terminals = _refuse_values(_OF_TERMINALS, errno.EPERM)
+        systems = _refuse_values(_OF_FILE_SYSTEMS, errno.EOPNOTSUPP)
+        self._add(_IOCTL, [_argument(1), *terminals, _step(_AND, _KIND), *systems])
         return b"".join([*self._steps, _step(_RETURN, _ALLOW)])
 
     def _add(self, calls: str, body: list[bytes]) -> None:
@@ -145,9 +158,11 @@ def _allow_only(index: int, values: Iterable[int], error: int) -> list[bytes]:
     return [_argument(index), *jumps, _fail(error)]
 
 
-def _refuse_values(index: int, values: tuple[int, ...]) -> list[bytes]:
-    jumps = [_step(_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)]
-    return [_argument(index), *jumps, _step(_RETURN, _ALLOW), _fail(errno.EPERM)]
+def _refuse_values(values: tuple[int, ...], error: int) -> list[bytes]:
+    """Of what is loaded; with another one it goes on behind."""
+    last = len(values) - 1
+    jumps = [_step(_EQUAL, value, last - at, at == last) for at, value in enumerate(values)]
+    return [*jumps, _fail(error)]
 
 
 def _refuse_address(index: int) -> list[bytes]:

@@ -22,8 +22,9 @@ _MAY_MOVE_THERE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
 _FAILED = ctypes.c_void_p(-1).value
 _DEVICES = (b"/dev/", b"anon_inode:", b"/dmabuf:")
 _MEMORY = (b"/dev/shm/", b"/dev/zero", b"/dev/hugepages/", b"anon_inode:[io_uring]")
-_SHARED = re.compile(rb"w[x-]s [0-9a-f]{8,} ")
-"""In a line of maps; looked for in the whole text, of which only few lines are then read."""
+_SHARED = re.compile(rb"[x-]s [0-9a-f]{8,} ")
+"""In a line of maps; looked for in the whole text, of which only few lines are then read. What may
+not be written now can be made writable."""
 _COPIED = 1 << 20
 """Bytes up to which deleted files are copied without a look at what is open."""
 

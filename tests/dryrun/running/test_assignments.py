@@ -28,6 +28,9 @@ def put(code, **values):
         ("def f():\n    global n\n    n = 4", "def f():\n    global n\n    n = 9"),
         ("def f():\n    g(n)\nn = 4\nf()", "def f():\n    g(n)\nn = 9\nf()"),
         ("x = [n for n in y]\nn = 4", "x = [n for n in y]\nn = 9"),
+        ("load(x, n=4)\ntest(n=4, m=4)", "load(x, n=9)\ntest(n=9, m=4)"),
+        ("def f():\n    g(h(n=4))", "def f():\n    g(h(n=9))"),
+        ("n = 4\nload(n=5)", "n = 9\nload(n=5)"),
     ],
 )
 def test_what_the_first_use_sees_is_replaced(code, expected):
@@ -37,7 +40,18 @@ def test_what_the_first_use_sees_is_replaced(code, expected):
 
 
 @pytest.mark.parametrize(
-    "code", ["f(n)", "f(n)\nn = 4", "def f(n=4):\n    n = n or 5", "class A:\n    n = 4", "n: int"]
+    "code",
+    [
+        "f(n)",
+        "f(n)\ng(n=4)",
+        "def f():\n    g(n, n=4)",
+        "f(n=m)",
+        "f(n=True)",
+        "f(n)\nn = 4",
+        "def f(n=4):\n    n = n or 5",
+        "class A:\n    n = 4",
+        "n: int",
+    ],
 )
 def test_what_the_cell_does_not_assign_lives_elsewhere(code):
     text, elsewhere = put(code, n=9)
@@ -54,10 +68,11 @@ def test_what_the_cell_does_not_assign_lives_elsewhere(code):
         "if (n := 4): pass",
         "with a as n: pass",
         "def f():\n    n, m = 1, 2",
+        "load(n=4)\ntest(n=5)",
     ],
 )
 def test_what_cannot_be_replaced_is_named(code):
-    with pytest.raises(ValueError, match=r"line \d .*'n'"):
+    with pytest.raises(ValueError, match=r"line \d .*'n'|'n' .*line \d"):
         put(code, n=9)
 
 

@@ -36,6 +36,8 @@ def module(tmp_path, monkeypatch):
         "finished = False\nwhile goes_on(finished):\n    n += 1\n    finished = not more(n)",
         "going = True\nwhile going:\n    n += 1\n    going = bool(more(n))",
         "end = False\nwhile not end:\n    n += 1\n    end = not (\n        more(n)\n    )",
+        "while True:\n    n += 1\n    if not more(n):\n        break",
+        "for n in range(1, 30):\n    if (~more(n)).reshape(1, 1).any(-1).all():\n        break",
     ],
 )
 def test_a_loop_goes_on_to_its_known_bound(module, loop):

@@ -252,7 +252,7 @@ def test_lines_and_comprehensions_stay():
     bound = Program().loops.bind(tree)
     assert ast.unparse(bound).splitlines() == [
         "x = [i for i in y]",
-        "for a in __bounded__(b, 'line 3'):",
+        "for a in b if __traced__() else __bounded__(b, 'line 3'):",
         "    pass",
     ]
     assert [node.lineno for node in bound.body] == [1, 3]

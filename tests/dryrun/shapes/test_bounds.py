@@ -39,6 +39,8 @@ def needs_values(report):
         "(unknown.int() >= 0).all()",
         "(unknown == unknown).all()",
         "(1 - unknown.int() <= 1).all()",
+        "torch.isfinite(big.sum())",
+        "not (torch.isnan(big.sum()) or torch.isinf(big.mean()))",
     ],
 )
 def test_what_follows_for_every_value_is_known(true):
@@ -62,6 +64,9 @@ def test_what_follows_for_every_value_is_known(true):
         "((big[1, :4] > 0).int() - unknown.int()).max() == 0",
         "(unknown.long() * 3).max() == 2",
         "(unknown.fill_(True) | none).all()",
+        "big[0, 0] == -torch.inf",
+        "big[0, 0] != big[0, 1]",
+        "torch.isinf(big[0]).any()",
     ],
 )
 def test_what_does_not_follow_is_not_known(open_question):
@@ -87,5 +92,24 @@ def test_what_is_picked_is_one_of_what_there_is():
 labels = torch.arange(90, device="cuda").expand(1000, 90).reshape(-1)
 found = labels[torch.where(big[:1000, :90].flatten() > 0)[0]]
 assert found.numel() == 90_000 and len(torch.unique(found)) == 90
+"""
+    assert needs_values(predicted(code))
+
+
+def test_a_place_that_is_found_is_one_of_those_there_are():
+    code = """
+places = torch.isin(big[:5, :1].argmax(-1), torch.tensor([2], device="cuda")).nonzero()
+assert places[0].item() == 4
+"""
+    assert needs_values(predicted(code))
+
+
+@pytest.mark.parametrize(("places", "most"), [("torch.arange(90)", 31), ("torch.arange(89)", 89)])
+def test_what_is_written_over_all_that_was_there_is_all_there_is(places, most):
+    code = f"""
+graphs = torch.arange(32, device="cuda").repeat(9)[big[0, :288].argsort()][:90]
+places = {places}.cuda()
+pooled = torch.arange(90, device="cuda").scatter_(0, places, graphs[:len(places)])
+assert (pooled.max().item() == 31) == {most == 31}
 """
     assert needs_values(predicted(code))

@@ -47,8 +47,9 @@ def test_else_all_may_be_found(source):
     assert selected(source) == 128_000
 
 
-def test_whole_rows_that_are_written_count_whole():
-    assert selected(f"{ZEROS}mask[labels[:5]] = 1\nfound = mask.nonzero()") == 5000
+@pytest.mark.parametrize("write", ["mask[labels[:5]] = 1", "mask.index_fill_(0, labels[:5], 1)"])
+def test_whole_rows_that_are_written_count_whole(write):
+    assert selected(f"{ZEROS}{write}\nfound = mask.nonzero()") == 5000
 
 
 def test_what_is_written_later_is_added():

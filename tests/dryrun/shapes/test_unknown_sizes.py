@@ -55,13 +55,14 @@ def test_all_other_operators_are_left_to_their_meta_kernels():
         (aten.index.Tensor, (X, [torch.arange(4) > 1]), (2, 6)),
         (aten.index.Tensor, (X, [None, torch.arange(6) > 4]), (4, 1)),
         (aten.masked_select.default, (X, torch.arange(6) > 1), (16,)),
+        (aten.repeat_interleave.Tensor, (torch.tensor([3, 0, 4]),), (7,)),
     ],
     ids=str,
 )
 def test_masks_that_are_known_tell_how_much_they_select(func, args, size):
     valueless = Valueless()
     unknown = UnknownSizes(Geometry(), valueless)
-    assert unknown.told_by_masks(func, args, {}).size == size == func(*args).shape
-    mask = args[1] if isinstance(args[1], torch.Tensor) else args[1][-1]
+    assert unknown.told_by_values(func, args, {}).size == size == func(*args).shape
+    mask = args[-1] if isinstance(args[-1], torch.Tensor) else args[-1][-1]
     valueless.mark(mask.untyped_storage())
-    assert unknown.told_by_masks(func, args, {}) is None
+    assert unknown.told_by_values(func, args, {}) is None

@@ -20,6 +20,19 @@ def run(cell, **names):
     return run_cell(cell, processes, waiting, network, names=names)
 
 
+def test_it_stays_who_it_is():
+    cell = """
+        import os
+        who = os.getresuid(), os.getresgid(), os.getgroups()
+        os.setuid(65534), os.seteuid(65534), os.setresgid(65534, 65534, 65534), os.setgroups([1])
+        assert who == (os.getresuid(), os.getresgid(), os.getgroups())
+    """
+    after = run(cell)
+    assert after.error is None
+    told = [text.partition("(")[0] for text in after.told]
+    assert told == ["os.setuid", "os.seteuid", "os.setresgid", "os.setgroups"]
+
+
 def test_commands_succeed_without_output(command):
     cell = """
         import os, subprocess

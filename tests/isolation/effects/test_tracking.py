@@ -19,6 +19,7 @@ WRITER = """
 class SummaryWriter:
     def __init__(self, log_dir=None): self.log_dir = log_dir
     def add_scalar(self, name, value, step=None): raise OSError("disk")
+    def _get_file_writer(self): return self.file_writer
     def close(self): raise OSError("disk")
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
@@ -83,6 +84,18 @@ def test_a_writer_writes_nothing():
     assert [text.partition("(")[0] for text in after.told] == [
         *("SummaryWriter", "SummaryWriter.add_scalar"),
     ]
+
+
+def test_what_a_writer_would_have_made_is_inert_too():
+    cell = """
+        from tensorboardX import SummaryWriter
+
+        writer = SummaryWriter()
+        writer._get_file_writer().add_summary(writer.log_dir)
+        x = hasattr(writer, "__len__")
+    """
+    after = run(cell)
+    assert (after.error, after.x) == (None, False)
 
 
 def test_neither_does_one_from_before():

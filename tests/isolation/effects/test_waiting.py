@@ -44,6 +44,8 @@ def run(cell, **names):
             [],
         ),
         ("import multiprocessing as m; a, b = m.Pipe(); x = a.poll(1000)", False),
+        ("import multiprocessing as m; s = m.Semaphore(0); x = s.acquire(timeout=1000)", False),
+        ("import multiprocessing as m; x = m.Event().wait(1000)", False),
         (
             "import time\nend = time.monotonic() + 1000\nx = 0\n"
             "while time.monotonic() < end:\n    time.sleep(100)\n    x += 1",
@@ -261,3 +263,39 @@ def test_code_without_await_finds_the_notebooks_loop_running():
 def test_errors_of_the_coroutine_are_its_own():
     after = awaiting("x = 1\nraise NotImplementedError('mine')")
     assert (after.x, after.error) == (1, "NotImplementedError: mine")
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_locks_of_multiprocessing_are_those_of_this_process(way):
+    cell = f"""
+        import multiprocessing, queue
+        from multiprocessing import sharedctypes
+
+        made = multiprocessing.get_context({way!r})
+        lock, again, two = made.Lock(), made.RLock(), made.Semaphore(2)
+        one = made.BoundedSemaphore(1)
+        x = []
+        with lock:
+            x.append(lock.acquire(False))
+        with again, again:
+            x.append(again.acquire(False))
+        x += [two.acquire(), two.acquire(), two.acquire(False), two.get_value()]
+        again.release()
+        for wrong in (again, one, lock):
+            try:
+                wrong.release()
+            except (AssertionError, ValueError) as error:
+                x.append(type(error).__name__)
+        condition, event = made.Condition(), made.Event()
+        event.set()
+        with condition:
+            condition.notify_all()
+            x += [condition.wait(1000), event.wait()]
+        made.Barrier(1).wait()
+    """
+    after = run(cell)
+    assert after.error is None
+    assert after.x == [
+        *(False, True, True, True, False, 0),
+        *("AssertionError", "ValueError", "ValueError", False, True),
+    ]

@@ -300,6 +300,7 @@ def _expected(name: str, before: str | None, after: str | None, typed: int) -> b
 
 def perform_safely(attack: Attack, stage: Stage, really: bool) -> Outcome:
     """`perform`; errors of the harness are told as such."""
+    torch.cuda._is_in_bad_fork = lambda: False  # a CUDA build knows that this process was forked
     try:
         return perform(attack, stage, really)
     except BaseException:

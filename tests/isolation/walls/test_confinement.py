@@ -327,6 +327,19 @@ def test_system_v_and_administration(confined):
     assert set(confined(run)) == {-1}
 
 
+@pytest.mark.skipif(not linux, reason="no capabilities here")
+def test_privileges_are_dropped(confined):
+    """Without them no device is made, which would lead past Landlock to what it stands for."""
+
+    def run(scratch):
+        status = pathlib.Path("/proc/self/status").read_text().splitlines()
+        sets = [line.split()[1] for line in status if line.startswith(("CapPrm", "CapEff"))]
+        made = ctypes.CDLL(None).mknod(bytes(scratch / "device"), 0o20600, os.makedev(1, 11))
+        return [int(each, 16) & ~0x1000006 for each in sets], made
+
+    assert confined(run) == ([0, 0], -1)
+
+
 @calls
 def test_no_terminal(confined):
     assert confined(lambda scratch: failure(open, "/dev/tty", "rb")) == "OSError"

@@ -22,6 +22,8 @@ def decide(machine, number, *arguments, truncate=True, architecture=None):
         at += 1
         if code == 0x20:
             (loaded,) = struct.unpack_from("=I", data, value)
+        elif code == 0x54:
+            loaded &= value
         elif code == 0x06:
             return ALLOWED if value == 0x7FFF0000 else value - 0x50000
         else:
@@ -43,6 +45,8 @@ def decide(machine, number, *arguments, truncate=True, architecture=None):
         (435, 435, errno.ENOSYS),  # clone3
         (91, 52, 0),  # fchmod
         (469, 469, 0),  # file_setattr
+        (73, 32, 0),  # flock
+        (467, 467, errno.EPERM),  # open_tree_attr
     ],
 )
 def test_calls(x86, arm, error):
@@ -68,7 +72,16 @@ def test_calls(x86, arm, error):
         (41, 198, (16, 3), errno.EAFNOSUPPORT),
         (16, 29, (0, 0x5401), ALLOWED),  # ioctl
         (16, 29, (0, 0x5402), errno.EPERM),
-        (16, 29, (0, 0x40086602), errno.EPERM),
+        (16, 29, (0, 0x541B), ALLOWED),
+        (16, 29, (0, 0x40086602), errno.EOPNOTSUPP),  # FS_IOC_SETFLAGS
+        (16, 29, (0, 0x40087602), errno.EOPNOTSUPP),  # FS_IOC_SETVERSION
+        (16, 29, (0, 0xC0045877), errno.EOPNOTSUPP),  # FIFREEZE
+        (72, 25, (0, 1), ALLOWED),  # fcntl, F_GETFD
+        (72, 25, (0, 6), 0),  # F_SETLK
+        (72, 25, (0, 1024), 0),  # F_SETLEASE
+        (72, 25, (0, 1038), 0),  # F_SET_FILE_RW_HINT
+        (157, 167, (15,), ALLOWED),  # prctl, PR_SET_NAME
+        (157, 167, (1, 0), 0),  # PR_SET_PDEATHSIG
     ],
 )
 def test_arguments(x86, arm, arguments, error):

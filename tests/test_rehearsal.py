@@ -9,8 +9,8 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.dryrun.rehearsal import Rehearsals
 from gpumem_magic.dryrun.script import Scribe
+from gpumem_magic.rehearsal import Rehearsals
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -1,0 +1,85 @@
+"""Flows of dry runs: what becomes of an interrupt, wherever it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gpumem_magic.dryrun.runs import carry_out
+from gpumem_magic.sources.interrupts import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def handler(monkeypatch):
+    """Python's own, which a shell may have switched off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    yield
+    assert Interrupts.standing is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class Dies:
+    def __del__(self) -> None:
+        interrupt()
+
+
+def swallowed() -> Iterator[tuple[()]]:
+    thing = Dies()
+    del thing  # Python prints what is raised in there, and goes on
+    while True:
+        yield ()
+
+
+def made_another_error() -> Iterator[tuple[()]]:
+    yield ()
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        raise RuntimeError("as `__set_name__` makes one of it") from None
+
+
+def caught() -> Iterator[tuple[()]]:
+    with contextlib.suppress(BaseException):
+        interrupt()
+    while True:
+        yield ()
+
+
+@pytest.mark.parametrize("flow", [swallowed, made_another_error, caught])
+def test_no_interrupt_is_lost(flow):
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(flow())
+
+
+def test_errors_that_no_interrupt_made_stay():
+    def flow():
+        yield ()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        carry_out(flow())
+
+
+def test_an_interrupt_that_the_users_handler_takes_ends_nothing():
+    seen = []
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+
+    def flow():
+        interrupt()
+        yield ()
+        return "done"
+
+    assert carry_out(flow()) == "done"
+    assert seen == [1]
+    signal.signal(signal.SIGINT, before)

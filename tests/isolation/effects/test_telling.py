@@ -1,0 +1,28 @@
+"""What is asked of modules before a fork."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+
+from gpumem_magic.isolation.effects.telling import users_modules
+from gpumem_magic.virtual.libraries.remembered import functions_that_ask
+
+
+def test_a_module_that_loads_itself_late_is_not_loaded(tmp_path, monkeypatch):
+    (tmp_path / "late.py").write_text("raise SystemExit('loaded')")
+    spec = importlib.util.spec_from_file_location("late", tmp_path / "late.py")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "late", module)
+    spec.loader.exec_module(module)
+    found = users_modules.__wrapped__(0)
+    functions_that_ask.__wrapped__(0)
+    assert "late" in found
+    assert type(module) is not types.ModuleType  # it is one once it is loaded
+
+
+def test_what_is_no_module_is_no_module_of_the_user(monkeypatch):
+    monkeypatch.setitem(sys.modules, "number", 3)
+    assert "number" not in users_modules.__wrapped__(0)
