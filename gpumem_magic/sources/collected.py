@@ -16,6 +16,9 @@ Row = tuple[int, int, int, int, int, bool, float, bool]
 """action, address, size, requested, index of the stack, in backward, time, records a graph; a
 tuple, as one is made for every tensor of the cell."""
 
+_ROW = np.dtype("i1, i8, i8, i8, i4, ?, f8, ?")
+_ROW.names = "action", "address", "size", "requested", "stack", "backward", "time", "graph"
+
 
 class Death(weakref.ref):  # type: ignore[type-arg]
     """A weak reference to a storage that remembers which one it was."""
@@ -26,20 +29,15 @@ class Death(weakref.ref):  # type: ignore[type-arg]
 
 def events_of(rows: Sequence[Row], stacks: tuple[Stack, ...]) -> Events:
     """The rows as columns. The phase is that of the stack, but in backward passes."""
-    columns = zip(*rows, strict=True) if rows else ((),) * 8
-    action, address, size, requested, stack, backward, moment, graph = columns
-    index = np.array(stack, np.int32)
+    columns = np.array(rows, _ROW)
+    index = np.ascontiguousarray(columns["stack"])
     phases = np.array([phase_of(s) for s in stacks], np.int8)
     phase = phases[index] if len(phases) else np.zeros(0, np.int8)
+    names = "action", "address", "size", "requested", "time", "graph"
     return Events(
-        action=np.array(action, np.int8),
-        address=np.array(address, np.int64),
-        size=np.array(size, np.int64),
-        requested=np.array(requested, np.int64),
+        **{name: np.ascontiguousarray(columns[name]) for name in names},
         stack=index,
-        phase=np.where(np.array(backward, bool), np.int8(Phase.BACKWARD), phase),
-        time=np.array(moment, np.float64),
-        graph=np.array(graph, bool),
+        phase=np.where(columns["backward"], np.int8(Phase.BACKWARD), phase),
     )
 
 

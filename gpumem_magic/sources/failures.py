@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 
 from gpumem_magic.oom_text import Origin, Reading, Size, parse
 from gpumem_magic.sources.cuda.block_sizes import round_size, segment_size
 from gpumem_magic.sources.cuda.history import Columns
+from gpumem_magic.sources.stacks.tracebacks import chain_of
 from gpumem_magic.values.recording import Action, Failure, Phase, Rules
 
 _CUDA = ("CUDA", "HIP")
@@ -20,7 +21,7 @@ def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA
     Any version's text counts, and PyTorch's own class whatever its text; of the libraries those
     whose words have no other cause. backends: what is measured; others run out of memory elsewhere.
     """
-    for found in _chain(error):
+    for found in chain_of(error):
         text = _text(found)
         if _is_ours(found) or _is_failure(parse(text), backends):
             return text
@@ -29,7 +30,7 @@ def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA
 
 def outside_allocator(error: BaseException | None) -> str | None:
     """A sentence, if a library ran, or may have run, out of memory without PyTorch's allocator."""
-    for found in _chain(error):
+    for found in chain_of(error):
         reading = parse(_text(found))
         if reading.origin is not Origin.LIBRARY:
             continue
@@ -101,14 +102,6 @@ def _is_failure(reading: Reading, backends: Collection[str]) -> bool:
     if reading.origin is Origin.LIBRARY:
         return reading.certain
     return reading.origin is Origin.ALLOCATOR and reading.backend in backends
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def one_line(error: BaseException) -> str:

@@ -31,6 +31,7 @@ _STEPS = {
     for file, names in {
         "virtual/tracker.py": ("_make", "function_called", "function_returned"),
         "sources/accelerator/storages.py": ("_settle", "_died"),
+        "isolation/child.py": ("fork",),
         "magics/display.py": ("start", "stop"),
         "magics/monitor.py": ("enter", "leave", "_start_recording", "_drop_recording"),
     }.items()
@@ -49,6 +50,9 @@ ends `with` statements (torch's modes, and ours that are generators), what is ca
 dies or garbage is collected, from where no error comes out, and what leads from the user's code to
 ours and back."""
 
+_COLLECTING = "_clean_thread_parent_frames"
+"""What ipykernel does, also through `threading`, when garbage is collected: as above."""
+
 _PAUSE = 1e-3
 """Seconds until an interrupt is sent again; what cannot be divided takes less."""
 
@@ -60,7 +64,7 @@ class Interrupts:
     allocator that is left half-way has wrong books. An `except` in such code would not do: a signal
     is also handled before its first instruction.
     standing: the one that handles it now; signals are the process's. handled: how many came through
-    so far.
+    so far and raised something.
     """
 
     standing: ClassVar[Interrupts | None] = None
@@ -140,8 +144,11 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not _is_wrong_moment(frame):
             self.is_held = False
-            Interrupts.handled += 1
-            self._before(number, frame)
+            try:
+                self._before(number, frame)
+            except BaseException:
+                Interrupts.handled += 1
+                raise
         elif not self.is_held:
             self.is_held = True
             _thread.start_new_thread(self._send_again, ())
@@ -175,4 +182,6 @@ def _is_wrong_moment(frame: FrameType | None) -> bool:
 
 def _is_indivisible(code: CodeType) -> bool:
     file = code.co_filename
+    if code.co_name == _COLLECTING:
+        return True
     return file.startswith(_INDIVISIBLE) or code.co_name in _STEPS.get(file, ())

@@ -108,6 +108,29 @@ def test_an_interrupt_in_a_death_callback_ends_the_loop_around_it(monkeypatch):
 
 
 @pytest.mark.usefixtures("default_handler")
+def test_an_interrupt_while_ipykernel_looks_after_a_collection_is_not_swallowed(capfd):
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+
+    def _clean_thread_parent_frames(phase, info):
+        interrupted()
+
+    handler, before = Interrupts(), gc.callbacks[:]
+    gc.callbacks.append(_clean_thread_parent_frames)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes in any turn of the loop
+            handler.install()
+            gc.collect()
+            gc.callbacks.remove(_clean_thread_parent_frames)
+            for _ in range(1_000_000_000):
+                pass
+    finally:
+        gc.callbacks[:] = before
+        handler.remove()
+    assert "ignored" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("default_handler")
 def test_the_handler_of_before_is_back_and_the_users_own_stays():
     ours, native = Interrupts(), (signal.getsignal, signal.signal)
     ours.install()

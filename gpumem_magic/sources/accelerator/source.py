@@ -18,7 +18,7 @@ from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, born_since, sites_of
+from gpumem_magic.sources.objects.allocation_sites import Remembered
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
@@ -41,15 +41,6 @@ class _Begun:
     initial: LiveBlocks
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    """What earlier cells tell of a storage. storage: stands for it as long as it lives."""
-
-    storage: object
-    category: int
-    site: AllocationSite
-
-
 class AcceleratorSource:
     """Measures cells on the device of an accelerator that is current when the first one begins."""
 
@@ -60,8 +51,7 @@ class AcceleratorSource:
         self._regions = Regions(self._log.__len__, self._look)
         self._interrupts = Interrupts()
         self._begun: _Begun | None = None
-        self._facts: dict[int, _Fact] = {}
-        self._recorded: dict[str, float] = {}  # when each cell was last recorded
+        self._remembered = Remembered(self._log.identities)
 
     @property
     def device(self) -> Device:
@@ -98,8 +88,8 @@ class AcceleratorSource:
             raise RuntimeError("nothing is being recorded: start comes first")
         try:
             self._regions.remove()
-            self._look("end", None)
-            begun.watch.read_names()
+            begun.watch.look("end", self._log.__len__, error=error)
+            begun.watch.read_names(error)
         finally:
             seconds = self._end()
         columns = paint(self._log.columns(), self._regions.spans)
@@ -126,32 +116,17 @@ class AcceleratorSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the storages that stay, as long as they live."""
-        self._recorded[recording.cell.filename] = recording.started
-        standing, alive = self._log.identities(), trace.survivors
-        told: dict[int, int] = {}
-        if alive is not None:
-            told.update(zip(alive.address.tolist(), alive.category.tolist(), strict=True))
-        earlier = {address: fact.site for address, fact in self._known().items()}
-        self._facts = {
-            address: _Fact(standing[address], told.get(address, -1), site)
-            for address, site in sites_of(recording, earlier).items()
-            if address in standing
-        }
+        self._remembered.take(recording, trace)
 
     def born_in(self, cell: Cell) -> frozenset[int]:
         """See Source: addresses of storages."""
-        sites = {at: fact.site for at, fact in self._known().items()}
-        return born_since(sites, self._recorded.get(cell.filename))
+        return self._remembered.born_in(cell)
 
     def memory(self) -> DeviceMemory:
         """What tensors tell of the device: each storage that Python comes to is one block."""
-        known = self._known()
-        recorded = Recorded(
-            {at: fact.category for at, fact in known.items()},
-            {at: fact.site for at, fact in known.items()},
-            {},
-            self._regions.last is Phase.OPTIMIZER if known else None,
-        )
+        sites = self._remembered.sites()
+        stepped = self._regions.last is Phase.OPTIMIZER if sites else None
+        recorded = Recorded(self._remembered.categories(), sites, {}, stepped)
         why = f"PyTorch's allocator for {self._backend.kind.upper()} keeps no list of its blocks"
         reading, log = self._backend.read(self._index), self._log
         return memory_by_tensors(self.device, reading, recorded, why, log.find, log.sizes)
@@ -172,14 +147,9 @@ class AcceleratorSource:
         if self._begun is not None:
             self._begun.watch.look(kind, self._log.__len__, optimizer)
 
-    def _known(self) -> dict[int, _Fact]:
-        """What was told of storages that still live."""
-        standing = self._log.identities()
-        return {at: f for at, f in self._facts.items() if standing.get(at) is f.storage}
-
     def _with_categories(self, blocks: LiveBlocks) -> LiveBlocks:
-        known = self._known()
-        codes = [known[at].category if at in known else -1 for at in blocks.address.tolist()]
+        told = self._remembered.categories()
+        codes = [told.get(at, -1) for at in blocks.address.tolist()]
         return replace(blocks, category=np.array(codes, np.int8))
 
     def _failure(self, error: BaseException | None, events: int) -> Failure | None:

@@ -154,8 +154,8 @@ class CudaSource:
         seconds = time.perf_counter() - self._clock
         try:
             self._regions.remove()
-            self._look("end", None)
-            self._watch.read_names()
+            self._watch.look("end", self._mark, error=error)
+            self._watch.read_names(error)
         finally:
             captures = self._recorder.stop()
         after = self._look_at_devices()

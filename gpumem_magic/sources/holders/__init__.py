@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpumem_magic.sources.cuda.memory import likely_workspaces
 from gpumem_magic.sources.cuda.recorder import no_collection
-from gpumem_magic.sources.holders.assembly import Item, by_category, items_of, summed
+from gpumem_magic.sources.holders.assembly import by_category, items_of, put_together, summed
 from gpumem_magic.sources.holders.folding import is_below, parent, pattern
 from gpumem_magic.sources.holders.found import Found
-from gpumem_magic.sources.holders.reconciled import put_together
 from gpumem_magic.sources.holders.roots import (
     Root,
     hook_roots,
@@ -56,7 +55,10 @@ def take_inventory(
         everywhere = _Places(namespace, namespace.keys(), roots, elsewhere=True, back=True)
         done = looked or Looked()
         found = _found(memory, everywhere, done, most, partly=looked is not None)
-        items = with_reasons(_items(memory, found), namespace.keys(), memory.stepped)
+        unheld = memory.blocks.keys() - found.keys() - memory.libraries.keys()
+        likely = {} if memory.device.virtual else likely_workspaces(memory, unheld)
+        items = items_of(memory, found, {**memory.libraries, **likely})
+        items = with_reasons(items, namespace.keys(), memory.stepped)
         return put_together(memory, summed(items), by_category(items), done.cut_short)
 
 
@@ -97,12 +99,6 @@ class _Places:
     roots: Sequence[Root] = ()
     elsewhere: bool = False
     back: bool = False
-
-
-def _items(memory: DeviceMemory, found: Mapping[int, Found]) -> list[Item]:
-    unheld = memory.blocks.keys() - found.keys() - memory.libraries.keys()
-    likely = {} if memory.device.virtual else likely_workspaces(memory, unheld)
-    return items_of(memory, found, {**memory.libraries, **likely})
 
 
 def _found(

@@ -1,16 +1,19 @@
-"""From the ways to blocks to holdings: each block once, summed by what holds it."""
+"""From the ways to blocks to holdings, each block once, summed by what holds it; and the inventory
+of them: what the device shows = allocated + cached + context + others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.folding import folded
 from gpumem_magic.sources.holders.found import Found
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
-from gpumem_magic.values.inventory import HolderKind, Holding
-from gpumem_magic.values.recording import Category
+from gpumem_magic.values.findings import Level
+from gpumem_magic.values.inventory import HolderKind, Holding, Inventory
+from gpumem_magic.values.recording import Category, Reading
 
 _ALSO = 6
 _NO_SITE = AllocationSite(None, None, None)
@@ -116,3 +119,59 @@ def by_category(items: Iterable[Item]) -> dict[Category, int]:
     for item in items:
         sizes[item.category] = sizes.get(item.category, 0) + item.size
     return dict(sorted(sizes.items(), key=lambda entry: -entry[1]))
+
+
+_UNLISTED = (
+    "Sizes and holders are those of the storages that Python comes to; what libraries hold is "
+    "unknown, and so is what lies free in reserved memory: {why}."
+)
+_CUT_SHORT = (
+    "The look ended {why}, with not everything looked at: what is unknown here may have a name. "
+    "del what is large and no longer needed, then look again."
+)
+
+
+def put_together(
+    memory: DeviceMemory,
+    holdings: Sequence[Holding],
+    sizes: Mapping[Category, int],
+    cut_short: str,
+) -> Inventory:
+    """The inventory of these holdings. cut_short: why not everything was looked at."""
+    reading = memory.reading
+    context = _difference(reading.process_used, reading.reserved)
+    others = _difference(reading.device_used, reading.process_used)
+    unknown = dict(reading.unknown)
+    has_unknown = any(holding.kind is HolderKind.UNKNOWN for holding in holdings)
+    if context is None:
+        unknown["context"] = _reason(reading, "process_used", "reserved")
+    if others is None:
+        unknown["others"] = _reason(reading, "device_used", "process_used")
+    return Inventory(
+        device=memory.device,
+        level=Level(reading.allocated, reading.reserved, reading.device_used),
+        context=context,
+        others=others,
+        processes=tuple(p for p in memory.processes if p.pid != os.getpid()),
+        cached=memory.free,
+        holdings=tuple(holdings),
+        by_category=sizes,
+        unknown=unknown,
+        notes=tuple(_notes(memory, cut_short if has_unknown else "")),
+    )
+
+
+def _notes(memory: DeviceMemory, cut_short: str) -> Iterator[str]:
+    if memory.unlisted:
+        yield _UNLISTED.format(why=memory.unlisted)
+    if cut_short:
+        yield _CUT_SHORT.format(why=cut_short)
+
+
+def _difference(whole: int | None, part: int | None) -> int | None:
+    return None if whole is None or part is None else whole - part
+
+
+def _reason(reading: Reading, *sizes: str) -> str:
+    missing = next(size for size in sizes if getattr(reading, size) is None)
+    return reading.unknown.get(missing, f"{missing} was not read")

@@ -1,17 +1,16 @@
-"""Many ways to storages, told in few words: "model.layers[0-11].weight", "outputs"."""
+"""Many ways to storages, told in few words: "model.layers[0..11].weight", "outputs"."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Final
 
 _TOKENS: Final = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\.[^.\[:]+|: [^.\[]*|[^.\[:]+|.")
 _NUMBER: Final = re.compile(r"\[(\d+)\]")
 _AROUND: Final = re.compile(r"^(?:list\(|getattr\()+")
 _ENDS: Final = ("", ".", "[", ":", ")", ",")
-_VALUES: Final = re.compile(r"list\((.+)\.values\(\)\)(?:\[\d+-\d+\].*)?")
+_VALUES: Final = re.compile(r"list\((.+)\.values\(\)\)(?:\[\d+\.\.\d+\].*)?")
 _PLACE: Final = re.compile(r"\[\d+\]")
 
 
@@ -39,8 +38,8 @@ def _folded(paths: Sequence[str]) -> str:
     tails = [row[1:] for row in rest]
     shared = _common(tails)
     if not shared:
-        return f"{head}[{min(places)}-{max(places)}]" if all(tails) else head
-    return f"{head}[{min(places)}-{max(places)}]" + "".join(tails[0][:shared]).rstrip(": ")
+        return f"{head}[{min(places)}..{max(places)}]" if all(tails) else head
+    return f"{head}[{min(places)}..{max(places)}]" + "".join(tails[0][:shared]).rstrip(": ")
 
 
 def parent(path: str) -> str:
@@ -63,12 +62,5 @@ def is_below(path: str, name: str) -> bool:
 def _common(rows: Iterable[Sequence[str]]) -> int:
     """How many tokens all rows begin with."""
     columns = zip(*rows, strict=False)
-    return next((i for i, column in enumerate(columns) if not _equal(column)), _shortest(rows))
-
-
-def _equal(column: Iterable[str]) -> bool:
-    return len(list(groupby(column))) == 1
-
-
-def _shortest(rows: Iterable[Sequence[str]]) -> int:
-    return min(map(len, rows), default=0)
+    shortest = min(map(len, rows), default=0)
+    return next((i for i, column in enumerate(columns) if len(set(column)) > 1), shortest)

@@ -17,6 +17,11 @@ _CATEGORIES: Final = {
     Kind.GRADIENT: Category.GRADIENT,
     Kind.STATE: Category.OPTIMIZER_STATE,
 }
+_UNNEEDED: Final = {
+    HolderKind.OUTPUT_HISTORY: "only the output history keeps it",
+    HolderKind.EXCEPTION: "only an error that is over keeps it, for %debug",
+    HolderKind.CYCLE: "nothing leads to it any more: the garbage collector will free it",
+}
 _GRAPH: Final = ".grad_fn: "  # of the output history, say
 _ALSO: Final = 6
 _LONGEST: Final = 400
@@ -31,11 +36,6 @@ class Holder(NamedTuple):
     label: str
     rank: float
     unneeded: str | None = None
-
-    @classmethod
-    def of(cls, kind: HolderKind, root: str, unneeded: str | None = None) -> Holder:
-        """The holder that a name, a place or a piece of garbage is."""
-        return cls(kind, root, root, RANKS[kind], unneeded)
 
     def inner(self, kind: HolderKind, label: str, unneeded: str | None = None) -> Holder:
         """The holder inside this one: what is reached through a hook of a variable is the hook's,
@@ -54,6 +54,12 @@ class Node(NamedTuple):
     holder: Holder
     kind: Kind = Kind.NAMED
     via: Via = Via.NAME
+
+    @classmethod
+    def root(cls, kind: HolderKind, name: str, thing: Any, via: Via = Via.NAME) -> Node:
+        """Where to set out: the holder is a name, a place or a piece of garbage."""
+        holder = Holder(kind, name, name, RANKS[kind], _UNNEEDED.get(kind))
+        return cls(thing, name, holder, via=via)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.code import of_frame
-from gpumem_magic.sources.holders.found import Found, Holder, Node
+from gpumem_magic.sources.holders.found import Found, Node
 from gpumem_magic.sources.holders.roots import OURS, hook_roots, module_roots, named_roots
 from gpumem_magic.sources.holders.walk import Looked, Walk
+from gpumem_magic.sources.objects.last_error import frames_of
 from gpumem_magic.sources.objects.namespaces import LIBRARIES
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
@@ -117,24 +117,11 @@ def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
     """The variables of the functions that the error went through: the user's are variables, those
     of libraries the last to name what they got from the user."""
     torch_package = str(Path(torch.__file__).parent)  # its functions keep nothing between calls
-    for frame in _frames_of(error):
+    for frame in frames_of(error):
         file = frame.f_code.co_filename
         kind = HolderKind.EXCEPTION if file.startswith(LIBRARIES) else HolderKind.VARIABLE
         copies = any(word in frame.f_code.co_name for word in _COPYING)
         untold = file.startswith((OURS, torch_package)) or copies
         for edge in () if untold else of_frame(frame, ""):
             path = edge.path.removeprefix(": ")
-            yield Node(edge.thing, path, Holder.of(kind, path))
-
-
-def _frames_of(error: BaseException | None) -> Iterator[FrameType]:
-    """Of the error, and of those that it came from."""
-    chain: Any = BaseException
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        traceback = chain.__traceback__.__get__(error)
-        while traceback is not None:
-            yield traceback.tb_frame
-            traceback = traceback.tb_next
-        error = chain.__cause__.__get__(error) or chain.__context__.__get__(error)
+            yield Node.root(kind, path, edge.thing)

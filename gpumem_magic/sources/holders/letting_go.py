@@ -6,10 +6,11 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from gpumem_magic.sources.cuda.recorder import no_collection
-from gpumem_magic.sources.holders.roots import named_roots
+from gpumem_magic.sources.holders.roots import Root, named_roots
+from gpumem_magic.sources.holders.unreached import tensors_in
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.values.inventory import Freed
 
@@ -21,22 +22,6 @@ _NO_GRADS: Final = "an optimizer.step() that was still to come has no gradients"
 _NO_DEBUG: Final = "%debug and %tb have nothing to show of the last error"
 _MOST: Final = 2_000_000  # objects that are looked at
 _chain: Any = BaseException
-
-
-class Place(Protocol):
-    """Somewhere that keeps a thing alive, and can be emptied."""
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-
-    @property
-    def get(self) -> Callable[[], object]:
-        """Tells what is there."""
-
-    @property
-    def drop(self) -> Callable[[], None]:
-        """Empties it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +53,8 @@ def _take(source: Source, step: Step) -> Freed:
 
 
 def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO_GRADS) -> Step:
-    """Set `.grad` of everything that the namespace leads to on the device to None."""
+    """Set `.grad` to None of everything on the device that the namespace leads to, and of all whose
+    gradient has a graph: `create_graph` makes circles that no collection ends."""
 
     def act() -> None:
         torch = sys.modules.get("torch")
@@ -81,10 +67,17 @@ def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO
             walk.add(named_roots(torch, namespace, namespace.keys()))
             walk.run(_MOST, to_the_end=True)
             grad = torch._C.TensorBase.grad
-            for owner in walk.owners_of_gradients():
+            others = tensors_in(torch, gc.get_objects(), memory, walk.unexplained())
+            for owner in (*walk.owners_of_gradients(), *filter(_is_in_circle, others)):
                 grad.__set__(owner, None)
 
     return Step("gradients", act, cost)
+
+
+def _is_in_circle(thing: Any) -> bool:
+    """Whether a tensor, among tensors and storages, has a gradient with a graph."""
+    gradient = thing.grad if getattr(thing, "is_leaf", False) else None
+    return gradient is not None and gradient.grad_fn is not None
 
 
 def collect_cycles() -> Step:
@@ -93,12 +86,12 @@ def collect_cycles() -> Step:
     return Step("reference cycles", gc.collect)
 
 
-def drop_outputs(places: Iterable[Place]) -> Step:
+def drop_outputs(places: Iterable[Root]) -> Step:
     """Empty the places where displayed values are kept."""
     return Step("output history", lambda: _drop(places), _NO_OUTPUTS)
 
 
-def drop_errors(places: Iterable[Place], spared: Iterable[object] = ()) -> Step:
+def drop_errors(places: Iterable[Root], spared: Iterable[object] = ()) -> Step:
     """Empty the places where errors are kept, and let their tracebacks go: of each error, and of
     all that it came from, but for errors that are among `spared`, or that one of these came from.
     """
@@ -125,14 +118,14 @@ def empty_cache() -> Step:
     return Step("cached memory", act)
 
 
-def _drop(places: Iterable[Place]) -> str:
+def _drop(places: Iterable[Root]) -> str:
     """Why some could not be emptied."""
     left = list(filter(None, map(_emptied, places)))
     gc.collect()
     return "; ".join(left)
 
 
-def _emptied(place: Place) -> str:
+def _emptied(place: Root) -> str:
     try:
         place.drop()
     except Exception as error:  # IPython may have changed: the other places go on

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, Final
 
 from gpumem_magic.sources.holders.code import of_frame
-from gpumem_magic.sources.holders.found import Holder, Node
+from gpumem_magic.sources.holders.found import Node
 from gpumem_magic.sources.objects.contents import fields, is_plain
 from gpumem_magic.sources.objects.modules import by_preference
 from gpumem_magic.sources.objects.namespaces import (
@@ -22,21 +22,18 @@ from gpumem_magic.sources.objects.namespaces import (
 )
 from gpumem_magic.values.inventory import HolderKind
 
-OUTPUTS: Final = "only the output history keeps it"
-ERRORS: Final = "only an error that is over keeps it, for %debug"
 OURS: Final = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
     """A place outside the notebook's names that keeps things alive: a kind of holder, what to call
-    it ("Out[5]"), and how to look there. get may raise: then nothing is there. unneeded: why what
-    it alone keeps could go."""
+    it ("Out[5]"), how to look there, and how to empty it. get may raise: then nothing is there."""
 
     kind: HolderKind
     name: str
     get: Callable[[], object]
-    unneeded: str | None = None
+    drop: Callable[[], None]
 
     def nodes(self) -> Iterator[Node]:
         """The node to set out from."""
@@ -45,7 +42,7 @@ class Root:
         except Exception:  # it is not there, or no more
             return
         if not is_plain(thing):
-            yield Node(thing, self.name, Holder.of(self.kind, self.name, self.unneeded))
+            yield Node.root(self.kind, self.name, thing)
 
 
 def named_roots(torch: Any, namespace: Mapping[str, Any], names: Collection[str]) -> list[Node]:
@@ -61,7 +58,7 @@ def named_roots(torch: Any, namespace: Mapping[str, Any], names: Collection[str]
         and not (is_shell and is_shells_own(name))
     ]
     return [
-        Node(thing, name, Holder.of(HolderKind.VARIABLE, name))
+        Node.root(HolderKind.VARIABLE, name, thing)
         for rows in by_preference(torch, named)
         for name, thing in rows
     ]
@@ -72,16 +69,14 @@ def running_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
     frames = sys._current_frames()
     here = threading.get_ident()
     for name, value in running_locals(frames.pop(here, None), namespace).items():
-        path = f"running: {name}"
-        yield Node(value, path, Holder.of(HolderKind.RUNNING, path))
+        yield Node.root(HolderKind.RUNNING, f"running: {name}", value)
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, innermost in frames.items():
         frame: FrameType | None = innermost
         while frame is not None:
             if not frame.f_code.co_filename.startswith(OURS):
                 for edge in of_frame(frame, f"thread {names.get(ident, ident)}"):
-                    holder = Holder.of(HolderKind.RUNNING, edge.path)
-                    yield Node(edge.thing, edge.path, holder)
+                    yield Node.root(HolderKind.RUNNING, edge.path, edge.thing)
             frame = frame.f_back
 
 
@@ -94,8 +89,7 @@ def module_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
             continue
         for key, value in list(held.items()):
             if type(key) is str and not key.startswith("__") and not is_plain(value):
-                path = f"{name}.{key}"
-                yield Node(value, path, Holder.of(HolderKind.MODULE_STATE, path))
+                yield Node.root(HolderKind.MODULE_STATE, f"{name}.{key}", value)
 
 
 def hook_roots() -> Iterator[Node]:
@@ -103,5 +97,4 @@ def hook_roots() -> Iterator[Node]:
     for name in ("torch.nn.modules.module", "torch.optim.optimizer"):
         for key, value in list(fields(sys.modules.get(name)).items()):
             if key.startswith("_global_") and "hooks" in key:
-                path = f"{name}.{key}"
-                yield Node(value, path, Holder.of(HolderKind.HOOK, path))
+                yield Node.root(HolderKind.HOOK, f"{name}.{key}", value)

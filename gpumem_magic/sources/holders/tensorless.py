@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from gpumem_magic.sources.objects.contents import SNIFF, begins_plain, fields
+from gpumem_magic.sources.objects.contents import SNIFF, fields, seems_plain
+from gpumem_magic.sources.stacks.callstacks import address
 
 _CHUNK: Final = 64
 _OBJECTS: Final = 16_384  # below one chunk; a walk looks closer at more than that
@@ -45,19 +46,18 @@ class Tensorless:
     def others(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
         """The rows whose `thing` may lead to a tensor."""
         for start in range(0, len(rows), _CHUNK):
-            some = rows[start : start + _CHUNK]
-            if self._left <= 0:
-                yield from some
-            elif not self._all_tensorless([thing(row) for row in some]):
-                yield from self._one_by_one(some, thing)
+            yield from self._others_of(rows[start : start + _CHUNK], thing)
 
-    def _one_by_one(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
-        if len(rows) == 1:
-            yield rows[0]
-            return
-        for row in rows:
-            if self._left <= 0 or not self._all_tensorless([thing(row)]):
-                yield row
+    def _others_of(self, rows: Sequence[_T], thing: Callable[[_T], object]) -> Iterator[_T]:
+        if self._left <= 0:
+            yield from rows
+        elif not self._all_tensorless([thing(row) for row in rows]):
+            if len(rows) == 1:
+                yield rows[0]
+                return
+            half = len(rows) // 2
+            yield from self._others_of(rows[:half], thing)
+            yield from self._others_of(rows[half:], thing)
 
     def _all_tensorless(self, things: list[Any]) -> bool:
         """Whether these objects, and all that they lead to, hold no tensor."""
@@ -66,8 +66,10 @@ class Tensorless:
         classes: set[int] = set()
         while level:
             fresh = self._open(level, met, classes)
-            if fresh is None or len(met) > _OBJECTS:
-                self._left -= len(met) + 1
+            too_many = len(met) > _OBJECTS
+            if fresh is None or too_many:
+                if len(things) == 1 or not too_many:  # half of them may be few enough
+                    self._left -= len(met) + 1
                 return False
             level = gc.get_referents(*fresh)
         self._known.update(met)
@@ -77,15 +79,15 @@ class Tensorless:
         """Those to look into, or None where one may hold anything. classes: of objects above."""
         sorts, known, plain = self._sorts, self._known, self._plain
         fresh = []
-        waiting = [thing for thing in things if id(type(thing)) not in plain]
+        waiting = [thing for thing in things if address(type(thing)) not in plain]
         for thing in waiting:
-            kind, place = type(thing), id(thing)
+            kind, place = type(thing), address(thing)
             if place in met or place in known or place in classes:
                 continue
-            sort = sorts.get(id(kind)) or self._ask(kind)
+            sort = sorts.get(address(kind)) or self._ask(kind)
             if sort is Sort.OPEN:
-                if id(kind) in _SIZED and len(thing) >= SNIFF:
-                    if not begins_plain(thing):
+                if address(kind) in _SIZED and len(thing) >= SNIFF:
+                    if not seems_plain(thing):
                         return None
                     continue
                 met[place] = thing
@@ -97,15 +99,15 @@ class Tensorless:
                 if inner is None:
                     return None
                 waiting += inner
-        classes.update(map(id, map(type, fresh)))
+        classes.update(map(address, map(type, fresh)))
         return fresh
 
     def _ask(self, kind: type) -> Sort | Look:
         """What to think of a class. (It is kept, so that its id stays its own.)"""
         self._classes.append(kind)
-        sort = self._sorts[id(kind)] = self._sort(kind)
+        sort = self._sorts[address(kind)] = self._sort(kind)
         if sort is Sort.PLAIN:
-            self._plain.add(id(kind))
+            self._plain.add(address(kind))
         return sort
 
 
@@ -119,4 +121,4 @@ def held_by_tensor(
     return None if held or fields(tensor) or locate(tensor) is not None else ()
 
 
-_SIZED: Final = frozenset(map(id, (list, dict, tuple, set, frozenset)))
+_SIZED: Final = frozenset(map(address, (list, dict, tuple, set, frozenset)))

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpumem_magic.sources.device_memory import DeviceMemory
-from gpumem_magic.sources.holders.found import Holder, Node
-from gpumem_magic.sources.holders.garbage import garbage_nodes
-from gpumem_magic.sources.holders.roots import OUTPUTS
+from gpumem_magic.sources.holders.found import Node
 from gpumem_magic.sources.holders.walk import Walk
 from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
+from gpumem_magic.sources.objects.ownership import Via
 from gpumem_magic.values.inventory import HolderKind
 
 _LEVELS: Final = 64
@@ -36,13 +36,12 @@ def trace_unreached(
     if walk.unexplained():
         everything = gc.get_objects()
         known = frozenset(map(id, everything))
-        targets = _tensors_in(torch, everything, memory, walk.unexplained())
-        del everything
+        targets = tensors_in(torch, everything, memory, walk.unexplained())
     if not targets:
         return
     search = _Search(walk, known, namespace)
     met = search.up_from(targets)
-    del targets
+    del targets, everything  # till here, so that nothing new had the id of what is known
     nodes, complete = search.nodes, search.complete
     del search
     walk.add(nodes)
@@ -53,7 +52,7 @@ def trace_unreached(
         walk.run(_OBJECTS)
 
 
-def _tensors_in(
+def tensors_in(
     torch: Any, things: Iterable[Any], memory: DeviceMemory, addresses: Collection[int]
 ) -> list[Any]:
     """Of all objects, the tensors and storages whose memory is at these addresses."""
@@ -134,7 +133,7 @@ class _Search:
         elif issubclass(type(thing), type):
             parts = (type.__getattribute__(thing, name) for name in ("__module__", "__name__"))
             name = ".".join(map(str, parts))
-            self.nodes += [_module_state(each, name) for each in held]
+            self.nodes += [Node.root(HolderKind.MODULE_STATE, name, each) for each in held]
         else:
             return False
         return True
@@ -155,12 +154,54 @@ def _globals(names: Mapping[str, Any], module: str, held: list[Any]) -> Iterator
     for key, value in list(names.items()):
         if any(value is each for each in held):
             if is_shells_own(key):
-                yield Node(value, key, Holder.of(HolderKind.OUTPUT_HISTORY, key, OUTPUTS))
+                yield Node.root(HolderKind.OUTPUT_HISTORY, key, value)
             elif not module:
-                yield Node(value, key, Holder.of(HolderKind.VARIABLE, key))
+                yield Node.root(HolderKind.VARIABLE, key, value)
             else:
-                yield _module_state(value, f"{module}.{key}")
+                yield Node.root(HolderKind.MODULE_STATE, f"{module}.{key}", value)
 
 
-def _module_state(thing: Any, name: str) -> Node:
-    return Node(thing, name, Holder.of(HolderKind.MODULE_STATE, name))
+def garbage_nodes(torch: Any, met: list[Any]) -> Iterator[Node]:
+    """Where to set out to come to all garbage among `met`: modules first, then other objects.
+
+    met: objects with all that refers to them. Nobody but the list must refer to them meanwhile.
+    """
+    lost = _garbage(met)
+    inner = {
+        id(child)
+        for thing in lost
+        if issubclass(type(thing), torch.nn.Module)
+        for _, child in items(fields(thing).get("_modules"))
+    }
+
+    def place(thing: Any) -> int:
+        if issubclass(type(thing), torch.nn.Module):
+            return 1 if id(thing) in inner else 0
+        return 2 if fields(thing) and not issubclass(type(thing), torch.Tensor) else 3
+
+    for thing in sorted(lost, key=place):
+        name = f"<{type(thing).__name__}>"
+        via = Via.OPTIMIZER if place(thing) == 3 else Via.NAME  # the other names say more
+        yield Node.root(HolderKind.CYCLE, name, thing, via)
+
+
+def _garbage(met: list[Any]) -> list[Any]:
+    """Those that no reference from outside of `met` leads to (Modules/gcmodule.c does the same)."""
+    places = {id(thing): i for i, thing in enumerate(met)}
+    inside = [0] * len(met)
+    for i in range(len(met)):
+        for place in _referents(met, i, places):
+            inside[place] += 1
+    probe = [object()]
+    ours = sys.getrefcount(probe[0])
+    waiting = [i for i in range(len(met)) if sys.getrefcount(met[i]) - ours > inside[i]]
+    alive = set(waiting)
+    while waiting:
+        fresh = set(_referents(met, waiting.pop(), places)) - alive
+        alive |= fresh
+        waiting += fresh
+    return [thing for i, thing in enumerate(met) if i not in alive]
+
+
+def _referents(met: list[Any], i: int, places: dict[int, int]) -> list[int]:
+    return [places[id(each)] for each in gc.get_referents(met[i]) if id(each) in places]

@@ -17,7 +17,6 @@ from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders import code
 from gpumem_magic.sources.holders.folding import is_below
 from gpumem_magic.sources.holders.found import Node, Reached, cut
-from gpumem_magic.sources.holders.models import Models
 from gpumem_magic.sources.holders.tensorless import Look, Sort, Tensorless, held_by_tensor
 from gpumem_magic.sources.holders.unneeded import kept_for_a_number
 from gpumem_magic.sources.objects.contents import (
@@ -26,10 +25,19 @@ from gpumem_magic.sources.objects.contents import (
     attribute,
     fields,
     is_empty,
+    is_node_type,
     is_plain,
+    raw_names,
+    raw_saved,
 )
-from gpumem_magic.sources.objects.graph_nodes import is_node_type, raw_names, raw_saved
-from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.sources.objects.modules import (
+    OPTIMIZERS_OWN,
+    bookkeeping,
+    items,
+    of_groups,
+    of_module,
+    of_states,
+)
 from gpumem_magic.sources.objects.ownership import Kind, Via, is_whole, parts_of
 from gpumem_magic.values.inventory import HolderKind
 
@@ -78,7 +86,6 @@ class Walk:
         self._visits: dict[int, _Visit] = {}
         self._raw: dict[int, tuple[str, ...]] = {}
         self._names: dict[int, tuple[Via, str]] = {}  # of parameters, by id
-        self._models = Models(torch, self._names)
         self._tensorless = Tensorless(partial(_sort, torch, memory.locate))
         self._left_out = {id(fields(module)) for module in list(sys.modules.values())}
 
@@ -184,7 +191,8 @@ class Walk:
     def _meets_again(self, node: Node) -> bool:
         """Whether the thing was seen before; of a root it is noted that it leads there."""
         known = self.seen.get(id(node.thing))
-        if known is not None and node.path == node.holder.root and _tells(node):
+        is_heap = node.holder.kind is HolderKind.CYCLE  # garbage is no second holder
+        if known is not None and node.path == node.holder.root and not is_heap:
             self.again.append((known[1], node.path))
         return known is not None
 
@@ -203,10 +211,35 @@ class Walk:
         return self._object(node._replace(kind=Kind.BUFFER))
 
     def _module(self, node: Node) -> Iterable[Node]:
-        return self._models.module(node)
+        """Parameters, buffers, modules, its own attributes, hooks."""
+        for path, thing, kind, via in of_module(self._torch, node.thing, node.path):
+            if kind is Kind.NAMED:
+                yield node._replace(thing=thing, path=cut(path))
+            else:
+                yield Node(thing, path, node.holder, kind, via)
+        held = fields(node.thing)
+        for name in [name for name in bookkeeping(self._torch) & held.keys() if "hooks" in name]:
+            path = attribute(node.path, name)
+            for key, hook in items(held[name]):
+                yield Node(hook, f"{path}[{key}]", node.holder.inner(HolderKind.HOOK, path))
 
     def _optimizer(self, node: Node) -> Iterable[Node]:
-        return self._models.optimizer(node)
+        """Parameters, settings that are tensors, states by their parameters' names, attributes."""
+        held = fields(node.thing)
+        for path, thing, kind in of_groups(node.path, held.get("param_groups")):
+            via = Via.OPTIMIZER if kind is Kind.PARAMETER else node.via
+            yield Node(thing, path, node.holder, kind, via)
+        for path, thing in of_states(node.path, held.get("state"), self._name_of):
+            if not is_plain(thing):
+                yield node._replace(thing=thing, path=path, kind=Kind.STATE)
+        for name, thing in list(held.items()):
+            if name not in OPTIMIZERS_OWN:
+                path = attribute(node.path, name)
+                yield node._replace(thing=thing, path=path, kind=Kind.STATE)
+
+    def _name_of(self, parameter: object) -> str | None:
+        known = self._names.get(id(parameter))
+        return known[1] if known else None
 
     def _storage(self, node: Node) -> Iterable[Node]:
         address = self._memory.locate_storage(node.thing)
@@ -332,11 +365,6 @@ def _sort(torch: Any, locate: Callable[[Any], int | None], kind: type) -> Sort |
     if code.is_array(kind):
         return code.held_by_array
     return Sort.OPEN if _visitor(torch, kind) is Walk._object else Sort.UNKNOWN
-
-
-def _tells(node: Node) -> bool:
-    """Whether the root is worth mentioning as a second holder: garbage is one heap."""
-    return node.holder.kind is not HolderKind.CYCLE
 
 
 def _inner(node: Node, edges: code.Edges) -> Iterator[Node]:

@@ -4,14 +4,14 @@ one recording to the next."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpumem_magic.sources.stacks.callsite import call_of, line_of, unfold_all
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.recording import Action, Label, Recording, Stack
+from gpumem_magic.values.recording import Action, Cell, Label, Recording, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,56 @@ class AllocationSite:
     line: int | None
     name: str | None
     started: float = 0.0
+
+
+class Remembered:
+    """What recordings told of the blocks that outlive them. standing(): an object for each block
+    that is there now, by address."""
+
+    def __init__(self, standing: Callable[[], Mapping[int, object]]) -> None:
+        self._standing = standing
+        # by address: what stands there, its place in Category or -1, and where it was allocated
+        self._facts: dict[int, tuple[object, int, AllocationSite]] = {}
+        self._recorded: dict[str, float] = {}  # when each cell was last recorded
+
+    def take(self, recording: Recording, trace: Trace) -> None:
+        """Remember what a recording and its trace tell."""
+        self._recorded[recording.cell.filename] = recording.started
+        told, standing = _categories(trace), self._standing()
+        self._facts = {
+            address: (standing[address], told.get(address, -1), site)
+            for address, site in sites_of(recording, self.sites()).items()
+            if address in standing
+        }
+
+    def _known(self) -> list[tuple[int, tuple[object, int, AllocationSite]]]:
+        """The facts of blocks that still are where they were."""
+        standing = self._standing()
+        return [(at, fact) for at, fact in self._facts.items() if standing.get(at) is fact[0]]
+
+    def categories(self) -> dict[int, int]:
+        """The categories of the blocks that still are where they were, by address."""
+        return {at: category for at, (_, category, _) in self._known()}
+
+    def sites(self) -> dict[int, AllocationSite]:
+        """Where these blocks were allocated."""
+        return {at: site for at, (_, _, site) in self._known()}
+
+    def born_in(self, cell: Cell) -> frozenset[int]:
+        """Addresses of blocks that were allocated since the cell was last recorded."""
+        return born_since(self.sites(), self._recorded.get(cell.filename))
+
+    def move(self, moved: Mapping[int, int]) -> None:
+        """Follow the blocks, which are about to move, to other addresses."""
+        self._facts = {moved[at]: fact for at, fact in self._known() if at in moved}
+
+
+def _categories(trace: Trace) -> dict[int, int]:
+    """Of the blocks that outlive a recording: their places in Category."""
+    alive = trace.survivors
+    if alive is None:
+        return {}
+    return dict(zip(alive.address.tolist(), alive.category.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +91,7 @@ class Told:
         cls, recording: Recording, trace: Trace, earlier: Mapping[int, AllocationSite], changes: int
     ) -> Told:
         """What `recording` and its trace tell; earlier: sites of what was alive before it."""
-        alive = trace.survivors
-        told: dict[int, int] = {}
-        if alive is not None:
-            pairs = zip(alive.address.tolist(), alive.category.tolist(), strict=True)
-            told.update(pairs)
-        return cls(changes, told, sites_of(recording, earlier))
+        return cls(changes, _categories(trace), sites_of(recording, earlier))
 
 
 def sites_of(
@@ -56,12 +101,14 @@ def sites_of(
 
     earlier: of the blocks that were alive when it began.
     """
-    named = {label.address: label for label in _in_order(recording.labels)}
+    in_order = sorted(recording.labels, key=lambda label: label.position)
+    named = {label.address: label for label in in_order}
     rows, untouched = _ended_with(recording)
     found: dict[int, AllocationSite] = {}
+    unknown = AllocationSite(None, None, None)
     for address in untouched:
-        before = earlier.get(address, AllocationSite(None, None, None))
-        found[address] = replace(before, name=_name(named, address) or before.name)
+        before, name = earlier.get(address, unknown), _name(named, address)
+        found[address] = before if name in (None, before.name) else replace(before, name=name)
     stacks = recording.events.stack[list(rows.values())].tolist()
     places = _places(recording, set(stacks))
     for (address, row), stack in zip(rows.items(), stacks, strict=True):
@@ -75,10 +122,6 @@ def born_since(sites: Mapping[int, AllocationSite], started: float | None) -> fr
     None: none."""
     since = math.inf if started is None else started
     return frozenset(at for at, site in sites.items() if site.started >= since)
-
-
-def _in_order(labels: Iterable[Label]) -> list[Label]:
-    return sorted(labels, key=lambda label: label.position)
 
 
 def _name(named: Mapping[int, Label], address: int, row: int = -1) -> str | None:

@@ -32,7 +32,12 @@ FOREIGN: Final = frozenset(
 """Packages whose objects abound in notebooks and hold no tensors: not worth the walk."""
 
 SNIFF: Final = 256
-"""A container that begins with so many numbers and strings is taken to hold nothing else."""
+"""A container that begins and ends with so many plain things is taken to hold nothing else: numbers
+and texts, and records of such."""
+
+_SNIFF_INSIDE: Final = 32
+_RECORDS_DEEP: Final = 2
+_BUILT_IN: Final = frozenset(map(id, (list, dict, tuple, set, frozenset)))
 
 _PLAIN_KEYS: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
 _LONGEST_KEY: Final = 80
@@ -98,15 +103,15 @@ class Contents:
             yield from self._attributes(held, path)  # outputs.logits reads better than its item
             yield from self._entries(thing, path)
         elif issubclass(kind, tuple):
-            yield from self._elements(tuple.__iter__(thing), path, _own(kind, "_fields"))
+            yield from self._elements(tuple, thing, path, _own(kind, "_fields"))
         elif issubclass(kind, list):
-            yield from self._elements(list.__iter__(thing), path)
+            yield from self._elements(list, thing, path)
         elif issubclass(kind, collections.deque):
-            yield from self._elements(collections.deque.__iter__(thing), path)
+            yield from self._elements(collections.deque, thing, path)
         elif issubclass(kind, set):
-            yield from self._elements(set.__iter__(thing), f"list({path})")
+            yield from self._elements(set, thing, f"list({path})")
         elif issubclass(kind, frozenset):
-            yield from self._elements(frozenset.__iter__(thing), f"list({path})")
+            yield from self._elements(frozenset, thing, f"list({path})")
         elif _is_user_dict(kind) and issubclass(type(held.get("data")), dict):
             yield from self._entries(held["data"], path)
         if not issubclass(kind, dict):
@@ -130,18 +135,19 @@ class Contents:
             if id(type(value)) not in self._leaves:
                 yield attribute(path, name), value
 
-    def _elements(self, values: Iterator[object], path: str, names: object = ()) -> Found:
+    def _elements(self, base: Any, thing: object, path: str, names: object = ()) -> Found:
+        if _seems_plain(base, thing):
+            return
         labels = names if type(names) is tuple else ()
-        first = list(islice(values, SNIFF))
-        rest = [] if _looks_plain(first) else list(values)
-        for i, value in enumerate(first + rest):
+        for i, value in enumerate(list(base.__iter__(thing))):
             if id(type(value)) not in self._leaves:
                 yield (f"{path}.{labels[i]}" if i < len(labels) else f"{path}[{i}]"), value
 
     def _entries(self, held: Any, path: str) -> Found:
         if self._lists_keys:
-            yield from self._elements(dict.__iter__(held), f"list({path})")
-        if _looks_plain(list(islice(dict.values(held), SNIFF))):
+            yield from self._elements(dict, held, f"list({path})")
+        values = dict.values(held)
+        if _seems_plain(type(values), values):
             return
         for i, (key, value) in enumerate(list(dict.items(held))):
             if id(type(value)) not in self._leaves:
@@ -178,12 +184,63 @@ def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
-def begins_plain(thing: Any) -> bool:
+def seems_plain(thing: Any) -> bool:
     """Whether a list, dict, tuple or set of `SNIFF` entries or more is taken to hold nothing."""
-    if not _looks_plain(list(islice(thing, SNIFF))):
+    if type(thing) is dict and not _seems_plain(type(thing.values()), thing.values()):
         return False
-    return type(thing) is not dict or _looks_plain(list(islice(thing.values(), SNIFF)))
+    return _seems_plain(type(thing), thing)
 
 
-def _looks_plain(first: list[object]) -> bool:
-    return len(first) == SNIFF and all(map(is_leaf, first))
+def _seems_plain(base: Any, thing: Any) -> bool:
+    """The same of what is a `base` or derived from it; of a dict, of its keys."""
+    return base.__len__(thing) >= SNIFF and all(map(_is_record, _ends(base, thing, SNIFF)))
+
+
+def _ends(base: Any, thing: Any, most: int) -> Iterator[Any]:
+    """The first entries, and the last ones where they can be had; `most` of each."""
+    yield from islice(base.__iter__(thing), most)
+    backwards = getattr(base, "__reversed__", None)
+    if backwards is not None:
+        yield from islice(backwards(thing), most)
+
+
+def _is_record(thing: Any, deep: int = _RECORDS_DEEP) -> bool:
+    """Whether it is plain, or a container of such; of a large one its ends are looked at."""
+    kind = type(thing)
+    if id(kind) in _LEAF_IDS:
+        return True
+    if not deep or id(kind) not in _BUILT_IN:
+        return False
+    parts = (thing, thing.values()) if kind is dict else (thing,)
+    return all(
+        _is_record(one, deep - 1)
+        for part in parts
+        for one in _ends(type(part), part, _SNIFF_INSIDE)
+    )
+
+
+_RAW: Final = "_raw_saved_"
+
+
+def raw_names(kind: type) -> tuple[str, ...]:
+    """The attributes of a kind of node that show what it has saved, without unpacking it."""
+    return tuple(name for name in dir(kind) if name.startswith(_RAW))
+
+
+def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple[str, Any]]:
+    """What a node of an autograd graph has saved, not unpacked, as that could run user code and
+    recompute: ("self", SavedTensor) for each tensor. names: its raw_names."""
+    for name in raw_names(type(node)) if names is None else names:
+        raw = getattr(node, name, None)
+        for each in raw if isinstance(raw, (tuple, list)) else (raw,):
+            if each is not None:
+                yield name.removeprefix(_RAW), each
+
+
+def is_node_type(kind: type) -> bool:
+    """Whether the class is that of an autograd node."""
+    bases = type.__getattribute__(kind, "__mro__")  # past what a metaclass may do
+    tables = [type.__getattribute__(base, "__dict__") for base in bases]
+    return all(
+        any(name in table for table in tables) for name in ("next_functions", "register_prehook")
+    )

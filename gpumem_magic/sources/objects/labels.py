@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpumem_magic.sources.objects.last_error import kept_by_error
+from gpumem_magic.sources.cuda.regions import STEPPED
+from gpumem_magic.sources.failures import out_of_memory
+from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.last_error import kept_by_error, locals_at
 from gpumem_magic.sources.objects.named import read_names
 from gpumem_magic.sources.objects.owners import Owned, scan_all
+from gpumem_magic.sources.objects.shared import find_holders
 from gpumem_magic.sources.stacks.running import Forward, forwards_of, name_modules
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import (
@@ -74,24 +78,41 @@ class OwnerWatch:
         self._kinds: set[str] = set()
         self._forwards: dict[str, Forward | None] = {}
         self._objects = self._last = 0
+        self._states: tuple[int, int] | None = None
+        self._of_error: set[int] = set()
 
-    def look(self, kind: str, mark: Callable[[], int], optimizer: object | None = None) -> None:
+    def look(
+        self,
+        kind: str,
+        mark: Callable[[], int],
+        optimizer: object | None = None,
+        error: BaseException | None = None,
+    ) -> None:
         """Look at a moment of this kind, unless looking was too much work; never raises.
 
-        The first moment of each kind is always looked at. mark(): what to remember the moment by.
+        The first moment of each kind is always looked at, but none after a step that left its
+        optimizer with the states that it had. mark(): what to remember the moment by. error: what
+        ended the cell; the functions that failed still have their variables.
         """
         if optimizer is not None:
             self._optimizers.add(optimizer)
+            before, self._states = self._states, (id(optimizer), _count_states(optimizer))
+            if kind == STEPPED and before == self._states:
+                return
         affordable = EVENTS * (self._objects + self._last) <= self._events()
         if kind in self._kinds and not affordable:
             return
         self._kinds.add(kind)
         try:
-            found = scan_all(self._namespaces(), tuple(self._optimizers), self._locate)
+            names = {**self._namespaces(), **locals_at(error)}
+            found = scan_all(names, tuple(self._optimizers), self._locate)
             owned, self._last = tuple(found.owned), found.objects
             self._forwards.update(forwards_of(found.modules))
             if kind == START:
-                owned += kept_by_error(self._locate, {one.address for one in owned})
+                kept = kept_by_error(self._locate)
+                self._of_error = {one.address for one in kept}
+                known = {one.address for one in owned}
+                owned += tuple(one for one in kept if one.address not in known)
             else:
                 self._objects += self._last
             self.seen.append((mark(), owned))
@@ -109,12 +130,23 @@ class OwnerWatch:
         except Exception:  # as above
             return {}
 
-    def read_names(self) -> None:
-        """Find out what the names mean now, at the end; never raises."""
+    def read_names(self, error: BaseException | None = None) -> None:
+        """Find out what the names mean now, at the end, and where memory was short who holds what;
+        never raises."""
         try:
             self.names = read_names(self._namespaces(), self._locate)
+            if out_of_memory(error):
+                # The last error held them when the cell began; this one has taken its place.
+                unknown = dict.fromkeys(self._of_error)
+                holders = {**find_holders(self._namespaces(), self._locate), **unknown}
+                self.names = replace(self.names, holders=holders)
         except Exception as error:  # as above
             self.failure = f"Names could not be read ({type(error).__name__}: {error})."
+
+
+def _count_states(optimizer: object) -> int:
+    states: Any = fields(optimizer).get("state")
+    return dict.__len__(states) if issubclass(type(states), dict) else 0
 
 
 def address_of(tensor: torch.Tensor, kind: str = "cuda") -> int | None:
@@ -130,15 +162,23 @@ def address_of(tensor: torch.Tensor, kind: str = "cuda") -> int | None:
 def label_owners(
     seen: Iterable[tuple[int, tuple[Owned, ...]]], events: Events, initial: LiveBlocks
 ) -> tuple[Label, ...]:
-    """Labels of the blocks of one device. Positions in `seen` are rows; addresses are unique."""
-    here = set(initial.address.tolist())
-    here.update(events.address[events.action == Action.ALLOC].tolist())
-    return tuple(
-        Label(row, o.address, o.category, o.name, o.shape, o.dtype, o.has_graph)
-        for row, owned in seen
-        for o in owned
-        if o.address in here
-    )
+    """Labels of the blocks of one device, but those that only repeat a block's last. Positions in
+    `seen` are rows, in order; addresses are unique."""
+    births = events.action == Action.ALLOC
+    here = {*initial.address.tolist(), *events.address[births].tolist()}
+    said: dict[int, Owned] = {}
+    labels: list[Label] = []
+    last = 0
+    for row, owned in seen:
+        for address in events.address[last:row][births[last:row]].tolist():
+            said.pop(address, None)
+        new = [o for o in owned if o.address in here and said.get(o.address) != o]
+        said.update((o.address, o) for o in new)
+        labels += [
+            Label(row, o.address, o.category, o.name, o.shape, o.dtype, o.has_graph) for o in new
+        ]
+        last = row
+    return tuple(labels)
 
 
 def label_workspaces(

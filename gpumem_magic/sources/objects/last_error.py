@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterator
-from types import TracebackType
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
 from typing import Any, Final
 
-from gpumem_magic.sources.objects.namespaces import locals_of
+from gpumem_magic.sources.objects.namespaces import LIBRARIES, locals_of
 from gpumem_magic.sources.objects.owners import scan
 from gpumem_magic.sources.objects.ownership import Locate, Owned
+from gpumem_magic.sources.stacks.tracebacks import chain_of
 
 ERROR: Final = "<error>."
 """What names of such variables begin with: "<error>.forward.x"."""
@@ -19,36 +21,37 @@ ERROR: Final = "<error>."
 _LONGEST = 200  # frames; a recursion that never ended has thousands
 
 
-def kept_by_error(locate: Locate, known: Collection[int]) -> tuple[Owned, ...]:
-    """Owners of storages that the error shown last leads to, but for those at `known` addresses."""
+def kept_by_error(locate: Locate) -> tuple[Owned, ...]:
+    """Owners of storages that the error shown last leads to."""
     names: dict[str, Any] = {}
-    for traceback in _tracebacks():
-        for name, value in _variables(traceback):
-            names.setdefault(name, value)
-    if not names:
-        return ()
-    return tuple(one for one in scan(names, (), locate) if one.address not in known)
+    for frame in _functions(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)):
+        for name, value in locals_of(frame).items():
+            names.setdefault(f"{ERROR}{frame.f_code.co_name}.{name}", value)
+    return tuple(scan(names, (), locate)) if names else ()
 
 
-def _tracebacks() -> Iterator[TracebackType]:
-    """Of the error that was shown last, and of those that it came from."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    chain: Any = BaseException
-    seen: set[int] = set()
-    while isinstance(error, BaseException) and id(error) not in seen:
-        seen.add(id(error))
-        if (traceback := chain.__traceback__.__get__(error)) is not None:
-            yield traceback
-        error = chain.__cause__.__get__(error) or chain.__context__.__get__(error)
+def locals_at(error: BaseException | None) -> dict[str, Any]:
+    """The variables of the user's functions that the error went through; the innermost one wins."""
+    found: dict[str, Any] = {}
+    for frame in _functions(error):
+        if not frame.f_code.co_filename.startswith(LIBRARIES):
+            found.update(locals_of(frame))
+    return found
 
 
-def _variables(traceback: TracebackType) -> Iterator[tuple[str, Any]]:
-    here: TracebackType | None = traceback
-    for _ in range(_LONGEST):
-        if here is None:
-            return
-        frame = here.tb_frame
-        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # others have the notebook's own names
-            for name, value in locals_of(frame).items():
-                yield f"{ERROR}{frame.f_code.co_name}.{name}", value
-        here = here.tb_next
+def _functions(error: object) -> Iterator[FrameType]:
+    """Frames that the error went through, but for those that have the notebook's own names."""
+    for frame in islice(frames_of(error), _LONGEST):
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            yield frame
+
+
+def frames_of(error: object) -> Iterator[FrameType]:
+    """The frames that the error went through, the outermost first, and those of the errors that it
+    came from."""
+    raised: Any = BaseException.__traceback__
+    for one in chain_of(error):
+        traceback = raised.__get__(one)
+        while traceback is not None:
+            yield traceback.tb_frame
+            traceback = traceback.tb_next

@@ -1,11 +1,13 @@
-"""What modules hold in their tables, and how a user writes it, without running their code."""
+"""What modules and optimizers hold, and how a user writes it, without running their code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.contents import attribute, fields, is_plain
+from gpumem_magic.sources.objects.ownership import Kind, Via
 
 _NAMELESS = ("self", "cls")
 
@@ -30,6 +32,57 @@ def member(torch: Any, module: object, path: str, name: str, table: str) -> str:
     if issubclass(kind, (nn.ModuleDict, nn.ParameterDict)):
         return f"{path}[{name!r}]"
     return f"{path}.{name}" if name.isidentifier() else f"{path}.{table}[{name!r}]"
+
+
+_TABLES = (
+    ("_parameters", Kind.PARAMETER, Via.MODULE),
+    ("_buffers", Kind.BUFFER, Via.MODULE),
+    ("_modules", Kind.NAMED, Via.NAME),
+)
+
+
+@functools.cache
+def bookkeeping(torch: Any) -> frozenset[str]:
+    """Attributes that every module has."""
+    return frozenset(fields(torch.nn.Module()))
+
+
+def of_module(torch: Any, module: object, path: str) -> Iterator[tuple[str, Any, Kind, Via]]:
+    """Parameters, buffers, modules, then its own attributes: how each is written, what it is, and
+    how it was reached."""
+    held = fields(module)
+    for table, kind, via in _TABLES:
+        for name, thing in items(held.get(table)):
+            if thing is not None:
+                yield member(torch, module, path, name, table), thing, kind, via
+    known = bookkeeping(torch)
+    for name, thing in list(held.items()):
+        if name not in known and not is_plain(thing):
+            yield attribute(path, name), thing, Kind.NAMED, Via.NAME
+
+
+def of_groups(path: str, groups: Any) -> Iterator[tuple[str, Any, Kind]]:
+    """Parameters of an optimizer's groups, and settings that may be tensors, such as a learning
+    rate: how each is written, and what it is."""
+    for i, group in enumerate(groups or ()):
+        for key, value in items(group):
+            here = f"{path}.param_groups[{i}][{key!r}]"
+            if key == "params":
+                for j, parameter in enumerate(value):
+                    yield f"{here}[{j}]", parameter, Kind.PARAMETER
+            elif not is_plain(value):
+                yield here, value, Kind.STATE
+
+
+def of_states(
+    path: str, states: Any, name_of: Callable[[object], str | None]
+) -> Iterator[tuple[str, Any]]:
+    """What an optimizer keeps for each parameter: how it is written, by the parameter's name."""
+    for i, (key, state) in enumerate(items(states)):
+        name = repr(key) if type(key) is str else name_of(key)
+        place = f"{path}.state[{name}]" if name else f"list({path}.state.values())[{i}]"
+        for entry, value in items(state):
+            yield f"{place}[{entry!r}]", value
 
 
 def by_preference(

@@ -8,7 +8,6 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpumem_magic.sources.objects.contents import fields
@@ -58,24 +57,6 @@ def dotted(kind: Any) -> str:
     return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else ""
 
 
-@dataclass(slots=True)
-class _Sizes:
-    """Bytes of storages, each counted once."""
-
-    locate: Locate
-    seen: set[int]
-
-    def of(self, tensors: Iterable[Any]) -> int:
-        return sum(self.of_one(tensor) for tensor in tensors)
-
-    def of_one(self, tensor: Any) -> int:
-        address = self.locate(tensor)
-        if address is None or address in self.seen:
-            return 0
-        self.seen.add(address)
-        return int(tensor.untyped_storage().nbytes())
-
-
 class _Reader:
     def __init__(self, torch: Any, locate: Locate) -> None:
         self.names = Names({}, {}, {}, {}, {}, {}, {})
@@ -104,8 +85,18 @@ class _Reader:
         elif kind not in (int, float, str, bool, type(None)):
             _add(names.others, name, dotted(kind))
 
+    def _sizes(self, tensors: Iterable[Any]) -> list[int]:
+        """Bytes of each one's storage; 0 where it is not on the device, or was counted before."""
+        sizes: list[int] = []
+        seen: set[int | None] = {None}
+        for tensor in tensors:
+            address = self._locate(tensor)
+            sizes.append(0 if address in seen else int(tensor.untyped_storage().nbytes()))
+            seen.add(address)
+        return sizes
+
     def _size(self, tensors: Iterable[Any]) -> int:
-        return _Sizes(self._locate, set()).of(tensors)
+        return sum(self._sizes(tensors))
 
     def _tensor(self, tensor: Any) -> TensorFacts:
         dense = [part for _, part in sparse_parts(self._torch, tensor)] or [tensor]
@@ -133,10 +124,8 @@ class _Reader:
     def _module(self, module: Any) -> ModuleFacts:
         inside = dict(_walk(module))
         parameters = [p for m in inside.values() for p in _table(m, "_parameters")]
-        sizes, dtypes = _Sizes(self._locate, set()), Counter[str]()
-        trainable = 0
-        for parameter in parameters:
-            size = sizes.of_one(parameter)
+        dtypes, trainable = Counter[str](), 0
+        for parameter, size in zip(parameters, self._sizes(parameters), strict=True):
             dtypes[str(parameter.dtype).removeprefix("torch.")] += size
             trainable += size if parameter.requires_grad else 0
         buffers = (b for m in inside.values() for b in _table(m, "_buffers"))

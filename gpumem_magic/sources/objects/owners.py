@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.objects.contents import Contents, attribute, fields, is_leaf
-from gpumem_magic.sources.objects.modules import OPTIMIZERS_OWN, by_preference, items, member
+from gpumem_magic.sources.objects.modules import (
+    OPTIMIZERS_OWN,
+    by_preference,
+    of_groups,
+    of_module,
+    of_states,
+)
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import Kind, Locate, Owned, Ownership, Via
 
@@ -18,6 +25,7 @@ __all__ = ["Owned", "scan", "scan_all"]
 _DEEPEST: Final = 6
 _NODES: Final = 20_000
 _TENSORS: Final = 50_000
+_LISTED: Final = 100_000  # of what containers and objects hold
 
 
 class _Node(NamedTuple):
@@ -82,12 +90,12 @@ class _Search:
         self._torch = torch
         self._ownership = ownership
         self._contents = Contents()
-        self._bookkeeping = frozenset(fields(torch.nn.Module()))
         self._optimizers: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Any] = {}  # keeps what it has seen, so that ids stay valid
         # Plain functions: bound methods would be a cycle, and keep all this until a collection.
         self._visits: dict[int, _Visit] = {}
         self._tensors = 0
+        self._left = _LISTED
 
     @property
     def objects(self) -> int:
@@ -145,10 +153,9 @@ class _Search:
             return ()
         if not self._first_time(node):
             return ()
-        return [
-            _Node(thing, path, node.hops + 1, node.kind)
-            for path, thing in self._contents.of(node.thing, node.path)
-        ]
+        held = [*islice(self._contents.of(node.thing, node.path), self._left)]
+        self._left -= len(held)
+        return [_Node(thing, path, node.hops + 1, node.kind) for path, thing in held]
 
     def _scaler(self, node: _Node) -> Iterable[_Node]:
         return self._object(_Node(node.thing, node.path, node.hops, Kind.BUFFER))
@@ -166,21 +173,13 @@ class _Search:
         if not self._first_time(node):
             return
         self.modules[node.path] = type(node.thing)
-        held = fields(node.thing)
-        for name, parameter in items(held.get("_parameters")):
-            self._ownership.parameter(
-                parameter,
-                member(self._torch, node.thing, node.path, name, "_parameters"),
-                Via.MODULE,
-            )
-        for name, buffer in items(held.get("_buffers")):
-            path = member(self._torch, node.thing, node.path, name, "_buffers")
-            self._ownership.add(buffer, Kind.BUFFER, path, Via.MODULE)
-        for name, module in items(held.get("_modules")):
-            yield _Node(module, member(self._torch, node.thing, node.path, name, "_modules"))
-        for name, thing in list(held.items()):
-            if name not in self._bookkeeping and not is_leaf(thing):
-                yield _Node(thing, attribute(node.path, name), 1)
+        for path, thing, kind, via in of_module(self._torch, node.thing, node.path):
+            if kind is Kind.PARAMETER:
+                self._ownership.parameter(thing, path, via)
+            elif kind is Kind.BUFFER:
+                self._ownership.add(thing, kind, path, via)
+            elif not is_leaf(thing):
+                yield _Node(thing, path, 1)
 
     def _tensor(self, node: _Node) -> Iterable[_Node]:
         self._tensors += 1
@@ -194,31 +193,18 @@ class _Search:
             name = f"<{type(optimizer).__name__}>"
             self._walk([_Node(optimizer, name)])
         for path, optimizer in self._optimizers.values():
-            self._read_groups(path, fields(optimizer).get("param_groups"))
+            for name, thing, kind in of_groups(path, fields(optimizer).get("param_groups")):
+                if kind is Kind.PARAMETER:
+                    self._ownership.parameter(thing, name, Via.OPTIMIZER)
+                elif not is_leaf(thing):
+                    self._walk([_Node(thing, name, 0, kind)])
+        name_of = self._ownership.name_of
         for path, optimizer in self._optimizers.values():
-            self._read_states(path, fields(optimizer).get("state"))
-
-    def _read_groups(self, path: str, groups: Any) -> None:
-        for i, group in enumerate(groups or ()):
-            for key, value in items(group):
-                if key != "params":  # a learning rate may be a tensor
-                    node = _Node(value, f"{path}.param_groups[{i}][{key!r}]", 0, Kind.STATE)
-                    self._walk([] if is_leaf(value) else [node])
-            for j, parameter in enumerate(group["params"]):
-                name = f"{path}.param_groups[{i}]['params'][{j}]"
-                self._ownership.parameter(parameter, name, Via.OPTIMIZER)
-
-    def _read_states(self, path: str, states: Any) -> None:
-        for i, (key, state) in enumerate(items(states)):
-            name = self._ownership.name_of(key)
-            if name is None and type(key) is str:
-                name = repr(key)
-            place = f"{path}.state[{name}]" if name else f"list({path}.state.values())[{i}]"
-            for entry, value in items(state):
-                if type(value) is self._torch.Tensor:  # a short cut for almost all of them
-                    self._ownership.add(value, Kind.STATE, f"{place}[{entry!r}]", Via.NAME)
-                elif not is_leaf(value):
-                    self._walk([_Node(value, f"{place}[{entry!r}]", 0, Kind.STATE)])
+            for name, thing in of_states(path, fields(optimizer).get("state"), name_of):
+                if type(thing) is self._torch.Tensor:  # a short cut for almost all of them
+                    self._ownership.add(thing, Kind.STATE, name, Via.NAME)
+                elif not is_leaf(thing):
+                    self._walk([_Node(thing, name, 0, Kind.STATE)])
 
 
 _Visit = Callable[[_Search, _Node], Iterable[_Node]]

@@ -147,7 +147,9 @@ def parts_of(torch: Any, tensor: Any) -> Iterator[tuple[str, Any]]:
 def sparse_parts(torch: Any, tensor: Any) -> list[tuple[str, Any]]:
     """The indices and values of a sparse tensor, with what is written after its name to have them,
     in the order in which a copy of it allocates them; none of other tensors."""
-    names = _PARTS.get(str(tensor.layout), ())
+    names = _PARTS.get(str(tensor.layout))
+    if names is None:
+        return []
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         return [(f".{name}()", getattr(tensor, name)()) for name in names]
 

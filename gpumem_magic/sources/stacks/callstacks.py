@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from itertools import starmap
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
@@ -13,28 +13,20 @@ _PACKAGE: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = ("torch/utils/_python_dispatch.py", "torch/overrides.py")
 _SHELL: Final = "IPython/core/interactiveshell.py"
 
-if sys.version_info >= (3, 11):
+address: Final = object.__hash__
+"""A number that only one object has while it lives, as `id` is, whose every call audit hooks are
+told of: in a dry run there is one."""
 
-    def _positions(frame: FrameType | None, stop: FrameType | None) -> tuple[int, ...]:
-        """One number per frame up to `stop`: where its code object lies plus where in it it stands.
 
-        Bytecode lies inside its code object, so no two instructions share a number.
-        """
-        positions = []
-        while frame is not None and frame is not stop:
-            positions.append(id(frame.f_code) + frame.f_lasti)
-            frame = frame.f_back
-        return tuple(positions)
-
-else:
-
-    def _positions(frame: FrameType | None, stop: FrameType | None) -> tuple[int, ...]:
-        """Two numbers per frame up to `stop`: its code object and its instruction."""
-        positions: list[int] = []
-        while frame is not None and frame is not stop:
-            positions += (id(frame.f_code), frame.f_lasti)
-            frame = frame.f_back
-        return tuple(positions)
+def _positions(frame: FrameType | None, stop: FrameType | None) -> tuple[int, ...]:
+    """Two numbers per frame up to `stop`: its code object and its instruction."""
+    positions: list[int] = []
+    append, at = positions.append, address
+    while frame is not stop and frame is not None:
+        append(at(frame.f_code))
+        append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(positions)
 
 
 class CallStacks:
@@ -83,8 +75,7 @@ class CallStacks:
         pairs = self._captured[index]
         places = range(len(pairs) - 1, -1, -1)  # the shell's frames are among the outermost
         shell = next((i for i in places if _is_shell(pairs[i][0], "run_code")), len(pairs))
-        frames = (self._frame(code, instruction) for code, instruction in pairs[:shell])
-        return tuple(frame for frame in frames if frame is not None)
+        return tuple(filter(None, starmap(self._frame, pairs[:shell])))
 
     def __len__(self) -> int:
         return len(self._captured)
@@ -95,9 +86,10 @@ class CallStacks:
 
     def _frame(self, code: CodeType, instruction: int) -> Frame | None:
         key = id(code), instruction
-        if key not in self._frames:
-            self._frames[key] = _frame_at(code, instruction)
-        return self._frames[key]
+        try:
+            return self._frames[key]
+        except KeyError:
+            return self._frames.setdefault(key, _frame_at(code, instruction))
 
 
 def _is_shell(code: CodeType, function: str) -> bool:

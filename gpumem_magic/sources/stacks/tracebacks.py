@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 PACKAGE = str(Path(__file__).parents[2])
 """Where our own code lies."""
@@ -13,19 +15,26 @@ _REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python funct
 _OPERATORS = ("torch", "_ops.py")
 
 
+def chain_of(error: object) -> Iterator[BaseException]:
+    """An error and those that it came from, each once. Nothing of the user's runs."""
+    chain: Any = BaseException
+    seen: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = chain.__cause__.__get__(error) or chain.__context__.__get__(error)
+
+
 def cut_ours(error: BaseException | None) -> None:
     """Take our frames out of the tracebacks of `error` and of all that led to it, but a first one.
 
     The errors themselves are changed: for those that nobody can ask for frames any more.
     """
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        outer = error.__traceback__
+    for one in chain_of(error):
+        outer = one.__traceback__
         if outer is not None and (cleaned := without_ours(outer)) is not outer:
             same = cleaned.tb_frame is outer.tb_frame
             outer.tb_next = cleaned.tb_next if same else cleaned
-        error = error.__cause__ or error.__context__
 
 
 def without_ours(traceback: TracebackType) -> TracebackType:

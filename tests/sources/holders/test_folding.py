@@ -12,8 +12,8 @@ from gpumem_magic.sources.holders.folding import folded, is_below, parent
     [
         (["x"], "x"),
         (["outputs[0]", "outputs[1]", "outputs[2]"], "outputs"),
-        (["m.layers[0].weight", "m.layers[1].weight"], "m.layers[0-1].weight"),
-        (["m.layers[0].a.weight", "m.layers[1].a.bias"], "m.layers[0-1].a"),
+        (["m.layers[0].weight", "m.layers[1].weight"], "m.layers[0..1].weight"),
+        (["m.layers[0].a.weight", "m.layers[1].a.bias"], "m.layers[0..1].a"),
         (["m.layers[0].weight", "m.layers[7].weight"], "m.layers"),
         (["m.layers[0].weight", "m.head.weight"], "m"),
         (["o.state[m.fc.weight]['exp_avg']", "o.state[m.fc.bias]['exp_avg']"], "o.state"),

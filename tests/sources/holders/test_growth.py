@@ -27,7 +27,7 @@ def test_what_a_variable_holds_by_whatever_way_is_one_sum():
     held = held_by_name(
         [
             Holding(HolderKind.VARIABLE, "losses", 10, 2, Category.ACTIVATION, cell=7, line=3),
-            Holding(HolderKind.GRAPH, "losses[0-1].grad_fn", 90, 2, Category.ACTIVATION),
+            Holding(HolderKind.GRAPH, "losses[0..1].grad_fn", 90, 2, Category.ACTIVATION),
         ]
     )
 

@@ -12,6 +12,7 @@ from gpumem_magic.values.recording import Category
 MIB = 1 << 20
 BIG = "watch(torch.ones(3 << 18, device='cuda'))"  # 3 MiB, as no other tensor of these tests
 SIZE = 3 * MIB
+LAST = "last_exc" if sys.version_info >= (3, 12) else "last_value"  # of `sys`
 
 # kind, cells, name, how to let go: steps, or a cell
 ALONE = {
@@ -38,7 +39,7 @@ ALONE = {
     "error": (
         Kind.EXCEPTION,
         [f"def fails():\n    h = {BIG}\n    1 / 0", "fails()"],
-        "sys.last_value: fails().h",
+        f"sys.{LAST}: fails().h",
         ("errors",),
     ),
     "error behind an error": (
@@ -47,7 +48,7 @@ ALONE = {
             f"def fails():\n    h = {BIG}\n    1 / 0",
             "try:\n    fails()\nexcept ZeroDivisionError:\n    raise RuntimeError('again')",
         ],
-        "sys.last_value.__context__: fails().h",
+        f"sys.{LAST}.__context__: fails().h",
         ("errors",),
     ),
     "kept error": (

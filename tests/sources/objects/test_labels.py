@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
+from gpumem_magic.sources.cuda.regions import STEP, STEPPED
 from gpumem_magic.sources.objects.labels import (
     OwnerWatch,
     Workspace,
@@ -161,6 +162,38 @@ def test_optimizers_are_not_kept():
     del optimizer
     gc.collect()  # an optimizer refers to itself
     assert gone() is None
+
+
+def test_a_step_is_looked_at_again_only_where_it_made_states():
+    # GIVEN a watch that looks whenever it may
+    watch = OwnerWatch(dict, lambda: 1 << 30)
+    parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+    parameters[0].grad = torch.ones(1)
+    optimizer = torch.optim.Adam(parameters)
+
+    def step(number):
+        watch.look(STEP, lambda: number, optimizer)
+        optimizer.step()
+        watch.look(STEPPED, lambda: number + 0.5, optimizer)
+
+    step(1)
+    step(2)
+    parameters[1].grad = torch.ones(1)
+    step(3)
+    assert [mark for mark, _ in watch.seen] == [1, 1.5, 2, 3, 3.5]
+
+
+def test_a_label_that_repeats_the_last_of_its_block_is_left_out():
+    # GIVEN a block at 512 that is taken by the first and by the second event, and one that stays
+    events = allocations((512, 100, Phase.FORWARD), (512, 100, Phase.FORWARD))
+    stays = LiveBlocks(np.array([4096]), np.array([512]), np.array([100]))
+    first, renamed = (owned(512), owned(4096, "y")), (owned(512), owned(4096, "z"))
+    # WHEN they are looked at again and again
+    seen = [(1, first), (1, first), (2, first), (2, renamed), (2, first)]
+    labels = label_owners(seen, events, stays)
+    # THEN only what is new is told
+    told = [(label.position, label.name) for label in labels]
+    assert told == [(1, "x"), (1, "y"), (2, "x"), (2, "z"), (2, "y")]
 
 
 def test_tensors_elsewhere_have_no_address():

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from gpumem_magic.sources.objects.owners import Owned, scan
+from gpumem_magic.sources.objects.owners import Owned, scan, scan_all
 from gpumem_magic.values.recording import Category
 
 torch = pytest.importorskip("torch")
@@ -384,7 +384,9 @@ T = torch.ones(4)
         (torch.distributions.Normal(T, T), "v.loc"),
         (torch.utils.data.TensorDataset(T), "v.tensors[0]"),
         (torch.nn.utils.rnn.PackedSequence(T, torch.ones(1, dtype=torch.int64)), "v.data"),
-        ([*range(300), *[T] * 3], None),
+        ([*range(300), *[T] * 3, *range(300)], None),
+        ([*range(300), T], "v[300]"),
+        ([*({"a": [i]} for i in range(300)), {"a": [T]}], "v[300]['a'][0]"),
         ([*range(200), T], "v[200]"),
         (lambda: T, None),
         (Batch, None),
@@ -459,6 +461,22 @@ def test_what_cannot_be_read_hides_nothing_else():
     assert names_of(a=broken, b=Raising(x=torch.ones(1)), c=loop, d=torch.ones(1)) == {
         *("b['x']", "d"),
     }
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"ids": [i, i], "text": "t"} for i in range(1000)],
+        {i: (i, [i]) for i in range(1000)},
+        [[{"n": i}] * 100 for i in range(1000)],
+    ],
+    ids=["list", "dict", "large records"],
+)
+def test_records_of_numbers_and_texts_are_not_looked_into(rows):
+    found = scan_all({"rows": types.SimpleNamespace(rows=rows), "x": T}, (), locate)
+
+    assert [owned.name for owned in found.owned] == ["x"]
+    assert found.objects < 10
 
 
 def test_depth_and_number_are_bounded():
