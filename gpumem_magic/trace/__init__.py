@@ -9,9 +9,18 @@ from numpy.typing import NDArray
 
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
+from gpumem_magic.trace.cell_flow import find_evaluations
+from gpumem_magic.trace.enlarged import find_enlarged
 from gpumem_magic.trace.failure import complete_failure, explain_failure
-from gpumem_magic.trace.growth import find_growth, longer_than
-from gpumem_magic.trace.levels import find_levels, name_gaps, name_losses
+from gpumem_magic.trace.growth import find_growth
+from gpumem_magic.trace.levels import (
+    NO_TIMELINE,
+    choose_moments,
+    find_levels,
+    find_timeline,
+    name_gaps,
+    name_losses,
+)
 from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
 from gpumem_magic.trace.owners import find_owners
@@ -22,13 +31,12 @@ from gpumem_magic.trace.peak import (
     by_category,
     find_blocks,
     find_call_tree,
-    find_enlarged,
     find_peak,
 )
-from gpumem_magic.trace.remedies import find_left_over
+from gpumem_magic.trace.remedies import find_left_over, without_the_useless
 from gpumem_magic.trace.stacks import read_stacks
-from gpumem_magic.trace.timeline import NO_TIMELINE, choose_moments, find_timeline
 from gpumem_magic.values.findings import Level, Survivors, Trace
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Reading, Recording
 
 __all__ = ["Trace", "build_trace"]
@@ -48,9 +56,8 @@ def build_trace(recording: Recording) -> Trace:
     before, after = _level(recording.before), _level(recording.after)
     if not recording.complete:
         nothing = Level(None, None, None)
-        unknown = name_losses(recording)
         return Trace(
-            *(before, nothing, after, (), (), {}, {}, NO_TIMELINE, oom, unknown),
+            *(before, nothing, after, (), (), {}, {}, NO_TIMELINE, oom, name_losses(recording)),
             device=recording.device,
             error=recording.error,
             machine=recording.machine,
@@ -69,7 +76,7 @@ def build_trace(recording: Recording) -> Trace:
     lifetimes = find_lifetimes(recording, attribution, lives, owners, kind)
     lines = find_lines(recording, stacks, attribution, levels, visits)
     growth = find_growth(recording, lifetimes, lines)
-    oom = oom and longer_than(oom, growth)
+    oom = oom and without_the_useless(oom, sum(g.size for g in growth), recording.device.total)
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
     return Trace(
@@ -92,7 +99,16 @@ def build_trace(recording: Recording) -> Trace:
         call_tree=find_call_tree(recording, known, highest),
         enlarged=find_enlarged(recording, lifetimes),
         left_over=find_left_over(recording, lifetimes),
+        evaluations=_evaluations(recording, lifetimes),
+        fits=recording.fits,
     )
+
+
+def _evaluations(recording: Recording, lives: Lifetimes) -> frozenset[int]:
+    """Asked only of a cell that failed: of others the whole way is known."""
+    if recording.error is None:
+        return frozenset()
+    return find_evaluations(recording.cell, recording.cells, lives.stacks)
 
 
 def _survivors(lives: Pairing, kind: NDArray[np.int8]) -> Survivors:

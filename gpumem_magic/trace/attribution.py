@@ -110,21 +110,15 @@ def _is_repeated(stack: Stack, flows: Mapping[str, Flow | None]) -> bool:
     if not known:
         return False
     between = stack[known[0] : known[-1] + 1]
-    return any(
-        _loops(flows[frame.filename], frame.line)
-        if frame.filename in flows
-        else not _passes_through(frame)
-        for frame in between
-    )
+    return any(_may_loop(frame, flows) for frame in between)
 
 
-def _loops(flow: Flow | None, line: int) -> bool:
-    return flow is None or flow.loops(line)
-
-
-def _passes_through(frame: Frame) -> bool:
-    """Whether it is torch's way from `module(x)` to `module.forward(x)`, which does not repeat."""
-    return frame.filename.replace("\\", "/").endswith("torch/nn/modules/module.py")
+def _may_loop(frame: Frame, flows: Mapping[str, Flow | None]) -> bool:
+    """All but lines of cells outside of loops, and torch's way from `module(x)` to its forward."""
+    if frame.filename not in flows:
+        return not frame.filename.replace("\\", "/").endswith("torch/nn/modules/module.py")
+    flow = flows[frame.filename]
+    return flow is None or flow.loops(frame.line)
 
 
 @dataclass(frozen=True, slots=True)

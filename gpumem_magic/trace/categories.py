@@ -90,7 +90,8 @@ def categorise(
     inherited = _by_stack(kind, named, facts)
     decide(facts.same_pass, Category.TEMPORARY)
     kind[:] = np.where(kind == NO_CATEGORY, inherited, kind)
-    decide(_on_graph_lines(owners, facts), Category.ACTIVATION)
+    graph_lines = np.unique(facts.line[owners.graph & (facts.line > 0)])
+    decide(np.isin(facts.line, graph_lines), Category.ACTIVATION)
     decide(module & _builds_graphs(recording, owners, facts), Category.ACTIVATION)
     decide(np.full(len(lives), True), Category.OTHER)
     return kind
@@ -137,11 +138,6 @@ def _by_stack(kind: NDArray[np.int8], named: NDArray[np.bool_], facts: _Facts) -
     by_row = np.full(int(facts.row.max(initial=0)) + 1, NO_CATEGORY, np.int8)
     by_row[facts.row[models]] = kind[models]
     return by_row[facts.row]
-
-
-def _on_graph_lines(owners: Owners, facts: _Facts) -> NDArray[np.bool_]:
-    lines = np.unique(facts.line[owners.graph & (facts.line > 0)])
-    return np.isin(facts.line, lines)
 
 
 def _builds_graphs(recording: Recording, owners: Owners, facts: _Facts) -> NDArray[np.bool_]:

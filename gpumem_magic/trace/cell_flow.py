@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from gpumem_magic.sources.stacks.callsite import body_of
-from gpumem_magic.values.recording import Cell
+from gpumem_magic.values.recording import Cell, Frame, Stack
 
 
 class Repeats(Enum):
@@ -109,6 +111,8 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 _LOOP = (ast.For, ast.AsyncFor, ast.While)
 
+_TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # from Python 3.11 on
+
 _LEAVES = (ast.Break, ast.Continue, ast.Raise, ast.Yield, ast.YieldFrom, ast.Return)
 
 
@@ -161,14 +165,10 @@ def _inline(node: ast.AST) -> Iterator[ast.expr]:
     """
     if isinstance(node, _INLINE):
         yield node
-    elif isinstance(node, ast.Call) and not _gathers(node):
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _GATHERERS:
         return
     for child in ast.iter_child_nodes(node):
         yield from _inline(child)
-
-
-def _gathers(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id in _GATHERERS
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -187,17 +187,12 @@ def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:
     elif isinstance(statement, ast.Match):
         for case in statement.cases:
             yield case.body, False
-    elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":  # 3.11
-        yield from _try_blocks(statement)
-
-
-def _try_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:
-    handlers: list[ast.excepthandler] = getattr(statement, "handlers", [])
-    yield getattr(statement, "body", []), not handlers
-    for handler in handlers:
-        yield getattr(handler, "body", []), False
-    yield getattr(statement, "orelse", []), False
-    yield getattr(statement, "finalbody", []), True
+    elif isinstance(statement, _TRY):
+        yield statement.body, not statement.handlers
+        for handler in statement.handlers:
+            yield handler.body, False
+        yield statement.orelse, False
+        yield statement.finalbody, True
 
 
 def _straight(body: list[ast.stmt]) -> bool:
@@ -207,6 +202,7 @@ def _straight(body: list[ast.stmt]) -> bool:
     return not any(isinstance(node, _LEAVES) for stmt in statements for node in ast.walk(stmt))
 
 
+_BACKWARD = frozenset({"backward", "grad", "manual_backward"})
 _ALL_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "get_ipython"})
 _OF_SYNTAX = frozenset({"getoutput", "system", "run_line_magic", "run_cell_magic"})
 """Methods of the shell that IPython's own syntax becomes calls of."""
@@ -230,8 +226,47 @@ def mentioned_later(
             names |= set(_names(statement))
     for other in {cell.python: cell, **{one.python: one for one in cells.values()}}.values():
         parsed = parse_cell(other)
-        names |= set(_names_in_functions(parsed)) if parsed else set()
+        for node in ast.walk(parsed) if parsed else ():
+            if isinstance(node, (*_FUNCTION, ast.Lambda, ast.ClassDef)):
+                names |= set(_names(node))
     return None if names & _ALL_NAMES else frozenset(names)
+
+
+def find_evaluations(
+    cell: Cell, cells: Mapping[str, Cell], stacks: Sequence[Stack]
+) -> frozenset[int]:
+    """Places of stacks in which functions of other cells, that set a model to evaluation and lead
+    to no backward pass, call what is torch's; none where the cell leads to one itself."""
+    trees = [tree for one in cells.values() if (tree := parse_cell(one)) is not None]
+    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, _FUNCTION)]
+    spoken = {function: _spoken(function) for function in functions}
+    backward = set(_BACKWARD)
+    while more := {f.name for f in functions if spoken[f] & backward} - backward:
+        backward |= more
+    own = parse_cell(cell)
+    if own is None or _spoken(own) & backward:
+        return frozenset()
+    evaluating = {f.name for f in functions if "eval" in spoken[f]} - backward
+    found = set()
+    for place, stack in enumerate(stacks):
+        inner = itertools.takewhile(lambda frame: frame.filename != cell.filename, stack)
+        called = _until_torch([*inner][::-1])
+        names = {frame.function for frame in called}
+        known = all(frame.filename in cells for frame in called)
+        if known and names & evaluating and not names & backward:
+            found.add(place)
+    return frozenset(found)
+
+
+def _until_torch(frames: Iterable[Frame]) -> list[Frame]:
+    torch = (f"{os.sep}torch{os.sep}", "/torch/")
+    return [*itertools.takewhile(lambda f: not any(t in f.filename for t in torch), frames)]
+
+
+def _spoken(node: ast.AST) -> set[str]:
+    """All names and attributes in a part of a cell."""
+    attributes = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+    return attributes | set(_names(node))
 
 
 def names_only_set(cell: Cell) -> frozenset[str]:
@@ -262,9 +297,3 @@ def _shell_of_syntax(call: ast.Call) -> ast.expr | None:
         if isinstance(asked, ast.Call) and ast.unparse(asked.func) == "get_ipython":
             return asked.func
     return None
-
-
-def _names_in_functions(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _names(node)

@@ -24,10 +24,12 @@ def explain_failure(
     lives: Pairing,
 ) -> OutOfMemory:
     """What the failure and the events before it say of the memory that was wanted."""
-    free, largest = _free_memory(recording, failure, levels, lives)
     line = int(stacks.line[failure.stack]) or (recording.error_line if failure.stack < 0 else None)
     reading = parse(failure.message)
-    reserved = _reserved(recording, failure, levels)
+    reserved = None
+    if recording.complete and levels.reserved_known:
+        reserved = int(levels.reserved[failure.position])
+    free, largest = _free_memory(recording, failure, levels, lives, reserved)
     others, why = _others(recording, failure, reading, reserved)
     return OutOfMemory(
         requested=failure.requested,
@@ -43,6 +45,7 @@ def explain_failure(
         missing=_missing(failure, reading, reserved),
         allowed=reading.allowed.about if reading.allowed else None,
         library=reading.library,
+        shape=failure.shape,
         unknown={} if others is not None else {"others": why},
     )
 
@@ -68,23 +71,16 @@ def _fragmented(failure: Failure, free: int | None, largest: int | None) -> bool
 
 
 def _free_memory(
-    recording: Recording, failure: Failure, levels: Levels, lives: Pairing
+    recording: Recording, failure: Failure, levels: Levels, lives: Pairing, reserved: int | None
 ) -> tuple[int | None, int | None]:
     """Bytes free inside reserved memory and the largest piece: told by the source, or derived."""
     free, largest = failure.reserved_free, failure.largest_free
-    if free is None and recording.complete and levels.reserved_known:
-        free = int(levels.reserved[failure.position] - levels.allocated[failure.position])
+    if free is None and reserved is not None:
+        free = reserved - int(levels.allocated[failure.position])
     room = find_held_segments(recording, levels, failure.position) if largest is None else None
     if room is not None:
         largest = room.largest_gap(lives, lives.alive(failure.position - 1))
     return free, largest
-
-
-def _reserved(recording: Recording, failure: Failure, levels: Levels) -> int | None:
-    """What PyTorch held when memory ran out."""
-    if not recording.complete or not levels.reserved_known:
-        return None
-    return int(levels.reserved[failure.position])
 
 
 def _missing(failure: Failure, reading: Reading, reserved: int | None) -> int | None:

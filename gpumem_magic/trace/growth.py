@@ -3,21 +3,18 @@ it."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.cell_flow import parse_cell
-from gpumem_magic.trace.stacks import user_line
+from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.units import MIB
-from gpumem_magic.values.findings import Growth, Line, OutOfMemory, Way
+from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Category, Frame, Held, Phase, Recording, Stack
+from gpumem_magic.values.recording import Category, Held, Phase, Recording
 
 _PASSES = 3
 """Passes that have to survive: what a loop made last, and before that, always does."""
@@ -34,9 +31,9 @@ _RISING = 0.4
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
-_LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_MODULE = "torch/nn/modules/module.py"
-_CALLS = ("_call_impl", "_wrapped_call_impl")
+_GRAPH = ".grad_fn"
+"""How the way to what a graph holds ends."""
+
 GRADIENTS = "'s gradients"
 """What the gradients of a model are called, where they hold a graph."""
 
@@ -64,22 +61,17 @@ def find_growth(
     least = max(MIB, int(_SHARE * level))
     if len(rows) > _MOST:
         rows = np.sort(rows[np.argpartition(-lives.size[rows], _MOST)[:_MOST]])
-    passes = _Passes(recording, lives, lines)
+    passes = LoopPasses(recording, lives, lines)
+    risen = _risen(passes, own, event)
+    rows = rows[~np.isin(rows, [row for one in risen for row in one.rows])]
     found = [
         each
         for holder, group in _by_holder(recording, lives, rows)
         for each in _grown(passes, holder, group)
     ]
-    found += [one for one in _risen(passes, own, event) if one.holder not in _holders(found)]
+    found += [one for one in risen if one.holder not in _holders(found)]
+    found = _with_states(lives, event, found)
     return tuple(sorted((g for g in found if g.size >= least), key=lambda g: -g.size))
-
-
-def longer_than(oom: OutOfMemory, growth: tuple[Growth, ...]) -> OutOfMemory:
-    """The failure without what drops less than what grew: that would only put it off."""
-    grown = sum(one.size for one in growth)
-    drops = (Way.GRADIENTS, Way.HISTORY, Way.UNUSED)
-    kept = [one for one in oom.remedies if one.way not in drops or one.size >= grown]
-    return replace(oom, remedies=tuple(kept))
 
 
 def _holders(growth: list[Growth]) -> set[str]:
@@ -111,92 +103,28 @@ def _root(path: str) -> str:
     """What holds: the way up to its first place in a container; the gradients of a model."""
     if ".grad." in path:
         return re.split(r"[.\[]", path, maxsplit=1)[0] + GRADIENTS
-    head = _VALUES.sub(r"\1", pattern(path)).removesuffix(".grad_fn")
+    head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
     place = head.find("[*]")
     return head if place < 0 else head[: place + 3]
 
 
-@dataclass(frozen=True)
-class _Passes:
-    """Tells the passes of a loop apart by what they allocated."""
-
-    recording: Recording
-    lives: Lifetimes
-    lines: tuple[Line, ...]
-
-    @cached_property
-    def in_module(self) -> NDArray[np.bool_]:
-        """For each stack whether a module was running; the last row is for no stack."""
-        found = [any(map(_calls_module, stack)) for stack in self.lives.stacks]
-        return np.array([*found, False], bool)
-
-    @cached_property
-    def calls(self) -> NDArray[np.int64]:
-        """For each storage how many were born outside of any module before it: what lies between
-        two of them belongs to one call of a module, or to several in a row."""
-        order = np.argsort(self.lives.birth, kind="stable")
-        number = np.zeros(len(self.lives), np.int64)
-        number[order] = np.cumsum(~self.in_module[self.lives.stack][order])
-        return number
-
-    @cached_property
-    def comprehended(self) -> frozenset[int]:
-        """Lines of the cell's comprehensions: loops whose passes no line of their own begins."""
-        tree = parse_cell(self.recording.cell)
-        made = (n for n in ast.walk(tree) if isinstance(n, _LOOPS)) if tree else ()
-        return frozenset(n for one in made for n in range(one.lineno, (one.end_lineno or 0) + 1))
-
-    @cached_property
-    def by_stack(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The cell's storages in the order of their stacks, and these stacks."""
-        rows = np.flatnonzero(self.lives.birth >= 0)
-        rows = rows[np.argsort(self.lives.stack[rows], kind="stable")]
-        return rows, self.lives.stack[rows]
-
-    def born_on(self, stack: int) -> NDArray[np.int64]:
-        """The storages of a stack, in the order of their birth."""
-        rows, stacks = self.by_stack
-        begin, end = np.searchsorted(stacks, [stack, stack + 1])
-        return rows[begin:end]
-
-    def numbers(self, stack: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The storages of a stack, in order, and the number of the pass that made each, from 0."""
-        rows = self.born_on(stack)
-        if self.lives.born[rows[0]] == Phase.BACKWARD:
-            units = self.lives.step[rows]
-        elif self.in_module[stack]:
-            units = self.calls[rows]
-        else:
-            return rows, np.arange(len(rows))
-        number = np.unique(units, return_inverse=True)[1].reshape(-1)
-        if number[-1] == 0 and self.lives.born[rows[0]] == Phase.FORWARD:
-            number = np.arange(len(rows)) * self._told(rows) // len(rows)
-        return rows, number
-
-    def _told(self, rows: NDArray[np.int64]) -> int:
-        """How often the line ran that called the module, as the trace counts: calls may follow each
-        other. A line inside the module runs once for each of its layers, too."""
-        line, elsewhere = self.line_of(int(rows[0]))
-        line = int(self.lives.line[rows[0]]) if elsewhere else line
-        beside = (self.lives.line == line) & (self.lives.birth >= 0)
-        if (beside & ~self.in_module[self.lives.stack]).any():
-            return 1  # else one of those would lie between two passes
-        inner = sum(frame.function == _CALLS[0] for frame in self.lives.frames(int(rows[0]))) > 1
-        if inner and self.recording.failure is not None and line not in self.comprehended:
-            return 1  # equal layers of a pass that failed look like passes
-        count = next((each.count for each in self.lines if each.number == line), 1)
-        return min(max(count, 1), len(rows))
-
-    def line_of(self, row: int) -> tuple[int | None, str]:
-        """The line that called a module, or made the storage, and the cell it lies in ("" for the
-        one that was measured)."""
-        line, cell = user_line(self.recording, _outside(self.lives.frames(row)))
-        if line is not None:
-            return line, cell
-        return int(self.lives.line[row]) or None, ""
+def _with_states(lives: Lifetimes, event: int, found: list[Growth]) -> list[Growth]:
+    """With the states of optimizers in the same containers: they are told of by their names."""
+    rows: dict[str, list[int]] = {one.holder: [] for one in found if one.holder.endswith("[*]")}
+    if not rows:
+        return found
+    states = lives.alive(event) & lives.of(Category.OPTIMIZER_STATE) & (lives.birth >= 0)
+    for row in np.flatnonzero(states).tolist():
+        rows.get(_root(lives.name(row) or ""), []).append(row)
+    return [_with(lives, g, rows[g.holder]) if g.holder in rows else g for g in found]
 
 
-def _grown(passes: _Passes, holder: str, group: _Group) -> Iterator[Growth]:
+def _with(lives: Lifetimes, growth: Growth, rows: list[int]) -> Growth:
+    size = growth.size + int(lives.size[rows].sum())
+    return replace(growth, size=size, each=size // growth.passes, rows=(*growth.rows, *rows))
+
+
+def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
     """What grew of the storages of one holder; of those without one, line by line."""
     lives = passes.lives
     if holder:
@@ -215,13 +143,13 @@ def _grown(passes: _Passes, holder: str, group: _Group) -> Iterator[Growth]:
             yield found
 
 
-def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
+def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
     if all(one and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
-    graphs = [one.graph for _, one in group if one]
+    graphs = [one.path.endswith(_GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     numbered, keyed = _entries(group)
     models = _models(passes, group)
@@ -231,18 +159,19 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
     if len(models) >= _PASSES:
-        survived = ran = len(models)
+        survived, first, ran = len(models), 1, len(models)
     if 0 < len(models) < _PASSES:  # whole models, and the next one is being made
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1
     else:
-        holder = _place(group) or holder
+        holder = _place(group) or _only_way(group) or holder
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
     line, cell = passes.line_of(largest)
     return Growth(
         holder=holder,
         graph=any(graphs) if holder else bool(lives.graph[rows].any()),
+        recorded=any(one.graph for _, one in group if one),
         rows=tuple(rows.tolist()),
         kind=kinds[0] if kinds else "",
         size=size,
@@ -255,34 +184,61 @@ def _of_group(passes: _Passes, holder: str, group: _Group) -> Growth | None:
     )
 
 
-def _risen(passes: _Passes, own: NDArray[np.bool_], event: int) -> Iterator[Growth]:
-    """Blocks that were made anew in each pass, larger by as much: `torch.cat` in a loop."""
+def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growth]:
+    """Blocks that were made anew in each pass, larger by as much: `torch.cat` in a loop, for one
+    tensor or for several, such as the keys and values of each layer."""
     lives = passes.lives
     held = {one.address: one for one in passes.recording.held}
     large = np.flatnonzero(own & (lives.size >= MIB))
+    found: dict[tuple[object, ...], Growth] = {}
     for stack in np.unique(lives.stack[large]).tolist():
         rows = passes.born_on(stack)
         rows = rows[lives.birth[rows] <= event]
         steps = np.diff(lives.size[rows])
         if len(rows) <= _PASSES or not _rises(steps, int(lives.size[rows[-1]])):
             continue
-        last = int(rows[-1]) if own[rows[-1]] else int(rows[own[rows]][-1])
-        one = held.get(int(lives.address[last])) if lives.death[last] >= lives.events else None
+        alive = rows[own[rows]].tolist()
+        ways = {r: held.get(int(lives.address[r])) for r in alive if lives.death[r] >= lives.events}
+        kept = {r: one for r, one in ways.items() if one}
+        several = _at_once(lives, rows)
+        last = alive[-1]
+        one = kept.get(last) if several == 1 else _most_common(list(kept.values()))
         line, cell = passes.line_of(last)
-        kept = [r for r in rows[own[rows]].tolist() if int(lives.address[r]) in held]
-        yield Growth(
+        newest = alive[-several:] if several > 1 else list(kept) or [last]
+        made = Growth(
             holder=_root(one.path) if one else "",
             graph=bool(one and one.graph),
             kind=one.kind if one else "",
-            size=int(lives.size[kept or [last]].sum()),
-            each=int(steps.mean()),
-            passes=len(rows),
+            size=int(lives.size[newest].sum()),
+            each=int(steps.mean() * several**2),  # of each of them, so many times in a pass
+            passes=len(rows) // several,
             first=1,
-            ran=len(rows),
+            ran=len(rows) // several,
             line=line,
             cell=cell,
             anew=True,
+            rows=tuple(alive) if several > 1 else (),
         )
+        key = made.holder, made.line, made.cell, made.passes
+        same = found.get(key)
+        size, each, together = (same.size, same.each, same.rows) if same else (0, 0, ())
+        found[key] = replace(
+            made, size=size + made.size, each=each + made.each, rows=(*together, *made.rows)
+        )
+    return list(found.values())
+
+
+def _at_once(lives: Lifetimes, rows: NDArray[np.int64]) -> int:
+    """How many blocks of one place there are at a time: as many as are made in the life of one."""
+    gone = np.flatnonzero(lives.death[rows] < lives.events)
+    later = np.searchsorted(lives.birth[rows], lives.death[rows[gone]])
+    return max(int(np.median(later - gone - 1)), 1) if len(gone) > len(rows) // 2 else 1
+
+
+def _most_common(ways: list[Held]) -> Held | None:
+    """One of those that lead through the same container: a variable of the loop is one of them."""
+    roots = [_root(one.path) for one in ways]
+    return max(ways, key=lambda one: roots.count(_root(one.path)), default=None)
 
 
 def _rises(steps: NDArray[np.int64], last: int) -> bool:
@@ -293,7 +249,7 @@ def _rises(steps: NDArray[np.int64], last: int) -> bool:
     return bool(often and not slack and 2 * int(steps.sum()) >= last)
 
 
-def _survived(passes: _Passes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
+def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, int]:
     """How many passes left something, the first of them, and how many ran: as most bytes say."""
     lives = passes.lives
     votes: list[tuple[int, int, int, int]] = []
@@ -315,17 +271,19 @@ def _survived(passes: _Passes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
 
 
 def _entries(group: _Group) -> tuple[int, int]:
-    """In how many places of a container something is held: numbered ones, and those with keys."""
+    """In how many places of a container something is held: numbered ones, and those with keys. More
+    keys than numbers inside of them are the passes: `seen[name] = [m(x) for m in models]`."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, set[str]] = {}
     for _, one in group:
         for level, match in enumerate(_BETWEEN.finditer(one.path if one else "")):
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
-    numbered, keyed = (max(map(len, each.values()), default=0) for each in (numbers, keys))
-    return numbered, keyed
+    numbered = max(map(len, numbers.values()), default=0)
+    keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= _PASSES), 0)
+    return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
 
 
-def _models(passes: _Passes, group: _Group) -> set[str]:
+def _models(passes: LoopPasses, group: _Group) -> set[str]:
     """The ways to the models that hold all of the parameters; empty where there are none, or
     something else holds some."""
     rows = [row for row, _ in group]
@@ -351,14 +309,7 @@ def _place(group: _Group) -> str:
     return ""
 
 
-def _calls_module(frame: Frame) -> bool:
-    """Or makes a copy of one, layer by layer."""
-    path = frame.filename.replace("\\", "/")
-    copies = frame.function == "deepcopy" and path.endswith("/copy.py")
-    return copies or (frame.function in _CALLS and path.endswith(_MODULE))
-
-
-def _outside(stack: Stack) -> Stack:
-    """The frames around the outermost call of a module; all, where there is none."""
-    last = max((i for i, frame in enumerate(stack) if _calls_module(frame)), default=-1)
-    return stack[last + 1 :]
+def _only_way(group: _Group) -> str:
+    """The way to all of it, where there is one: a sum in a dictionary, a state in a tuple."""
+    ways = {one.path.removesuffix(_GRAPH) for _, one in group if one and ".grad." not in one.path}
+    return ways.pop() if len(ways) == 1 else ""

@@ -1,4 +1,5 @@
-"""How many bytes were allocated and reserved after each event, and how they changed."""
+"""How many bytes were allocated and reserved after each event, and how they changed; the cell's
+history of them by category, in few enough points to draw."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.owners import CODE
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.units import format_change
-from gpumem_magic.values.findings import Level
-from gpumem_magic.values.recording import Action, Events, Recording
+from gpumem_magic.values.findings import Level, Timeline
+from gpumem_magic.values.recording import Action, Category, Events, Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +35,13 @@ def find_levels(recording: Recording) -> Levels:
     Where neither reading knows what is allocated, the initial blocks do.
     """
     before, after = recording.before, recording.after
-    allocated = np.cumsum(allocated_changes(recording.events))
-    reserved = np.cumsum(reserved_changes(recording.events))
+    allocated = np.cumsum(recording.events.allocated_changes())
+    reserved = np.cumsum(recording.events.reserved_changes())
     start = _start(before.allocated, after.allocated, allocated)
     if start is None:
         start = int(recording.initial.size.sum())
     held = _start(before.reserved, after.reserved, reserved)
     return Levels(_from(start, allocated), _from(held or 0, reserved), held is not None)
-
-
-def allocated_changes(events: Events) -> NDArray[np.int64]:
-    """By how many bytes each event changed what is allocated."""
-    return _changes(events, (Action.ALLOC,), (Action.FREE,))
-
-
-def reserved_changes(events: Events) -> NDArray[np.int64]:
-    """By how many bytes each event changed what the allocator holds of the device."""
-    grows = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-    return _changes(events, grows, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
-
-
-def _changes(
-    events: Events, grows: tuple[Action, ...], shrinks: tuple[Action, ...]
-) -> NDArray[np.int64]:
-    sign = np.zeros(max(Action) + 1, np.int64)
-    sign[list(grows)], sign[list(shrinks)] = 1, -1
-    return sign[events.action] * events.size
 
 
 def _start(before: int | None, after: int | None, changes: NDArray[np.int64]) -> int | None:
@@ -158,3 +142,74 @@ def _segments(older: NDArray[np.int64], events: Events, position: int) -> HeldSe
     return HeldSegments(
         np.array(begins, np.int64), np.array([held[begin] for begin in begins], np.int64)
     )
+
+
+_POINTS = 2000
+
+
+def find_timeline(
+    recording: Recording,
+    attribution: Attribution,
+    levels: Levels,
+    lives: Pairing,
+    kind: NDArray[np.int8],
+    moments: NDArray[np.int64],
+) -> Timeline:
+    """The history at some of the n + 1 moments of `levels`."""
+    allocated = levels.allocated[moments]
+    return Timeline(
+        time=np.append(0.0, recording.events.time)[moments],
+        allocated=allocated,
+        reserved=levels.reserved[moments],
+        line=np.append(np.int32(0), attribution.line)[moments],
+        by_category=_by_category(recording, levels, lives, kind, moments),
+        peak=int(np.argmax(allocated)),
+    )
+
+
+NO_TIMELINE = Timeline(
+    *(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)),
+    by_category=np.zeros((0, len(Category)), np.int64),
+    peak=-1,
+)
+"""The history of a cell of which too much is unknown, or is kept no more."""
+
+
+def choose_moments(levels: Levels, *wanted: int) -> NDArray[np.int64]:
+    """Which of the n + 1 moments to keep, at most 2000: start, peak, end, those wanted.
+
+    Also, of every stretch, the lowest and highest of `allocated` and the highest of `reserved`.
+    """
+    count = len(levels.allocated)
+    if count <= _POINTS:
+        return np.arange(count)
+    edges = np.linspace(0, count, (_POINTS - 3 - len(wanted)) // 3 + 1).astype(np.int64)
+    kept = {0, int(np.argmax(levels.allocated)), count - 1, *wanted}
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        allocated = levels.allocated[begin:end]
+        kept.add(begin + int(allocated.argmin()))
+        kept.add(begin + int(allocated.argmax()))
+        kept.add(begin + int(levels.reserved[begin:end].argmax()))
+    return np.array(sorted(kept), np.int64)
+
+
+def _by_category(
+    recording: Recording,
+    levels: Levels,
+    lives: Pairing,
+    kind: NDArray[np.int8],
+    moments: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Bytes at each moment by category; what nobody saw being born is OTHER, so rows add up."""
+    other = CODE[Category.OTHER]
+    changes = recording.events.allocated_changes()
+    changed = np.flatnonzero(changes)
+    block = lives.of_event[changed]
+    category = np.where(block >= 0, kind[block] if len(kind) else other, other).astype(np.int64)
+    table = np.zeros((len(moments), len(Category)), np.int64)
+    old = np.flatnonzero(lives.birth < 0)
+    np.add.at(table[0], kind[old], lives.size[old])
+    table[0, other] += levels.allocated[0] - table[0].sum()
+    point = np.searchsorted(moments, changed + 1)
+    np.add.at(table.reshape(-1), point * len(Category) + category, changes[changed])
+    return np.cumsum(table, axis=0)

@@ -51,10 +51,9 @@ class _Counter:
         self._recording = recording
         self._stacks = stacks
         files = {frame.filename for stack in recording.stacks for frame in stack}
-        this, others = recording.cell, recording.cells
-        self._flows = {name: read_flow(others[name]) for name in files if name in others}
-        if this.filename in files:
-            self._flows[this.filename] = read_flow(this)
+        known = {name: recording.cells[name] for name in files & recording.cells.keys()}
+        known |= {this.filename: this for this in (recording.cell,) if this.filename in files}
+        self._flows = {name: read_flow(cell) for name, cell in known.items()}
         self._repeated = find_repeated(recording.stacks, self._flows)
         self._nesting: dict[str, Nesting] = {}
         self._lines: dict[str, NDArray[np.int32]] = {}

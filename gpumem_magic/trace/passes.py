@@ -1,18 +1,25 @@
-"""How many times each line ran, told from its events and from the loops of the source."""
+"""How many times each line ran, told from its events and from the loops of the source; which pass
+made what."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.trace.attribution import Attribution, find_runs
-from gpumem_magic.trace.cell_flow import Flow, Repeats
+from gpumem_magic.trace.cell_flow import Flow, Repeats, parse_cell
 from gpumem_magic.trace.owners import CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
-from gpumem_magic.values.recording import Action, Category, Phase, Recording
+from gpumem_magic.trace.stacks import user_line
+from gpumem_magic.values.findings import Line
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Action, Category, Frame, Phase, Recording, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +42,7 @@ class Visits:
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Visits:
         """The visits in these rows."""
-        return Visits(
-            line=self.line[rows],
-            row=self.row[rows],
-            run=self.run[rows],
-            word=self.word[rows],
-            fate=self.fate[rows],
-            once=self.once[rows],
-        )
+        return Visits(*(getattr(self, column)[rows] for column in self.__slots__))
 
 
 def find_visits(
@@ -208,3 +208,112 @@ def _together(counts: dict[int, int], flow: Flow, raised: bool) -> dict[int, int
             most = max(most, counts[line])
             agreed[line] = most
     return agreed
+
+
+_LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_MODULE = "torch/nn/modules/module.py"
+_CALLS = ("_call_impl", "_wrapped_call_impl")
+
+
+@dataclass(frozen=True)
+class LoopPasses:
+    """Which pass of its loop made each storage of a recording."""
+
+    recording: Recording
+    lives: Lifetimes
+    lines: tuple[Line, ...]
+
+    @cached_property
+    def in_module(self) -> NDArray[np.bool_]:
+        """For each stack whether a module was running; the last row is for no stack."""
+        found = [any(map(_calls_module, stack)) for stack in self.lives.stacks]
+        return np.array([*found, False], bool)
+
+    @cached_property
+    def calls(self) -> NDArray[np.int64]:
+        """For each storage how many were born outside of any module before it: what lies between
+        two of them belongs to one call of a module, or to several in a row."""
+        order = np.argsort(self.lives.birth, kind="stable")
+        number = np.zeros(len(self.lives), np.int64)
+        number[order] = np.cumsum(~self.in_module[self.lives.stack][order])
+        return number
+
+    @cached_property
+    def comprehended(self) -> frozenset[int]:
+        """Lines of the cell's comprehensions, and of list() of a generator: loops whose passes no
+        line of their own begins."""
+        tree = parse_cell(self.recording.cell)
+        made = (n for n in ast.walk(tree) if _is_loop(n)) if tree else ()
+        return frozenset(n for one in made for n in range(one.lineno, (one.end_lineno or 0) + 1))
+
+    @cached_property
+    def by_stack(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The cell's storages in the order of their stacks, and where those of each stack begin."""
+        rows = np.flatnonzero(self.lives.birth >= 0)
+        stacks = self.lives.stack[rows]
+        each = np.bincount(stacks + 1, minlength=len(self.lives.stacks) + 1)
+        return rows[np.argsort(stacks, kind="stable")], np.cumsum(each)
+
+    def born_on(self, stack: int) -> NDArray[np.int64]:
+        """The storages of a stack, in the order of their birth."""
+        rows, begins = self.by_stack
+        return rows[begins[stack] : begins[stack + 1]]
+
+    def numbers(self, stack: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The storages of a stack, in order, and the number of the pass that made each, from 0."""
+        rows = self.born_on(stack)
+        if self.lives.born[rows[0]] == Phase.BACKWARD:
+            units = self.lives.step[rows]
+        elif self.in_module[stack]:
+            units = self.calls[rows]
+        else:
+            return rows, np.arange(len(rows))
+        number = np.unique(units, return_inverse=True)[1].reshape(-1)
+        if number[-1] == 0 and self.lives.born[rows[0]] == Phase.FORWARD:
+            number = np.arange(len(rows)) * self._told(rows) // len(rows)
+        return rows, number
+
+    def _told(self, rows: NDArray[np.int64]) -> int:
+        """How often the line ran that called the module, as the trace counts: calls may follow each
+        other. A line inside the module runs once for each of its layers, too."""
+        line, elsewhere = self.line_of(int(rows[0]))
+        line = int(self.lives.line[rows[0]]) if elsewhere else line
+        beside = (self.lives.line == line) & (self.lives.birth >= 0)
+        if (beside & ~self.in_module[self.lives.stack]).any():
+            return 1  # else one of those would lie between two passes
+        inner = sum(frame.function == _CALLS[0] for frame in self.lives.frames(int(rows[0]))) > 1
+        frames, own = self.lives.frames(int(rows[0])), self.recording.cell.filename
+        lines = {line} | {frame.line for frame in frames if frame.filename == own}
+        if inner and self.recording.failure is not None and not lines & self.comprehended:
+            return 1  # equal layers of a pass that failed look like passes
+        count = next((each.count for each in self.lines if each.number == line), 1)
+        return min(max(count, 1), len(rows))
+
+    def line_of(self, row: int) -> tuple[int | None, str]:
+        """The line that called a module, or made the storage, and the cell it lies in ("" for the
+        one that was measured)."""
+        line, cell = user_line(self.recording, _outside(self.lives.frames(row)))
+        if line is not None:
+            return line, cell
+        return int(self.lives.line[row]) or None, ""
+
+
+def _is_loop(node: ast.AST) -> TypeGuard[ast.expr]:
+    """Whether an expression goes through others, one by one: list() of more than a name does."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, _LOOPS)
+    gathers = isinstance(node.func, ast.Name) and node.func.id in ("list", "tuple")
+    return gathers and any(isinstance(each, ast.Call) for each in node.args)
+
+
+def _calls_module(frame: Frame) -> bool:
+    """Or makes a copy of one, layer by layer."""
+    path = frame.filename.replace("\\", "/")
+    copies = frame.function == "deepcopy" and path.endswith("/copy.py")
+    return copies or (frame.function in _CALLS and path.endswith(_MODULE))
+
+
+def _outside(stack: Stack) -> Stack:
+    """The frames around the outermost call of a module; all, where there is none."""
+    last = max((i for i, frame in enumerate(stack) if _calls_module(frame)), default=-1)
+    return stack[last + 1 :]

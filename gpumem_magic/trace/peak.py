@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -16,13 +16,9 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
-from gpumem_magic.trace.stacks import user_line
-from gpumem_magic.units import MIB
-from gpumem_magic.values.findings import Block, CallNode, Enlarged, Level
-from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.findings import Block, CallNode, Level
 from gpumem_magic.values.recording import (
     Category,
-    Expansion,
     Frame,
     Phase,
     Reading,
@@ -271,22 +267,20 @@ def find_places(basis: Basis) -> Places:
     alive = lives.at_peak
     sums = np.bincount(lives.stack[alive] + 1, lives.size[alive])
     for row in np.flatnonzero(sums).tolist():
-        frame, size = _asking(lives.stacks[row - 1]) if row else None, int(sums[row])
-        frames[_place(frame, basis.recording) if frame else UNKNOWN] += size
-        modules[_module(frame, basis.recording) if frame else UNKNOWN] += size
+        asking, size = asked_by(lives.stacks[row - 1]) if row else (), int(sums[row])
+        frames[_place(asking[0], basis.recording) if asking else UNKNOWN] += size
+        modules[_module(asking[0], basis.recording) if asking else UNKNOWN] += size
     return Places(dict(frames.most_common()), dict(modules.most_common()))
 
 
 def places_of(stack: Stack, recording: Recording) -> tuple[str, ...]:
     """The frames outside of torch, the innermost first; of a stack within it the outermost."""
-    outside = [frame for frame in stack if not _PYTORCH.search(_path_of(frame))]
-    return tuple(_place(frame, recording) for frame in outside or stack[-1:])
+    return tuple(_place(frame, recording) for frame in asked_by(stack))
 
 
-def _asking(stack: Stack) -> Frame | None:
-    """The innermost frame that is not torch's; the outermost where all are."""
-    outside = (frame for frame in stack if not _PYTORCH.search(_path_of(frame)))
-    return next(outside, stack[-1] if stack else None)
+def asked_by(stack: Stack) -> Stack:
+    """The frames that are not torch's; the outermost where all are."""
+    return tuple(f for f in stack if not _PYTORCH.search(_path_of(f))) or stack[-1:]
 
 
 def _path_of(frame: Frame) -> str:
@@ -318,65 +312,3 @@ def _module(frame: Frame, recording: Recording) -> str:
     if not _PACKAGES.match(path):
         return PurePosixPath(path).stem
     return ".".join(PurePosixPath(_PACKAGES.sub("", path)).with_suffix("").parts)
-
-
-EMBEDDING = "embedding_dense_backward"
-_LINEAR = "torch/nn/modules/linear.py"
-_LARGE = 32 * MIB
-
-
-def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...]:
-    """Such results at the failure, or else at the peak, by operator and line; the largest first.
-
-    What an operator made is the first storage that was born after it was seen; where none was, the
-    one that memory ran out for.
-    """
-    failure = recording.failure
-    if not recording.expansions:
-        return ()
-    alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
-    order = np.argsort(lives.birth, kind="stable")
-    places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
-    found: dict[tuple[str, int | None, str], Enlarged] = {}
-    sums: dict[int, int] = {}
-    for one, place in zip(recording.expansions, places.tolist(), strict=True):
-        made: Enlarged | None = None
-        if place < len(order):
-            row = int(order[place])
-            size = int(lives.size[row]) if alive[row] else _of_same_size(lives, alive, row, sums)
-            if size and _is_asked_for(one, Phase(int(lives.born[row]))):
-                made = _made(recording, one, lives.frames(row), size)
-        elif failure and failure.requested is not None and _is_asked_for(one, failure.phase):
-            frames = recording.stacks[failure.stack] if failure.stack >= 0 else ()
-            made = replace(_made(recording, one, frames, failure.requested), failed=True)
-        if made is not None:
-            key = made.op, made.line, made.cell
-            before = found.get(key)
-            size, count = (before.size, before.count) if before else (0, 0)
-            found[key] = replace(made, size=made.size + size, count=count + 1)
-    return tuple(sorted(found.values(), key=lambda each: -each.size))
-
-
-def _of_same_size(
-    lives: Lifetimes, alive: NDArray[np.bool_], row: int, sums: dict[int, int]
-) -> int:
-    """Bytes of living results that are as large as one that is gone, and younger: what was computed
-    of it. Each size is told once, for the first of its results; sums: by size."""
-    size = int(lives.size[row])
-    if size < _LARGE or size in sums:
-        return 0
-    same = alive & (lives.size == size) & (lives.birth > lives.birth[row])
-    sums[size] = lives.bytes(same & (lives.born == Phase.FORWARD) & (lives.stack >= 0))
-    return sums[size]
-
-
-def _is_asked_for(one: Expansion, phase: Phase) -> bool:
-    """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
-    which only those of embeddings could be smaller."""
-    return phase == Phase.FORWARD or one.op == EMBEDDING
-
-
-def _made(recording: Recording, one: Expansion, frames: Stack, size: int) -> Enlarged:
-    line, cell = user_line(recording, frames)
-    linear = any(f.filename.replace("\\", "/").endswith(_LINEAR) for f in frames)
-    return Enlarged(one.op, one.shape, one.operands, size, 1, False, line, cell, linear)

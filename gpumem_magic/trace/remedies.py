@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,20 @@ def find_remedies(
     return tuple(sorted(worth, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
 
 
+def without_the_useless(oom: OutOfMemory, grown: int, total: int) -> OutOfMemory:
+    """The failure without what only puts it off: what drops less than the `grown` bytes that passes
+    of a loop left; and all of it where the one request is more than the card's `total` bytes, or
+    most of them and more than everything together leaves free."""
+    drops = (Way.GRADIENTS, Way.HISTORY, Way.UNUSED)
+    kept = [one for one in oom.remedies if one.way not in drops or one.size >= grown]
+    whole = min(total, oom.allowed or total)
+    free = (oom.device_free or 0) + (oom.reserved_free or 0)
+    most = max(free + sum(one.size for one in kept), whole // 2)
+    asked = oom.requested or 0
+    too_large = 0 < whole < asked or (not grown and oom.device_free is not None and asked > most)
+    return replace(oom, too_large=too_large, remedies=() if too_large else tuple(kept))
+
+
 def _outside(oom: OutOfMemory) -> Iterator[Remedy]:
     """What other processes give back goes to the device as it is."""
     if oom.others and oom.missing and oom.allowed is None:
@@ -181,6 +195,8 @@ def _unused(
         for root, blocks in named.items()
         if root not in used and not OUTPUT_HISTORY.match(root)
     }
+    if recording.names.holders is not None:
+        return _proven(moment, recording.names.holders, unused, used)
     optimizers = recording.names.optimizers.keys() - used
     found: dict[str, NDArray[np.int64]] = {}
     for root, blocks in unused.items():
@@ -190,6 +206,28 @@ def _unused(
         if _is_free(blocks, moment.known.kind) and tied <= droppable:
             together = [blocks, *(unused[name] for name in tied if name in unused)]
             found[", ".join((root, *sorted(tied)))] = np.concatenate(together)
+    return found
+
+
+def _proven(
+    moment: _Moment,
+    holders: Mapping[int, frozenset[str] | None],
+    unused: Mapping[str, NDArray[np.int64]],
+    used: frozenset[str],
+) -> Mapping[str, NDArray[np.int64]]:
+    """Blocks that go with all names that hold them, where nothing else does, by these names."""
+    address = moment.known.lives.address
+    held = {block: holders.get(int(address[block])) for block in moment.alive.tolist()}
+    groups: dict[frozenset[str], str] = {}
+    for root, blocks in unused.items():
+        tied = frozenset({root}.union(*(held[block] or () for block in blocks.tolist())))
+        group = frozenset({root}) if tied & used else tied
+        groups.setdefault(group, ", ".join((root, *sorted(group - {root}))))
+    found: dict[str, NDArray[np.int64]] = {}
+    for group, names in groups.items():
+        gone = np.array([b for b, by in held.items() if by is not None and by <= group], np.int64)
+        if len(gone) and _is_free(gone, moment.known.kind):
+            found[names] = gone
     return found
 
 
@@ -217,7 +255,8 @@ def _makes_room(
     return None if rest >= needed else False
 
 
-_OWNER = re.compile(r"<?([^\W\d]\w*)")
+_OWNER = re.compile(r"([^\W\d]\w*)")
+"""A variable: what is told of in angle brackets, as an earlier error is, no name leads to."""
 _STATE_OF = re.compile(r".*?\.state\[([^\W\d]\w*)")
 """A state of an optimizer is its model's: "opt.state[model.weight]['exp_avg']"."""
 
@@ -227,7 +266,8 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     cannot tell."""
     failure = recording.failure
     alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
-    if failure is None and 2 * lives.bytes(alive) < recording.device.total:
+    short = failure is not None or recording.fits is False
+    if not short and 2 * lives.bytes(alive) < recording.device.total:
         return None
     used = mentioned_later(recording.cell, 1, recording.cells)
     if used is None:
@@ -239,13 +279,15 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     unnamed = 0
     for row in np.flatnonzero(alive).tolist():
         label = first.get(int(lives.address[row]))
-        name = label.name or "" if label else ""
+        name = (label.name if label else _only_holder(recording, int(lives.address[row]))) or ""
         if label and _root_of(lives.name(row)) in renamed - {_root_of(name)}:
             name = lives.name(row) or ""  # `old = model`, and a new model after that
         found = _STATE_OF.match(name) or _OWNER.match(name)
+        if found and _is_reached(recording, int(lives.address[row]), found[1], used - renamed):
+            continue
         if found and not OUTPUT_HISTORY.match(name):
             sizes[found[1]] = sizes.get(found[1], 0) + int(lives.size[row])
-        elif label is None:
+        elif label is None and not name:
             unnamed += int(lives.size[row])
     used -= renamed
     left = {name: size for name, size in sizes.items() if name not in used and size >= MIB}
@@ -253,6 +295,25 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
     held = unnamed if graphs and graphs <= set(left) else 0  # what their graphs hold has no name
     return LeftOver(names, sum(left.values()) + held) if left else None
+
+
+def _is_reached(recording: Recording, address: int, name: str, used: frozenset[str]) -> bool:
+    """Whether a name that the cell speaks of leads to a block of `name`'s, or may: what an object
+    of the user's holds, or the data set of a loader, has names of its own besides."""
+    names = recording.names
+    if (holders := (names.holders or {}).get(address)) is not None:
+        return not used.isdisjoint(holders)
+    loaded = name not in names.modules and name not in names.optimizers
+    return any(
+        kind.startswith("__main__.") or (loaded and kind.endswith(".DataLoader"))
+        for kind in (names.others.get(one, "") for one in used - {name})
+    )
+
+
+def _only_holder(recording: Recording, address: int) -> str:
+    """The one name that leads to a block without an owner, such as an exception's variable."""
+    names = (recording.names.holders or {}).get(address)
+    return next(iter(names)) if names and len(names) == 1 else ""
 
 
 def _root_of(name: str | None) -> str:

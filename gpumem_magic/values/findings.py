@@ -21,6 +21,11 @@ class Level:
     reserved: int | None
     device_used: int | None
 
+    @property
+    def in_use(self) -> int | None:
+        """The bytes of the card in use; those reserved where no more is known."""
+        return self.reserved if self.device_used is None else self.device_used
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -130,7 +135,8 @@ class Growth:
     holder: the way to it ("trainer.history[*]"), empty where nothing was found. graph: it is, or
     carries, autograd's graph. kind: of the holder, a HolderKind's value. line: where it was made,
     in the cell that was measured or in `cell` ("In[3]"). anew: one block, made anew in each pass.
-    rows: which storages they are, as rows of Lifetimes.
+    rows: which storages they are, as rows of Lifetimes. recorded: autograd recorded how some were
+    made, whether or not backward() has freed their graph.
     """
 
     holder: str
@@ -145,6 +151,7 @@ class Growth:
     cell: str = ""
     anew: bool = False
     rows: tuple[int, ...] = ()
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,8 @@ class OutOfMemory:
     blocks: the largest storages alive then. others: bytes of other processes. missing: bytes that
     the device, or a limit of `allowed` bytes, lacked. remedies: those that would have been enough
     come first. library: who ran out of memory where it was not PyTorch's allocator. unknown: why
-    `others` is not known.
+    `others` is not known. shape: of the one tensor that was asked for, where that is known.
+    too_large: it has no room however much is freed of what could be.
     """
 
     requested: int | None
@@ -236,6 +244,8 @@ class OutOfMemory:
     remedies: tuple[Remedy, ...] = ()
     library: str = ""
     unknown: Mapping[str, str] = field(default_factory=dict)
+    shape: tuple[int, ...] | None = None
+    too_large: bool = False
 
     def remedy(self, way: Way) -> Remedy | None:
         """The largest remedy of this kind, if there is one."""
@@ -312,7 +322,8 @@ class Trace:
     are missing. growth: what passes of a loop left, up to the failure or the peak. call_tree: who
     allocated, by module; empty where no module is known. enlarged: large results of little, at the
     failure or the peak, where the source sees operators. left_over: what only earlier cells speak
-    of, where there is any.
+    of, where there is any. fits: of the recording. evaluations: places of stacks where functions
+    of other cells only evaluate, of a cell that failed.
     """
 
     before: Level
@@ -334,3 +345,11 @@ class Trace:
     call_tree: tuple[CallNode, ...] = ()
     enlarged: tuple[Enlarged, ...] = ()
     left_over: LeftOver | None = None
+    fits: bool | None = None
+    evaluations: frozenset[int] = frozenset()
+
+    @property
+    def lives(self) -> Lifetimes:
+        """The lifetimes, where they are known: rules are asked nowhere else."""
+        assert self.lifetimes is not None
+        return self.lifetimes

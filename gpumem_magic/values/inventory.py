@@ -45,7 +45,7 @@ class HolderKind(Enum):
 class Holding:
     """Storages that one thing keeps alive, each of which counts here and nowhere else.
 
-    name: the shortest way to them, folded where they are several ("model.layers[0-11].weight",
+    name: the shortest way to them, folded where they are several ("model.layers[0..11].weight",
     "outputs"). size: bytes, whole blocks. count: storages. shape and dtype ("float32") where all
     agree. cell, line: where all were allocated, In[cell]:line, if a recording saw it; newest: where
     the last of them were, if that is not one place. also: what else leads to some of them.

@@ -56,7 +56,7 @@ class Lifetimes:
 
     def of(self, *categories: Category) -> NDArray[np.bool_]:
         """Which storages are of one of these categories."""
-        return np.isin(self.category, [_KINDS.index(category) for category in categories])
+        return np.array([kind in categories for kind in _KINDS])[self.category]
 
     @property
     def recorded(self) -> NDArray[np.bool_]:

@@ -106,6 +106,8 @@ class Names:
     ("F": "torch.nn.functional"). others: the dotted class of any other object. host: devices, or
     texts, that mean the CPU (`device`), each with the notebook's cell that assigned it last, None
     where that is not known. arguments: of training frameworks' objects, as a dry run saw them.
+    holders: where memory was short, which names lead to the storage at an address; None where
+    something else holds it; as a whole None where nobody looked.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -116,3 +118,4 @@ class Names:
     others: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, int | None] = field(default_factory=dict)
     arguments: tuple[ArgumentFacts, ...] = ()
+    holders: Mapping[int, frozenset[str] | None] | None = None

@@ -78,8 +78,8 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """`In[number]`, or the script's name."""
-        return self.name or f"In[{self.number}]"
+        """`In[number]`, "cell" where it has none, or the script's name."""
+        return self.name or (f"In[{self.number}]" if self.number else "cell")
 
     @property
     def python(self) -> str:
@@ -138,6 +138,20 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def allocated_changes(self) -> NDArray[np.int64]:
+        """int64 (n,): by how many bytes each event changed what is allocated."""
+        return self._changes((Action.ALLOC,), (Action.FREE,))
+
+    def reserved_changes(self) -> NDArray[np.int64]:
+        """int64 (n,): by how many bytes each changed what the allocator holds of the device."""
+        grows = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+        return self._changes(grows, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
+
+    def _changes(self, grows: tuple[Action, ...], shrinks: tuple[Action, ...]) -> NDArray[np.int64]:
+        sign = np.zeros(max(Action) + 1, np.int64)
+        sign[list(grows)], sign[list(shrinks)] = 1, -1
+        return sign[self.action] * self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +234,8 @@ class Failure:
 
     stack: index into Recording.stacks or -1. position: number of events before it. op: the
     operator ("aten.addmm") where the source sees operators. reserved_free: bytes that lay free
-    inside reserved memory, in pieces of at most largest_free. None stands for not known: a library
-    that ran out of memory does not tell what it requested.
+    inside reserved memory, in pieces of at most largest_free. shape: of the tensor it was for. None
+    stands for not known: a library that ran out of memory does not tell what it requested.
     """
 
     requested: int | None
@@ -234,6 +248,7 @@ class Failure:
     message: str
     reserved_free: int | None = None
     largest_free: int | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +309,9 @@ class Recording:
     False. notes: sentences for the user. predicted: by a dry run, and `output` is what it printed.
     error_line: the line of the cell that `error` left it from. flow_guessed: values that a dry run
     does not know decided which way the cell went. names: what the notebook's names were at the end.
-    rules: the allocator's.
+    rules: the allocator's. highest: bytes that may have been allocated at some moment, with what
+    libraries take unseen; 0 where nothing is known of that. fits: of a dry run on a card without
+    limit, whether the card as it is would have been enough.
     """
 
     device: Device
@@ -324,3 +341,5 @@ class Recording:
     held: tuple[Held, ...] = ()
     modules: Modules = field(default_factory=Modules)
     expansions: tuple[Expansion, ...] = ()
+    highest: int = 0
+    fits: bool | None = None

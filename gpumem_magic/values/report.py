@@ -35,8 +35,9 @@ class Report(Answer):
     output: what a predicted cell printed in its dry run. error_line: the line of the cell that
     raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
     call_tree: who allocated, line by line and module by module, empty where no module is known.
-    advice: what to change, what saves most first. basis: the events themselves, which only a memory
-    snapshot (`save("x.pickle")`) and comparisons need; None where events are missing, and in
+    advice: what to change, what saves most first. uncounted: bytes by which the peak may be
+    higher in a convolution, on a card that is not real. basis: the events themselves, which only a
+    memory snapshot (`save("x.pickle")`) and comparisons need; None where events are missing, and in
     reports that were loaded from a .json or are older than those that the history keeps whole.
     """
 
@@ -66,7 +67,19 @@ class Report(Answer):
     flow_guessed: bool = False
     call_tree: tuple[CallNode, ...] = ()
     advice: tuple[Advice, ...] = ()
+    uncounted: int = 0
     basis: Basis | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def free_at_peak(self) -> int | None:
+        """Bytes of the card that stay free at the peak; None where it is not known."""
+        used = self.peak.in_use
+        return None if used is None else max(self.device.total - used, 0)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether less stays free than `uncounted`."""
+        return bool(self.uncounted) and (self.free_at_peak or 0) < self.uncounted
 
     def plot(self) -> Figure:
         """The timeline as a matplotlib Figure; pyplot is not touched."""

@@ -19,7 +19,16 @@ from gpumem_magic.values.recording import (
     Recording,
 )
 
-FOR_ADVICE = ("survivors", "lifetimes", "machine", "growth", "enlarged", "left_over")
+FOR_ADVICE = (
+    "survivors",
+    "lifetimes",
+    "machine",
+    "growth",
+    "enlarged",
+    "left_over",
+    "fits",
+    "evaluations",
+)
 """What a trace has for the next cell, and for those who give advice."""
 
 
