@@ -99,9 +99,22 @@ RULES: tuple[Rule, ...] = (
 )
 """All rules. Where two say the same of one line, the earlier one is heard."""
 
+KINDS = {rule.name: rule.kind for rule in RULES}
+
+SMALLER = frozenset(
+    {"enlarged-result", "full-logits", "attention-matrix", "float64-by-accident", "kv-cache"}
+    | {"activations", "float32-inference", "framework-arguments", "dataset-on-device"}
+)
+"""Rules whose changes make one tensor smaller: no others help where it is more than there is."""
+
+_MUCH = 1 / 3
+"""Share of the peak from which gaps may be why memory ran out."""
 
 LITTLE = 0.1
-"""Share of the peak below which a change comes after all that save more."""
+"""Share of the peak below which a cure comes after all that save more."""
+
+LITTLE_OF_A_CAUSE = 0.05
+"""Share of the peak below which a cause does, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +156,8 @@ def advise(
     found: list[Advice] = []
     left_out = []
     for rule in RULES:
-        if rule.name in ignore or (rule.kind is Kind.TRADE and not short):
+        useless = trace.oom and trace.oom.too_large and rule.name not in SMALLER
+        if rule.name in ignore or useless or (rule.kind is Kind.TRADE and not short):
             continue
         code.work.begin(len(code) + len(lives) + lives.events)
         try:
@@ -180,18 +194,21 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """What grows first; what saves little of `peak` last; causes before cures; what costs nothing
-    before time before accuracy; what makes the cell fit first; then what saves most."""
-    kinds = {rule.name: rule.kind for rule in RULES}
+    """Large gaps first, of more than any advice saves, then what grows; what saves little of `peak`
+    last; causes before cures; what costs nothing before time before accuracy; what makes the cell
+    fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
+    advice = list(advice)
+    most = max((one.saving or 0 for one in advice), default=0)
 
-    def key(one: Advice) -> tuple[bool, bool, bool, int, bool, bool, int]:
+    def key(one: Advice) -> tuple[int, bool, bool, int, bool, bool, int]:
         saving = one.saving or 0
-        little = saving < LITTLE * (peak or 0)
-        cure = kinds.get(one.rule) is Kind.TRADE
-        first = one.rule == GrowingMemory.name
+        cure = KINDS.get(one.rule) is Kind.TRADE
+        little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
+        gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))
+        first = 0 if gaps else 1 if one.rule == GrowingMemory.name else 2
         cost = costs.index(one.cost)
-        return not first, little, cure, cost, one.fits is False, bool(one.price), -saving
+        return first, little, cure, cost, one.fits is False, cure and bool(one.price), -saving
 
     return sorted(advice, key=key)
 

@@ -39,6 +39,12 @@ class Code(Tree):
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(self._imports())}
 
+    def stays_python(self, source: str) -> bool:
+        """Whether another text of this cell can be parsed, where this one is plain Python."""
+        self.work.spend(len(self))
+        is_plain = self.cell.python.rstrip() == self.source.rstrip()
+        return not is_plain or _parse(Cell(source, self.cell.filename)).body != []
+
     def offset(self, line: int, column: int) -> int:
         """The character of the text at a line and a column of the tree, which counts bytes; the
         end of the line where the tree's is longer, as it is of IPython's own syntax."""

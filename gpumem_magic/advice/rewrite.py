@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from gpumem_magic.advice.code import Code
 from gpumem_magic.values.advice import Edit
 
-INDENT = "    "
-
 
 class UnsafeError(ValueError):
     """A change cannot be made without touching more than it should; the text says why."""
@@ -28,6 +26,11 @@ def applied(source: str, edits: Iterable[Edit]) -> str:
         pieces += [source[done : edit.start], edit.text]
         done = edit.end
     return "".join([*pieces, source[done:]])
+
+
+def indent_of(source: str) -> str:
+    """What a block of a text is indented by: a tab where its own lines are, also among others."""
+    return "\t" if source.startswith("\t") or "\n\t" in source else "    "
 
 
 def agree(edits: Sequence[Edit], others: Sequence[Edit]) -> bool:
@@ -98,13 +101,13 @@ def wrap(code: Code, statements: Sequence[ast.stmt], header: str) -> tuple[Edit,
         _require_own_lines(code, statement)
     first = code.first_line(statements[0])
     last = statements[-1].end_lineno or statements[-1].lineno
-    inside = code.lines_inside_strings()
+    inside, indent = code.lines_inside_strings(), indent_of(code.source)
     start = code.offset(first, 0)
     edits = [Edit(start, start, f"{code.indentation(first)}{header}\n")]
     for number in range(first, last + 1):
         if number not in inside and code.lines[number - 1].strip():
             at = code.offset(number, 0)
-            edits.append(Edit(at, at, INDENT))
+            edits.append(Edit(at, at, indent))
     return tuple(edits)
 
 
@@ -129,14 +132,6 @@ def wrap_in_context(code: Code, statements: Sequence[ast.stmt], context: str) ->
     torch = code.spelling("torch")
     imported = () if torch else import_line(code, "import torch")
     return (*imported, *wrap(code, statements, f"with {torch or 'torch'}.{context}:"))
-
-
-def decorate(
-    code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef, decorator: str
-) -> tuple[Edit, ...]:
-    """A decorator right above the function, below those that it has."""
-    at = code.offset(function.lineno, 0)
-    return (Edit(at, at, f"{code.indentation(function.lineno)}@{decorator}\n"),)
 
 
 def undecorate(code: Code, decorator: ast.expr) -> tuple[Edit, ...]:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, applied
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind
 from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a rule is asked about, where several of its functions look at it."""
+
+    trace: Trace
+    cell: Code
+    names: Names
+
+    @property
+    def lives(self) -> Lifetimes:
+        """Every storage."""
+        return self.trace.lives
 
 
 class Rule(ABC):
@@ -28,6 +43,8 @@ class Rule(ABC):
         try:
             made = tuple(edits())
             source = applied(cell.source, made)
+            if not cell.stays_python(source):
+                raise UnsafeError("the lines around it leave no room for it")
         except UnsafeError as reason:
             return replace(advice, change=f"{advice.change} (Not written out: {reason}.)")
         return replace(advice, edits=made, source=source)

@@ -17,6 +17,7 @@ FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 _SHARED: Final = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 """Nodes that have no place of their own: the parser uses one of each kind all over a tree."""
+_LEAVES: Final = (ast.Name, ast.Constant)
 
 _CHANGING = (
     *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "push", "put"),
@@ -298,6 +299,8 @@ def _in_order(tree: ast.Module) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
     while waiting:
         node = waiting.pop()
         found.append(node)
+        if isinstance(node, _LEAVES):
+            continue
         inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, _SHARED)]
         above.update(dict.fromkeys(inside, node))
         waiting += reversed(inside)

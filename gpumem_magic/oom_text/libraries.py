@@ -23,7 +23,8 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
     return _Sign(library, re.compile(pattern), certain)
 
 
-_BYTES = r"(?P<asked>[0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?(?:[KMGT]i?B|bytes)?)"
+_NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?(?:[KMGT]i?B|bytes)?"
+_BYTES = f"(?P<asked>{_NUMBER})"
 
 _OF_SIZES = "[0-9.KMGTiBbytes]"
 _GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
@@ -36,13 +37,14 @@ _SIGNS = (
     _sign("JAX", rf"RESOURCE_EXHAUSTED:.{{0,200}}?Outofmemory.{{0,20}}?allocat(?:e|ing){_BYTES}"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor{_BYTES}"),
     _sign("JAX", rf"Resourceexhausted:Outofmemorywhiletryingtoallocate{_BYTES}"),
-    _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}(?!{_OF_SIZES}|{_GOES_ON})"),
+    _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}", certain=False),
     _sign(
         "TensorFlow",
         "(?:Graphexecutionerror|ResourceExhaustedError).{0,400}?failedtoallocatememory",
     ),
+    _sign("TensorFlow", "Dsttensorisnotinitialized", certain=False),
     _sign("ONNX Runtime", rf"Availablememoryof\d+issmallerthanrequestedbytesof{_BYTES}"),
     _sign("ONNX Runtime", rf"Failedtoallocatememoryforrequestedbufferofsize{_BYTES}"),
     _sign("ONNX Runtime", r"CUDAfailure2:outofmemory"),
@@ -51,7 +53,8 @@ _SIGNS = (
     _sign("vLLM", r"Noavailablememoryforthecacheblocks"),
     _sign("vLLM", rf"\({_BYTES}KVcacheisneeded,whichislargerthantheavailable"),
     _sign("vLLM", r"maximumnumberoftokensthatcanbestoredinKVcache"),
-    _sign("vLLM", r"Freememoryondevice\S{0,40}?onstartupislessthandesiredGPUmemoryutilization"),
+    _sign("vLLM", rf"Freememoryondevice.{{0,60}}?GPUmemoryutilization(?:\([0-9.]+,{_BYTES})?"),
+    _sign("SGLang", r"Notenoughmemory\.Pleasetrytoincrease--mem-fraction-static"),
     _sign("llama.cpp", rf"(?:allocating{_BYTES}ondevice\d+:)?cudaMallocfailed:outofmemory"),
     _sign("Vulkan", rf"Devicememoryallocationofsize{_BYTES}failed"),
     _sign("Vulkan", "ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY"),
@@ -72,9 +75,9 @@ _SIGNS = (
     _sign("Level Zero", "U?R_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
     _sign("MIOpen", "miopenStatusAllocFailed"),
     _sign("MIOpen", rf"Memorynotavailabletoallocatebuffer:{_BYTES}"),
+    _sign("NCCL", rf"FailedtoCUDAcalloc(?:async)?{_BYTES}"),
     _sign("NCCL", "(?:NCCL|nccl).*?(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
     _sign("NCCL", "(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
-    _sign("NCCL", rf"FailedtoCUDAcallocasync{_BYTES}"),
     _sign("HIP", r"HIP(?:driver)?error:outofmemory|hipruntimeerror\(2\):outofmemory"),
     _sign("CUDA", r"CUDA(?:driver)?[eE]rror:outofmemory|OutOfMemoryError:Allocationondevice"),
     _sign("CUDA", r"cudaruntimeerror\(2\):outofmemory|error=2:outofmemory"),
@@ -89,8 +92,11 @@ _SIGNS = (
     _sign("cuBLAS", "CUBLAS_STATUS_NOT_INITIALIZED", certain=False),
     _sign("Level Zero", "(?:PI|UR_RESULT)_ERROR_OUT_OF_RESOURCES", certain=False),
 )
-_KILLED = r"exitcode:-9|[sS]ignal9\(SIGKILL\)|withsignalSIGKILL|Signals\.SIGKILL:9|returncode=-9"
-"""How torchrun, spawn, accelerate and DeepSpeed tell of a process that the system has killed."""
+_KILLED = (
+    r"exit(?:ed)?(?:with)?(?:code|status)?[:=]?137|\$\?137|exitcode:-9|returncode=-9"
+    r"|[sS]ignal9\(SIGKILL\)|withsignalSIGKILL|Signals\.SIGKILL:9"
+)
+"""How torchrun, spawn, accelerate, DeepSpeed and containers tell of a process that was killed."""
 
 _HOSTS = (
     _sign("NumPy", rf"Unabletoallocate{_BYTES}foranarraywithshape"),
@@ -101,9 +107,14 @@ _HOSTS = (
     _sign("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
     _sign("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
     _sign("shared memory", "Errorwhilecreatingsharedmemorysegment"),
+    _sign("Windows", r"(?:WinError|oserror)1455"),
+    _sign("the notebook", "sessioncrashedafterusingallavailableRAM"),
     _sign("Ray", "killedduetothenoderunninglowonmemory"),
     _sign("Arrow", rf"mallocofsize{_BYTES}failed"),
     _sign("the system", rf"memoryallocationof{_BYTES}failed"),
+    _sign("the system", rf"requiresmoresystemmemory\({_BYTES}\)than"),
+    _sign("the notebook", "triedtoallocatememorythanisavailable|triedtoallocatemorememorythan"),
+    _sign("the system", r"[oO]utofmemory:Killed?process|oom[-_]kill|OOM(?:Killed|killer)"),
     _sign("a killed process", _KILLED, certain=False),
     _sign("a killed worker", "TerminatedWorkerError", certain=False),
     _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
@@ -138,13 +149,41 @@ def find_library(squeezed: str) -> Reading | None:
 
 def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
     """What the words say, which is how much was asked for, at best."""
-    text = (found.groupdict().get("asked") or "").replace(",", "").removesuffix("bytes")
-    asked = Size(parse_bytes(text)) if text else None
-    unknown = {name: _UNTOLD for name in SIZES if asked is None or name != "asked"}
-    backend = "CPU" if origin is Origin.HOST else None
+    text = found.groupdict().get("asked")
     return Reading(
-        origin, backend, asked=asked, unknown=unknown, certain=sign.certain, library=library
+        origin,
+        "CPU" if origin is Origin.HOST else None,
+        asked=_size(text) if text else None,
+        unknown={name: _UNTOLD for name in SIZES if not text or name != "asked"},
+        certain=sign.certain,
+        library=library,
     )
+
+
+def _size(text: str) -> Size:
+    """A number with its thousands in commas, or with a comma before its decimals."""
+    text = re.sub(r",(?=[0-9]{1,2}(?![0-9]))", ".", text).replace(",", "")
+    return Size(parse_bytes(text.removesuffix("bytes")))
+
+
+_BESIDE = (
+    (
+        rf"outofresource:sharedmemory,Required:{_NUMBER},Hardwarelimit",
+        "a kernel of Triton wants more of the memory inside the GPU's processors (shared memory) "
+        "than they have; the card's memory has no part in it",
+    ),
+    (
+        "device-sideasserttriggered",
+        "a kernel failed, by an index out of range most often; it has nothing to do with memory",
+    ),
+    (r"NVIDIA-SMI[0-9.]+DriverVersion", "this is nvidia-smi's table, and no error"),
+)
+"""What is taken for a lack of the card's memory, and is none; and what it is."""
+
+
+def find_beside(squeezed: str) -> str | None:
+    """What a text says that reports no lack of the card's memory."""
+    return next((told for words, told in _BESIDE if re.search(words, squeezed)), None)
 
 
 def _words(found: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gpumem_magic.oom_text.reading import parse
-from gpumem_magic.oom_text.steps import next_steps
+from gpumem_magic.oom_text.steps import SERVERS, next_steps
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 
@@ -21,6 +21,8 @@ def state(reading: Reading, outlook: Outlook) -> str:
         return "The computer's own memory is full (or limited, as in a container), not the GPU's."
     if reading.endless:
         return "More than 1 EB was asked for, which no card has: a shape or a size went wrong."
+    if reading.origin is Origin.NONE and reading.certain:
+        return f"No error of memory: {reading.unknown['asked']}."
     if reading.origin is Origin.NONE or reading.asked is None:
         return "What it reads as cannot be told: no size is named."
     if outlook is Outlook.LIMITED and reading.allocated is None:
@@ -76,6 +78,11 @@ def _missing(reading: Reading) -> str:
 
 
 def _library(reading: Reading) -> str:
+    if reading.library in SERVERS:
+        return (
+            "It divides its share of the card before it starts, and found too little room: for the "
+            "weights and the key-value cache, or beside what others hold."
+        )
     cause = (
         "It takes its memory from the card and not from PyTorch's cache, so it can fail while "
         "PyTorch has memory to spare."
@@ -199,10 +206,11 @@ def explain(text: str) -> Explanation:
 
 def _headline(reading: Reading) -> str:
     if reading.origin is Origin.NONE:
-        return "Not a text I know"
+        return "No lack of the GPU's memory" if reading.certain else "Not a text I know"
     ran = "ran out of memory" if reading.certain else "may have run out of memory"
     if reading.origin is Origin.LIBRARY:
-        return f"{reading.library} {ran}, outside PyTorch's allocator"
+        apart = "" if reading.library in SERVERS else ", outside PyTorch's allocator"
+        return f"{reading.library} {ran}{apart}"
     where = "The host" if reading.origin is Origin.HOST else _device(reading)
     asked = f": {format_bytes(reading.asked.about)} asked for" if reading.asked else ""
     return f"{where} {ran}{asked}"
@@ -217,8 +225,8 @@ def _device(reading: Reading) -> str:
 
 def _facts(reading: Reading) -> list[Fact]:
     if reading.origin is Origin.HOST:
-        why = "in the computer's own memory, for a tensor on the CPU; the GPU has no part in it"
-        return [Fact("asked for", reading.asked, why)]
+        why = "in the computer's own memory; the GPU has no part in it"
+        return [Fact("asked for", reading.asked, why)] if reading.asked else []
     printed = [
         Fact("asked for", reading.asked, _asked(reading)),
         Fact("card", reading.total, "all of the card's memory that programs can have"),
@@ -256,6 +264,8 @@ def _asked(reading: Reading) -> str:
     """What was asked of the device: a segment, seldom as large as the request."""
     if reading.asked is None or reading.backend == "MPS" or "Async" in reading.written_by:
         return "what the failed allocation wanted"
+    if reading.origin is Origin.LIBRARY:
+        return "what the library wanted"
     size, least = reading.asked, smallest_request(reading)
     if size.low <= 2 * MIB <= size.high:
         return (
@@ -330,7 +340,7 @@ def _rest(label: str, size: Size, meaning: str) -> Fact:
 def _untold(reading: Reading) -> tuple[str, ...]:
     """What is missing and why, one sentence for each reason; then what no such text tells."""
     if reading.origin is Origin.NONE:
-        return (reading.unknown["asked"],)
+        return () if reading.certain else (reading.unknown["asked"],)
     names = _TOLD if reading.origin is Origin.ALLOCATOR else ()
     reasons: dict[str, list[str]] = {}
     for name in names:
@@ -341,9 +351,8 @@ def _untold(reading: Reading) -> tuple[str, ...]:
         asked = "how much was asked for, and " if reading.asked is None else ""
         untold.append(f"{asked}how much was free: the library does not say")
     if reading.more:
-        untold.append(
-            f"{reading.more} more out-of-memory text{'s' * (reading.more > 1)} stand in it"
-        )
+        stand = "text stands" if reading.more == 1 else "texts stand"
+        untold.append(f"{reading.more} more out-of-memory {stand} in it")
     return (*untold, "which line asked, and which variables hold the memory")
 
 

@@ -9,11 +9,14 @@ from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from gpumem_magic.oom_text.libraries import find_library
+from gpumem_magic.oom_text.libraries import find_beside, find_library
 from gpumem_magic.units import parse_bytes
 from gpumem_magic.values.oom_text import SIZES, Origin, Reading, Size
 
-_ESCAPE = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?)")
+_ESCAPE = re.compile(
+    r"(?:\x1b|\\x1b|\\u001b|\\033)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?)"
+    r"|\[[0-9]{1,3}(?:;[0-9]{1,3})*m"  # a colour whose first character was lost in pasting
+)
 _EDGES = re.compile(r"^[\s|>#*/\u2500-\u257f]+|[\s|\u2500-\u257f]+$|^E\s{2,}", re.MULTILINE)
 _SPACE = re.compile(r"(?:\s|\\[nrt]|[\u200b\u2060\ufeff]|<br\s*/?>|&nbsp;)+")
 _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)"
@@ -89,7 +92,7 @@ def parse(text: str) -> Reading:
     squeezed = squeeze(text)
     found = [_read(piece) for piece in _pieces(squeezed)]
     if not found:
-        return find_library(squeezed) or _nothing(squeezed)
+        return find_library(squeezed) or _nothing(text, squeezed)
     best = max(reversed(found), key=_numbers)
     return replace(best, more=len({_content(one) for one in found}) - 1)
 
@@ -242,8 +245,11 @@ def _content(reading: Reading) -> tuple[object, ...]:
     return (reading.backend, reading.device, *sizes)
 
 
-def _nothing(squeezed: str) -> Reading:
-    sizes = dict.fromkeys("".join(found) for found in re.findall(_SIZE, squeezed))
+def _nothing(text: str, squeezed: str) -> Reading:
+    if beside := find_beside(squeezed):
+        return Reading(Origin.NONE, unknown=dict.fromkeys(SIZES, beside))
+    found = re.findall(rf"(?<![\w.]){_SIZE.replace(')(', ')[ ]?(')}", text[-1_000_000:])
+    sizes = dict.fromkeys("".join(one) for one in found)
     told = f"; the sizes in it: {', '.join([*sizes][:4])}" if sizes else ""
     why = "the text is empty" if not squeezed else f"its form is not known here{told}"
     return Reading(Origin.NONE, unknown=dict.fromkeys(SIZES, why), certain=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from gpumem_magic.oom_text.cures import RECOVERY, end_others, grow_segments
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.oom_text import Origin, Outlook, Reading
@@ -12,9 +14,22 @@ _FIT = "%%gpucheck --fit batch_size finds, without running anything, the largest
 _HOLDS = "%gpucheck shows what holds the memory now."
 
 
+SERVERS = MappingProxyType(
+    {
+        "vLLM": "A larger gpu_memory_utilization gives it more of the card, if nobody else has it; "
+        "a smaller max_model_len or max_num_seqs needs less.",
+        "SGLang": "A larger --mem-fraction-static gives it more of the card, if nobody else has "
+        "it; a smaller --context-length or --max-running-requests needs less.",
+    }
+)
+"""What helps servers of models, which take a share of the card at their start."""
+
+
 def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
     """Sentences, the most promising first."""
     if reading.origin is Origin.NONE:
+        if reading.certain:
+            return (_HOLDS,)
         return (
             'Paste the error from "CUDA out of memory" (or the name of the library) to its end.',
         )
@@ -23,16 +38,23 @@ def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
             "Give the loader's workers more shared memory (docker run --shm-size=8g), or none of "
             "it: DataLoader(..., num_workers=0).",
         )
+    if reading.library == "Windows":
+        return (
+            "Make Windows' paging file larger (advanced system settings, virtual memory).",
+            "Let fewer processes import torch: DataLoader(..., num_workers=0).",
+        )
     if reading.origin is Origin.HOST:
         return (
             "Make the data in pieces, or directly on the GPU: torch.empty(..., device='cuda').",
             "Look for lists of CPU tensors that grow, and for DataLoader workers that each hold a "
             "copy.",
         )
+    if reading.library in SERVERS:
+        return (SERVERS[reading.library], _HOLDS)
+    if reading.backend == "MPS" or reading.library == "Metal":
+        return _for_metal()
     if reading.origin is Origin.LIBRARY:
         return _for_library(reading)
-    if reading.backend == "MPS":
-        return _for_metal()
     return (*_first(reading, outlook), *_others(reading, outlook), RECOVERY, *_last(outlook))
 
 
@@ -82,9 +104,10 @@ def _last(outlook: Outlook) -> tuple[str, ...]:
 
 
 def _for_library(reading: Reading) -> tuple[str, ...]:
+    torch = "torch.xpu" if reading.library.startswith("Level Zero") else "torch.cuda"
     steps = [
-        "torch.cuda.empty_cache() before the line gives PyTorch's free memory back to the card.",
-        "Keep some of the card for libraries: torch.cuda.set_per_process_memory_fraction(0.95).",
+        f"{torch}.empty_cache() before the line gives PyTorch's free memory back to the card.",
+        f"Keep some of the card for libraries: {torch}.set_per_process_memory_fraction(0.95).",
         RECOVERY,
         _HOLDS,
     ]

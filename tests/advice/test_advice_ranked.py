@@ -26,7 +26,7 @@ def test_cause_before_cure_free_before_time_before_accuracy_then_what_fits_then_
         one("activations", "less for time", 2 * GIB, cost=Cost.TIME, price="a pass", fits=True),
         one("activations", "slow", 6 * GIB, cost=Cost.SLOW, price="copies", fits=True),
         one("activations", "accuracy", 7 * GIB, cost=Cost.ACCURACY, price="digits", fits=True),
-        one("kept-graph", "little", GIB // 2),
+        one("kept-graph", "little", GIB // 4),
     ]
     told = ranked(reversed(expected), 8 * GIB)
     assert [advice.name for advice in told] == [advice.name for advice in expected]

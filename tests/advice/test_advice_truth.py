@@ -247,6 +247,49 @@ for n in range(1000):
     assert "fragmentation" not in [a.rule for a in report.advice]
 
 
+TOO_LARGE = {
+    "zeros": ("x = torch.zeros(100, 2**20, device='cuda')", (100, 2**20), "numbers of its shape"),
+    "all pairs": ("x = torch.zeros(6000, 8, device='cuda')\nx @ x.T", (6000, 6000), "some rows"),
+    "differences": (
+        "x = torch.zeros(2000, 8, device='cuda')\n(x[:, None] - x[None]).sum()",
+        (2000, 2000, 8),
+        "shapes were broadcast",
+    ),
+    "copies": ("torch.ones(1, 2**20, device='cuda').repeat(40, 1)", (40, 2**20), "expand()"),
+    "scores": (
+        "head = nn.Linear(8, 20_000).cuda()\nx = torch.zeros(2_000, 8, device='cuda')\nhead(x)",
+        (2_000, 20_000),
+        "only those that are needed",
+    ),
+    "data": ("x = torch.zeros(40, 2**20).cuda()", (40, 2**20), "one batch at a time"),
+}
+
+
+@ways
+@pytest.mark.parametrize(("cell", "shape", "cure"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_of_one_tensor_larger_than_the_card_no_names_to_delete_are_told(
+    failed, cell, shape, cure, way
+):
+    report = failed(cell, "100MiB", way, "left = mib(30)")
+    text = " ".join(str(report).split())
+    assert (report.oom.shape, report.oom.too_large) == (shape, True)
+    assert f"of shape {[*shape]} wants" in text
+    assert "nothing that could be freed makes it fit. What makes it smaller:" in text
+    assert cure in text
+    assert "left" not in "".join(advice.change for advice in report.advice)
+    assert not report.oom.remedies
+
+
+@ways
+@pytest.mark.parametrize(("size", "too_large"), [(75, True), (65, False)])
+def test_of_one_tensor_larger_than_deleting_all_leaves_no_names_are_told(
+    failed, size, too_large, way
+):
+    report = failed(f"x = mib({size})\nused[:1]", "100MiB", way, "left, used = mib(10), mib(30)")
+    assert report.oom.too_large == too_large
+    assert bool(report.oom.remedies) != too_large
+
+
 NET = """\
 class Net(nn.Module):
     def __init__(self):

@@ -17,7 +17,6 @@ from gpumem_magic.advice.rewrite import (
     UnsafeError,
     agree,
     applied,
-    decorate,
     enclose,
     import_line,
     insert_after,
@@ -201,21 +200,6 @@ def test_a_removed_statement_is_all_that_goes(code, data):
     assert edit.end <= code.offset(last, 0) + len(code.lines[last - 1]) + 1
     if edit.text == "pass":
         assert edit.end == code.span(statement)[1]
-
-
-@settings(max_examples=100, deadline=None)
-@given(codes(), st.data())
-def test_a_decorator_goes_right_above_its_function(code, data):
-    function = pick(data, code, (ast.FunctionDef, ast.AsyncFunctionDef))
-    source = applied(code.source, decorate(code, function, "torch.no_grad()"))
-    found = [
-        node
-        for node in ast.walk(tree_of(source))
-        if isinstance(node, type(function))
-        and len(node.decorator_list) > len(function.decorator_list)
-    ]
-    assert [ast.dump(f.body[0]) for f in found] == [ast.dump(function.body[0])]
-    assert ast.unparse(found[0].decorator_list[-1]) == "torch.no_grad()"
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,11 +12,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gpumem_magic.advice import RULES  # noqa: E402 - needs torch for what it is tested with
+from gpumem_magic.advice import (  # noqa: E402 - needs torch for what it is tested with
+    RULES,
+    find_rule,
+)
 from gpumem_magic.values.advice import Kind, Saves  # noqa: E402
+
+from .more_examples import MORE  # noqa: E402
 
 EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
 IDS = [f"{rule.name}-{i}" for rule in RULES for i, _ in enumerate(rule.examples)]
+EXAMPLES += [(find_rule(name), example) for name, example in MORE]
+IDS += [f"{name}-more{i}" for i, (name, _) in enumerate(MORE)]
 for needed in sorted({example.needs for _, example in EXAMPLES} - {""}):
     with suppress(ImportError):
         import_module(needed)  # here, as they change torch for good

@@ -107,9 +107,9 @@ AT_TOP = {"stale-output", "second-model", "float64-by-accident", "float32-infere
 CHANGING = [
     rule
     for rule in RULES
-    if rule.name not in AT_TOP
-    and any(example.rewritten and not example.needs for example in rule.examples)
+    if any(example.rewritten and not example.needs for example in rule.examples)
 ]
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
 def stored(code):
@@ -122,61 +122,78 @@ def is_flat(example):
     return not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.With)) for s in body)
 
 
-def in_shapes(example):
-    """The cell as it is; in a function and in a method, which return the
-    results, where it has no functions of its own."""
-    yield example.before + f"\nfound = ({''.join(f'{name}, ' for name in example.results)})\n"
+def in_shapes(rule, example):
+    """What comes before the cell, and the cell as it is; with its definitions in a cell before; in
+    a function and in a method, which return the results, where it has no functions of its own."""
+    found = f"found = ({''.join(f'{name}, ' for name in example.results)})\n"
+    if rule.name == "stale-output":  # of what the last line shows
+        yield "", f"found = ()\n{example.before}"
+        return
+    yield "", f"{example.before}\n{found}"
+    if rule.name in AT_TOP:
+        yield "", f"if True:\n{textwrap.indent(example.before, '    ')}\n    {found}"
+        return
+    body = ast.parse(example.before).body
+    defined = [s for s in body if isinstance(s, DEFINITIONS)]
+    if not is_flat(example) and defined == body[: len(defined)]:
+        start = body[len(defined)].lineno - 1
+        lines = example.before.splitlines(keepends=True)
+        yield "".join(lines[:start]), f"{''.join(lines[start:])}\n{found}"
     if not is_flat(example):
         return
     shared = stored(example.before) & stored("\n".join((example.setup, *example.earlier)))
     inside = f"global {', '.join(sorted(shared))}\n" if shared else ""
-    inside += f"{example.before}\nreturn ({''.join(f'{name}, ' for name in example.results)})"
+    inside += f"{example.before}\nreturn {found.removeprefix('found = ')}"
     function = f"def run():\n{textwrap.indent(inside, '    ')}\n"
     method = textwrap.indent(function.replace("run()", "run(self)"), "    ")
-    yield f"{function}\nfound = run()\n"
-    yield f"class Runner:\n{method}\nfound = Runner().run()\n"
+    yield "", f"{function}\nfound = run()\n"
+    yield "", f"class Runner:\n{method}\nfound = Runner().run()\n"
+    yield function, "found = run()\n"
 
 
-def run_example(notebook, example, cell):
+def run_example(notebook, example, earlier, cell):
     with notebook(example.card) as one:
         one.set_up(example)
+        one.run(earlier)
         report = one.measure(cell)
         found = one.shell.user_ns.get("found", ())
         return report, [torch.as_tensor(value).detach().cpu() for value in found]
 
 
-def proven(rule, example, cell, notebook):
+def proven(rule, example, earlier, cell, notebook):
     """How many changes of the rule were written out, and did what was said of them."""
     with notebook(example.card) as one:
         one.set_up(example)
+        one.run(earlier)
         told = one.assess(cell)
     assert rule.name not in dict(told.failed), told.failed
     written = [a for a in (*told.advice, *told.useless) if a.rule == rule.name and a.source]
     if not written:
         return 0
-    before, results = run_example(notebook, example, cell)
+    before, results = run_example(notebook, example, earlier, cell)
     for change in written:
-        after, now = run_example(notebook, example, change.source)
+        after, now = run_example(notebook, example, earlier, change.source)
         assert after.error is None, change
         if change.known is not Known.MEASURED:
             continue
         saved = size(before, change.saves) - size(after, change.saves)
         assert abs(saved - change.saving) <= 0.02 * abs(change.saving), change
-        if change.cost is not Cost.ACCURACY and rule.name != "missing-zero-grad":
+        if change.cost is not Cost.ACCURACY and rule.name not in ("missing-zero-grad", *AT_TOP):
+            # a batch in pieces draws other random numbers, for dropout say
+            near = max(1e-2 if rule.name == "activations" else 1e-3, example.within)
             for was, value in zip(results, now, strict=True):
-                assert torch.allclose(was.double(), value.double(), 1e-3, 1e-3), change
+                assert torch.allclose(was.double(), value.double(), near, near), change
     return len(written)
 
 
 @pytest.mark.parametrize("rule", CHANGING, ids=lambda rule: rule.name)
-def test_what_a_rule_writes_out_does_in_two_shapes_what_was_said_of_it(rule, notebook):
-    """A flat example, in a function and a method too; then the others, as they are."""
+def test_what_a_rule_writes_out_does_in_any_shape_what_was_said_of_it(rule, notebook):
+    """A flat example in all shapes; one with definitions, also where they are a cell of their own;
+    then the others, as they are."""
     examples = [e for e in rule.examples if e.rewritten and not e.needs]
-    flat = [example for example in examples if is_flat(example)][:1]
-    cells = [(example, cell) for example in flat for cell in in_shapes(example)]
-    cells += [(e, next(in_shapes(e))) for e in examples if e not in flat]
-    written = 0
-    for example, cell in cells:
-        if written < 3:
-            written += bool(proven(rule, example, cell, notebook))
-    assert written >= 2
+    whole = [e for e in examples if is_flat(e)][:1]
+    whole += [e for e in examples if not is_flat(e)][:1]
+    cells = [(e, *shape) for e in whole for shape in in_shapes(rule, e)]
+    cells += [(e, *next(in_shapes(rule, e))) for e in examples if e not in whole]
+    written = sum(bool(proven(rule, *cell, notebook)) for cell in cells)
+    assert written >= min(2, len(cells))

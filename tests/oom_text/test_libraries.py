@@ -125,7 +125,7 @@ def test_pytorchs_own_text_comes_before_a_librarys(texts):
                 "utilization or reduce GPU memory used by other processes."
             ),
             "vLLM",
-            None,
+            14248554004,
         ),
         (
             (
@@ -249,3 +249,44 @@ def test_what_is_not_known_is_called_so(text, told):
     assert explanation.headline == "Not a text I know"
     assert told in explanation.untold[0]
     assert "not one of" not in str(explanation)
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "library", "certain"),
+    [
+        (
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            Origin.LIBRARY,
+            "SGLang",
+            True,
+        ),
+        (
+            "InternalError: Failed copying input tensor from CPU:0 to GPU:0 in order to run "
+            "_EagerConst: Dst tensor is not initialized.",
+            Origin.LIBRARY,
+            "TensorFlow",
+            False,
+        ),
+        (
+            "OSError: [WinError 1455] The paging file is too small for this operation to complete",
+            Origin.HOST,
+            "Windows",
+            True,
+        ),
+        (
+            "OSError: The paging file is too small for this operation to complete. (os error 1455)",
+            Origin.HOST,
+            "Windows",
+            True,
+        ),
+        (
+            "Your session crashed after using all available RAM.",
+            Origin.HOST,
+            "the notebook",
+            True,
+        ),
+    ],
+)
+def test_texts_without_the_words_out_of_memory(text, origin, library, certain):
+    reading = parse(text)
+    assert (reading.origin, reading.library, reading.certain) == (origin, library, certain)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from gpumem_magic.advice.rewrite import INDENT, UnsafeError
+from gpumem_magic.advice.rewrite import UnsafeError, indent_of
 from gpumem_magic.values.advice import Edit
 
 
@@ -44,12 +44,12 @@ def combined(source: str, changes: Sequence[Sequence[Edit]]) -> tuple[Edit, ...]
         for number, change in enumerate(known)
         for edit in change.edits
     ]
-    return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end, edit.text == INDENT)))
+    return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end, edit.text.isspace())))
 
 
 def _read(edits: Sequence[Edit]) -> _Change:
     inserted = [edit for edit in edits if edit.start == edit.end]
-    indents = frozenset(edit.start for edit in inserted if edit.text == INDENT)
+    indents = frozenset(edit.start for edit in inserted if edit.text.isspace())
     headers = frozenset(edit.start for edit in inserted if edit.text.endswith("\n"))
     return _Change(tuple(edits), indents, headers & indents)
 
@@ -78,8 +78,9 @@ def _moved(source: str, edit: Edit, number: int, changes: Sequence[_Change]) -> 
         for place, other in enumerate(changes)
         if place != number
     )
+    deeper = indent_of(source) * depth
     first, *rest = edit.text.split("\n")
     if above:
-        first = f"{INDENT * depth}{first}"
-    text = "\n".join([first, *(f"{INDENT * depth}{row}" if row.strip() else row for row in rest)])
+        first = f"{deeper}{first}"
+    text = "\n".join([first, *(f"{deeper}{row}" if row.strip() else row for row in rest)])
     return replace(edit, text=text)

@@ -1,16 +1,20 @@
-"""Training frameworks: how stacks tell that one runs, and which of its arguments save memory."""
+"""Training frameworks: how stacks tell that one runs, which of its arguments save memory, and how
+these are written into the calls that make its objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
+from gpumem_magic.advice.rewrite import UnsafeError, import_line, replace, set_keyword
+from gpumem_magic.values.advice import Argument, Edit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ArgumentFacts, Names
 from gpumem_magic.values.recording import Category
-
-_PASS = (Category.ACTIVATION,)
 
 Values = Mapping[str, "bool | int | str"]
 
@@ -23,10 +27,10 @@ class Knob:
     price: what they cost. package: to be installed for them."""
 
     values: Values
-    kinds: tuple[Category, ...]
-    what: str
     change: str
     price: str
+    kinds: tuple[Category, ...] = (Category.ACTIVATION,)
+    what: str = "activations"
     half: Values = field(default_factory=dict)
     born_in: str = ""
     package: str = ""
@@ -68,7 +72,6 @@ class Framework:
         return self.batch is not None
 
 
-_ACTIVATIONS = "activations"
 _STATE = "the optimizer's state"
 _PRECISE = "Results differ in the third digit; matrix products are faster."
 _TRANSFORMERS = "transformers.training_args.TrainingArguments"
@@ -87,8 +90,6 @@ def _lightning(package: str) -> Framework:
         (
             Knob(
                 {"precision": "bf16-mixed"},
-                _PASS,
-                _ACTIVATIONS,
                 "Train in mixed precision",
                 _PRECISE,
                 half={"precision": "16-mixed"},
@@ -101,18 +102,16 @@ def _lightning(package: str) -> Framework:
 
 BATCH = Knob(
     {},
-    _PASS,
-    _ACTIVATIONS,
     "Take each batch in parts whose gradients are added up",
     "More and smaller passes, which use the device less well.",
 )
 
 ADAPTERS = Knob(
     {},
-    (Category.OPTIMIZER_STATE,),
-    _STATE,
     "What if LoRA's adapters were trained in place of the model's weights",
     "It is another training: the weights stay as they are.",
+    kinds=(Category.OPTIMIZER_STATE,),
+    what=_STATE,
 )
 
 FRAMEWORKS = (
@@ -124,41 +123,37 @@ FRAMEWORKS = (
         (
             Knob(
                 {"bf16": True},
-                _PASS,
-                _ACTIVATIONS,
                 "Train in mixed precision",
                 _PRECISE,
                 half={"fp16": True},
             ),
             Knob(
                 {"gradient_checkpointing": True},
-                _PASS,
-                _ACTIVATIONS,
                 "Keep the input of each block alone, and compute the rest again in the backward "
                 "pass",
                 "One more forward pass of the blocks in every step.",
             ),
             Knob(
                 {"optim": "adamw_bnb_8bit"},
-                (Category.OPTIMIZER_STATE,),
-                _STATE,
                 "Keep AdamW's state in 8 bits",
                 "The state is rounded; bitsandbytes has to be installed.",
+                kinds=(Category.OPTIMIZER_STATE,),
+                what=_STATE,
                 package="bitsandbytes",
             ),
             Knob(
                 {"optim": "adafactor"},
-                (Category.OPTIMIZER_STATE,),
-                _STATE,
                 "Keep sums of rows and columns in place of AdamW's state",
                 "It is another optimizer: the learning rate has to be found again.",
+                kinds=(Category.OPTIMIZER_STATE,),
+                what=_STATE,
             ),
             Knob(
                 {"eval_accumulation_steps": 1},
-                tuple(Category),
-                "what the evaluation holds",
                 "Move predictions to the host after each batch",
                 "A copy to the host in every step of the evaluation.",
+                kinds=tuple(Category),
+                what="what the evaluation holds",
                 born_in="evaluation_loop",
             ),
         ),
@@ -175,8 +170,6 @@ FRAMEWORKS = (
         (
             Knob(
                 {"mixed_precision": "bf16"},
-                _PASS,
-                _ACTIVATIONS,
                 "Train in mixed precision",
                 _PRECISE,
                 half={"mixed_precision": "fp16"},
@@ -219,3 +212,36 @@ def is_precise_already(lives: Lifetimes, names: Names, framework: Framework) -> 
 
 
 _PRECISIONS = ("bf16", "fp16", "precision", "mixed_precision")
+
+
+_TRAINER = r"(transformers|trl|sentence_transformers)\..*Trainer"
+_LORA = 'LoraConfig(target_modules="all-linear")'
+
+
+def passed(cell: Code, framework: Framework, arguments: Iterable[Argument]) -> Iterator[Edit]:
+    """Each argument in the one call of the cell that takes it. Raises UnsafeError where that call
+    is elsewhere."""
+    for argument in arguments:
+        call = _one_call(cell, framework.spelled_as(argument.owner))
+        known = any(keyword.arg == argument.name for keyword in call.keywords)
+        if len(call.args) > 1 and not known:
+            raise UnsafeError(f"{argument.name} may be passed by its place")
+        yield from set_keyword(cell, call, argument.name, repr(argument.value))
+
+
+def with_adapters(cell: Code) -> tuple[Edit, ...]:
+    """The model of the cell's one trainer with LoRA's adapters. Raises UnsafeError."""
+    call = _one_call(cell, _TRAINER)
+    model = next((k.value for k in call.keywords if k.arg == "model"), None)
+    model = model or next(iter(call.args), None)
+    if model is None or isinstance(model, ast.Starred):
+        raise UnsafeError("the trainer's model was not found")
+    imported = import_line(cell, "from peft import LoraConfig, get_peft_model")
+    return (*imported, *replace(cell, model, f"get_peft_model({cell.text(model)}, {_LORA})"))
+
+
+def _one_call(cell: Code, spelled: str) -> ast.Call:
+    calls = [c for c in cell.nodes(ast.Call) if re.fullmatch(spelled, cell.dotted(c.func))]
+    if len(calls) != 1:
+        raise UnsafeError("the call is not in this cell" if not calls else "there are several")
+    return calls[0]

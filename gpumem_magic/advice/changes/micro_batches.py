@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.training_pass import TrainingPass, is_mean_loss
-from gpumem_magic.advice.rewrite import INDENT, UnsafeError, enclose, insert_after, insert_before
+from gpumem_magic.advice.rewrite import (
+    UnsafeError,
+    enclose,
+    indent_of,
+    insert_after,
+    insert_before,
+)
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import ModuleFacts, Names
 
@@ -38,6 +44,7 @@ def in_pieces(
         if len(batches) == 1
         else f"for {', '.join(own[:-1])} in zip({', '.join(chunks)}):"
     )
+    indent = indent_of(cell.source)
     weight = f" * (len({own[0]}) / len({batches[0]}))"
     return (
         *insert_before(cell, inside[0], f"{found.loss} = 0.0"),
@@ -45,7 +52,7 @@ def in_pieces(
         *_indented(cell, inside),
         *_renamed(cell, inside, {*batches, found.loss}),
         *enclose(cell, loss.value, "", weight),
-        *insert_after(cell, found.backward, f"{INDENT}{found.loss} += {own[-1]}.detach()"),
+        *insert_after(cell, found.backward, f"{indent}{found.loss} += {own[-1]}.detach()"),
     )
 
 
@@ -136,11 +143,11 @@ def _read_outside(found: TrainingPass) -> Iterator[str]:
 
 
 def _indented(cell: Code, statements: Sequence[ast.stmt]) -> Iterator[Edit]:
-    inside = cell.lines_inside_strings()
+    inside, indent = cell.lines_inside_strings(), indent_of(cell.source)
     for number in range(statements[0].lineno, (statements[-1].end_lineno or 0) + 1):
         if number not in inside and cell.lines[number - 1].strip():
             at = cell.offset(number, 0)
-            yield Edit(at, at, INDENT)
+            yield Edit(at, at, indent)
 
 
 def _renamed(cell: Code, statements: Sequence[ast.stmt], names: set[str]) -> Iterator[Edit]:

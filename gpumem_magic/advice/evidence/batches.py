@@ -1,4 +1,4 @@
-"""Finds tensors that are moved as a whole and read in batches, and lists that gather outputs."""
+"""Finds tensors that are moved as a whole and read in batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, insert_before, remove, replace
-from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import Names
 
@@ -16,9 +15,6 @@ _SPLITS = ("split", "chunk")
 _ABOUT = frozenset(("shape", "dtype", "ndim", "size", "dim", "numel", "is_floating_point"))
 """What may be asked of a tensor wherever it lies."""
 
-_TO_HOST = frozenset(("cpu", "numpy", "item", "tolist"))
-_JOINS = ("torch.cat", "torch.stack", "torch.concat", "torch.vstack", "torch.hstack")
-_SEVERAL = (ast.Tuple, ast.List, ast.Dict)
 _Comprehension = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -33,17 +29,6 @@ class Moved:
     batches: tuple[ast.Subscript, ...]
     loops: tuple[ast.For, ...]
     host_indices: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """A list that gets a tensor in each iteration. value: that tensor; lines: of the statements
-    that make it; joined: lines on which the list becomes one tensor."""
-
-    name: str
-    value: ast.expr
-    lines: tuple[int, ...]
-    joined: tuple[int, ...]
 
 
 def moved(cell: Code, names: Names) -> Iterator[Moved]:
@@ -148,69 +133,3 @@ def _require_host_index(part: ast.Subscript, on_host: frozenset[str]) -> None:
         )
         if not known:
             raise UnsafeError(f"the index on line {part.lineno} may be on the device")
-
-
-def gathered(cell: Code) -> Iterator[Gathered]:
-    """Lists that loops of the cell append tensors to, and lists made of a comprehension."""
-    for call in cell.calls(".append"):
-        holder = call.func.value if isinstance(call.func, ast.Attribute) else None
-        loop = cell.loop(call)
-        one = len(call.args) == 1 and not isinstance(call.args[0], _SEVERAL)
-        if loop is not None and isinstance(holder, ast.Name) and one:
-            lines = (*lines_of(call.args[0]), *_making(cell, call.args[0], loop))
-            yield Gathered(holder.id, call.args[0], lines, _joins(cell, holder.id))
-    for node in cell.nodes(ast.ListComp):
-        above = cell.parent(node)
-        target = above.targets[0] if isinstance(above, ast.Assign) else None
-        name = target.id if isinstance(target, ast.Name) else ""
-        if name and not isinstance(node.elt, _SEVERAL):
-            yield Gathered(name, node.elt, tuple(lines_of(node.elt)), _joins(cell, name))
-
-
-def _making(cell: Code, value: ast.expr, loop: ast.AST) -> Iterator[int]:
-    """Lines of the loop on which a name that is appended gets its value."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        value = value.func.value  # y of y.detach()
-    if isinstance(value, ast.Name):
-        for statement in cell.assigned(value.id, loop):
-            if statement is not loop and isinstance(statement, ast.Assign):
-                yield from lines_of(statement)
-
-
-def _joins(cell: Code, name: str) -> tuple[int, ...]:
-    calls = cell.calls(*_JOINS)
-    return tuple(c.lineno for c in calls if c.args and name in _name_of(c.args[0]))
-
-
-def _name_of(node: ast.expr) -> tuple[str, ...]:
-    return (node.id,) if isinstance(node, ast.Name) else ()
-
-
-def to_host(cell: Code, kept: Gathered) -> tuple[Edit, ...]:
-    """Each output is moved to the host; UnsafeError where what comes of them may be wanted on the
-    device."""
-    reads = [*cell.reads(kept.name)]
-    if not reads:
-        raise UnsafeError("who reads the list, and where, is not known")
-    for read in reads:
-        above = cell.parent(read)
-        if isinstance(above, ast.Attribute) and above.attr == "append":
-            continue
-        if not isinstance(above, ast.Call) or not _ends_on_host(cell, above):
-            raise UnsafeError(f"line {read.lineno} may want it on the device")
-    simple = isinstance(kept.value, (ast.Name, ast.Call, ast.Attribute, ast.Subscript))
-    return enclose(cell, kept.value, "" if simple else "(", ".cpu()" if simple else ").cpu()")
-
-
-def _ends_on_host(cell: Code, call: ast.Call) -> bool:
-    """`len(outputs)`, or `torch.cat(outputs).cpu()`, at once or by way of other methods."""
-    if cell.dotted(call.func) == "len":
-        return True
-    if not cell.is_one_of(call.func, _JOINS):
-        return False
-    node: ast.AST | None = cell.parent(call)
-    while isinstance(node, (ast.Attribute, ast.Call)):
-        if isinstance(node, ast.Attribute) and node.attr in _TO_HOST:
-            return True
-        node = cell.parent(node)
-    return False

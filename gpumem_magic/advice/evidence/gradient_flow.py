@@ -130,7 +130,7 @@ def with_graph(value: ast.expr) -> Iterator[ast.expr]:
             return
         if isinstance(value.func, ast.Name) and value.func.id in ("float", "int", "len", "str"):
             return
-    if isinstance(value, (ast.Lambda, ast.Compare, ast.JoinedStr)):
+    if isinstance(value, (ast.Lambda, ast.Compare, ast.JoinedStr, ast.Constant)):
         return
     yield value
     for child in ast.iter_child_nodes(value):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.loss_sums import divisor_of, length_of
+from gpumem_magic.advice.evidence.accumulations import divisor_of, length_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Phase
@@ -50,9 +50,7 @@ class _Gather:
 
 def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
     """Loops over batches that share nothing but the model."""
-    lives = trace.lifetimes
-    if lives is None:
-        return
+    lives = trace.lives
     for call in cell.calls(".backward"):
         statement = cell.statement(call)
         if not isinstance(statement, ast.Expr) or statement.value is not call or call.args:

@@ -43,8 +43,8 @@ def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | Non
     Nothing is found where code reads gradients itself, or the peak lies between a backward pass and
     the step that reads its gradients.
     """
-    lives = trace.lifetimes
-    if lives is None or reads_gradients(cell) or not _is_forward(lives):
+    lives = trace.lives
+    if reads_gradients(cell) or not _is_forward(lives):
         return None
     peak, passes = lives.peak_event, events_of(lives, Phase.BACKWARD)
     coming = passes[np.searchsorted(passes, peak, side="right") :]
@@ -70,9 +70,7 @@ def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | Non
 def find_zeroed(trace: Trace, cell: Code) -> KeptGradients | None:
     """Gradients that were alive at the peak of a forward pass, or the start of a backward pass,
     and that the backward pass added to, as to zeros."""
-    lives = trace.lifetimes
-    if lives is None:
-        return None
+    lives = trace.lives
     gradients = lives.of(Category.GRADIENT) & lives.at_peak
     now = lives.step[lives.birth == lives.peak_event]
     phase = lives.born[lives.birth == lives.peak_event]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, Loop
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.tree import defined, lines_of
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Phase
 
@@ -110,10 +110,24 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
         if any(freeing & set(_rebinding(s, loop)) for s in cell.assigned(name))
         and not _aliased(cell, name, cell.function(loop))
     ]
-    kept = {n for name in dropped for s in cell.assigned(name) for n in _rebinding(s, loop)}
+    shared = _lines_of_others(cell, loop, dropped)
+    dropped = [n for n in dropped if shared.isdisjoint(_given_on(cell, loop, n))]
+    kept = {line for name in dropped for line in _given_on(cell, loop, name)}
     held &= np.isin(lives.freed_line, list(kept))
     storages = _alike(lives, held)
     return Unread(tuple(dropped), loop.body[-1], storages, loop) if dropped else None
+
+
+def _given_on(cell: Code, loop: Loop, name: str) -> set[int]:
+    """The lines that give a name a value in the loop."""
+    return {line for s in cell.assigned(name) for line in _rebinding(s, loop)}
+
+
+def _lines_of_others(cell: Code, loop: Loop, names: list[str]) -> set[int]:
+    """Lines that give other names values, too: what they free may be those'."""
+    given = cell.nodes(ast.Assign, within=loop)
+    others = (s for s in given if not {*defined(s)} <= {*names})
+    return {line for s in others for line in lines_of(s)}
 
 
 def _alike(lives: Lifetimes, held: NDArray[np.bool_]) -> NDArray[np.bool_]:

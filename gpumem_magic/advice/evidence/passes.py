@@ -31,9 +31,9 @@ def passes_of(trace: Trace, cell: Code, line: int, own: NDArray[np.bool_]) -> in
     Counted as the trace does, or by the rarest stack of its loop that came again and again: what a
     model does once in each pass, its head or a loss.
     """
-    lives = trace.lifetimes
+    lives = trace.lives
     statement = cell.statement_at(line)
-    if lives is None or statement is None:
+    if statement is None:
         return 0
     counts = {each.number: each.count for each in trace.lines}
     inner = np.unique(lives.line[own]).tolist()

@@ -13,10 +13,10 @@ _WORTH = 0.01
 
 
 def is_short(trace: Trace) -> bool:
-    """Whether the cell ran out of memory, or came near it."""
+    """Whether the cell ran out of memory, or came near it; run without limit, whether it would."""
     total = trace.device.total if trace.device else 0
     used = trace.peak.device_used or trace.peak.reserved or trace.peak.allocated or 0
-    return trace.oom is not None or used >= _SHORT * total > 0
+    return trace.oom is not None or trace.fits is False or used >= _SHORT * total > 0
 
 
 def least_saving(trace: Trace, share: float = _WORTH) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
@@ -132,7 +132,7 @@ def reads_gradients(cell: Code, within: ast.AST | None = None) -> bool:
     ):
         return True
     for call in cell.nodes(ast.Call, within=within):
-        name = cell.text(call.func).rsplit(".", 1)[-1]
+        name = called(call) or cell.text(call.func).rsplit(".", 1)[-1]
         own = cell.dotted(call.func).startswith("torch.autograd.") or "autograd" in name
         if "grad" in name and not own and not _HARMLESS.search(name):
             return True

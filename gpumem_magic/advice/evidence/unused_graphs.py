@@ -28,7 +28,7 @@ WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enable
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
 
-_NEEDED_ANYWAY = 2
+NEEDED_ANYWAY = 2
 """Outputs that exist at a time without a graph, too: what a layer reads and what it writes."""
 
 
@@ -92,8 +92,8 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     A statement whose value a `backward()` of the cell reads, or may read, did not; nor did one
     whose value is left for one that may yet come, in the next cell.
     """
-    lives = trace.lifetimes
-    if lives is None or not _records(lives, names):
+    lives = trace.lives
+    if not _records(lives, names):
         return
     lines = cell.calling_lines(lives)
     saved = lives.recorded & (lines > 0)
@@ -103,7 +103,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     unused = [n for n, s in statements.items() if s is not None and not _holds(cell, s, needed)]
     saved &= np.isin(lines, unused)
     if trace.error is not None:
-        saved &= _surely_inference(lives, cell, names)[lives.stack]
+        saved &= _surely_inference(trace, cell, names)[lives.stack]
     at_peak = saved & lives.at_peak
     by_line = np.bincount(lines[at_peak], lives.size[at_peak])
     for group in _blocks(cell, _weighty(lines, lives, saved)):
@@ -112,8 +112,8 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         if size < MIB:
             continue
         here = saved & (lines >= first) & (lines <= last)
-        outputs = _NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
-        saving = lives.saved_at_peak(_not_needed(here, lives, outputs))
+        outputs = NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
+        saving = lives.saved_at_peak(not_needed(here, lives, outputs))
         if saving >= least_saving(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
@@ -152,8 +152,8 @@ def left_for_later(trace: Trace, cell: Code, names: Names) -> set[ast.stmt]:
     each pass. A model that was set to evaluation, or that no optimizer trains, makes no such value,
     unless it is a loss; nor is a sum or a list one that the cell itself reads as numbers.
     """
-    lives = trace.lifetimes
-    if lives is None or backward_lines(lives) or cell.calls(".backward"):
+    lives = trace.lives
+    if backward_lines(lives) or cell.calls(".backward"):
         return set()
     numbers = functools.cache(lambda name: is_read_as_number(cell, name))
     left = {s for name, s in _assigned_at_top(cell) if _is_left(cell, names, name, s, numbers)}
@@ -174,7 +174,16 @@ def _is_left(
     if cell.loop(statement) is None and tensor is not None and not tensor.shape:
         return True  # a loss
     training = bool(names.optimizers) and not _all_in_evaluation(names)
+    if tensor is None and _are_left_out(cell, names):
+        return False
     return training and not numbers(name)
+
+
+def _are_left_out(cell: Code, names: Names) -> bool:
+    """Whether no optimizer has parameters of the models that the cell speaks of by name."""
+    spoken = [names.modules[name] for name in cell.spoken() & names.modules.keys()]
+    models = [module for module in spoken if module.trainable]
+    return bool(models) and not any(module.optimized for module in models)
 
 
 def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:
@@ -192,11 +201,12 @@ def _made_anew(cell: Code, statement: ast.stmt, name: str) -> bool:
     return assigns and not cell.reads(name, within=statement.value)
 
 
-def _surely_inference(lives: Lifetimes, cell: Code, names: Names) -> NDArray[np.bool_]:
-    """For each stack (and -1) whether the cell itself called the model there: a function of
-    another cell or a library that failed may have been about to go backward."""
+def _surely_inference(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
+    """For each stack (and -1) whether the cell itself called the model there, or a function of
+    another cell that only evaluates: others that failed may have been about to go backward."""
     own = cell.cell.filename
-    found = [_calls_model(tuple(frame.filename for frame in s), own) for s in lives.stacks]
+    stacks = [tuple(frame.filename for frame in stack) for stack in trace.lives.stacks]
+    found = [_calls_model(files, own) or i in trace.evaluations for i, files in enumerate(stacks)]
     evaluated = _all_in_evaluation(names)
     return np.array([*(here or evaluated for here in found), False], bool)
 
@@ -221,7 +231,9 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
     return np.flatnonzero((sizes > 0) & (sizes >= _SHARE * sizes.max(initial=0))).tolist()
 
 
-def _not_needed(here: NDArray[np.bool_], lives: Lifetimes, outputs: int) -> NDArray[np.bool_]:
+def not_needed(
+    here: NDArray[np.bool_], lives: Lifetimes, outputs: int = NEEDED_ANYWAY
+) -> NDArray[np.bool_]:
     """Without the largest outputs of the peak, and what has a name at the end: they stay."""
     alive = np.flatnonzero(here & lives.at_peak)
     mask = here.copy()

@@ -32,21 +32,6 @@ for step in range(2):
     optimizer.step()
 weight = model[0].layer.weight"""
 
-_EPOCH = """\
-def train(model, batches, optimizer):
-    losses = []
-    for inputs, targets in batches:
-        optimizer.zero_grad()
-        outputs = model(inputs)
-        loss = F.mse_loss(outputs, targets)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-losses = train(model, [(x, y), (y, x)], optimizer)
-last = losses[-1]"""
 
 _NET = """\
 import torch
@@ -127,50 +112,11 @@ EXAMPLES = (
         within=0.02,
     ),
     Example(
-        setup=_BLOCKS,
-        before=_EPOCH,
-        after="""\
-def train(model, batches, optimizer):
-    losses = []
-    scaler = torch.amp.GradScaler("cuda")
-    for inputs, targets in batches:
-        optimizer.zero_grad()
-        with torch.autocast("cuda"):
-            outputs = model(inputs)
-            loss = F.mse_loss(outputs, targets)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    return losses
-
-losses = train(model, [(x, y), (y, x)], optimizer)
-last = losses[-1]""",
-        results=("last",),
-        within=0.02,
-    ),
-    Example(
         setup=_NET,
         before=_CLASSES,
         after="from torch.utils.checkpoint import checkpoint\n"
         + _CLASSES.replace("x = layer(x)", "x = checkpoint(layer, x, use_reentrant=False)"),
         results=("final", "weight"),
-    ),
-    Example(
-        setup=_BLOCKS,
-        before=_EPOCH.replace("model, [", "model, 1 * ["),
-        after="import functools\nfrom torch.utils.checkpoint import checkpoint\n"
-        + _EPOCH.replace("model, [", "model, 1 * [").replace(
-            "    for inputs",
-            """\
-    for block in model:
-        block.forward = functools.partial(checkpoint, type(block).forward, block, \
-use_reentrant=False)
-    for inputs""",
-        ),
-        results=("last",),
     ),
     Example(
         setup=_BLOCKS,

@@ -23,7 +23,7 @@ from gpumem_magic.advice.evidence.training_pass import (
     model_of,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Case, Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
@@ -43,13 +43,9 @@ _SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class _Situation:
+class _Case(Case):
     """What all the changes ask of: the activations at the peak and where they come from."""
 
-    trace: Trace
-    lives: Lifetimes
-    cell: Code
-    names: Names
     held: NDArray[np.bool_]
     found: TrainingPass | None
     reason: str
@@ -88,9 +84,9 @@ class Activations(Rule):
     examples: ClassVar[tuple[Example, ...]] = EXAMPLES
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        framework = framework_of(lives) if lives is not None else None
-        if lives is None or (framework is not None and framework.runs_loop):
+        lives = trace.lives
+        framework = framework_of(lives)
+        if framework is not None and framework.runs_loop:
             return
         held = _waiting(trace, lives, cell)
         others = [category for category in Category if category not in _FOLLOWING]
@@ -98,10 +94,10 @@ class Activations(Rule):
         size, peak = lives.bytes(held), int(lives.levels().max())
         if size < max(MIB, _SHARE * peak, *at_peak):
             return
-        situation = _situation(trace, lives, cell, names, held)
+        case = _case(trace, cell, names, held)
         for change in (_precision, _checkpoint, _pieces, _in_place, _offload):
-            for advice, edits in change(situation):
-                proposed = self.propose(cell, _evident(situation, advice), edits)
+            for advice, edits in change(case):
+                proposed = self.propose(cell, _evident(case, advice), edits)
                 if proposed.source is None:  # nobody can say what a person makes of it
                     proposed = replace(proposed, saving=None, known=None)
                 if proposed.saving is None or proposed.saving >= max(MIB, _LEAST * peak):
@@ -123,29 +119,27 @@ def _waiting(trace: Trace, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
     return kept & (begun or bool(cell.calls(".backward")))
 
 
-def _situation(
-    trace: Trace, lives: Lifetimes, cell: Code, names: Names, held: NDArray[np.bool_]
-) -> _Situation:
+def _case(trace: Trace, cell: Code, names: Names, held: NDArray[np.bool_]) -> _Case:
     found, reason = None, ""
     try:
-        found = find_pass(cell, lives, held)
+        found = find_pass(cell, trace.lives, held)
     except UnsafeError as error:
         reason = str(error)
-    return _Situation(trace, lives, cell, names, held, found, reason, model_of(cell, names))
+    return _Case(trace, cell, names, held, found, reason, model_of(cell, names))
 
 
-def _evident(situation: _Situation, advice: Advice) -> Advice:
+def _evident(case: _Case, advice: Advice) -> Advice:
     """The advice with its evidence."""
-    line = heaviest_line(situation.cell, situation.lives, situation.held)
-    name = situation.model[0] if situation.model else None
+    line = heaviest_line(case.cell, case.lives, case.held)
+    name = case.model[0] if case.model else None
     where = f" of line {line}" if line else ""
     return replace(
         advice,
         problem=f"Activations{where} that wait for the backward pass are "
-        f"{format_bytes(situation.size)} of the peak ({situation.share:.0%}).",
+        f"{format_bytes(case.size)} of the peak ({100 * case.share:.0f} %).",
         line=line,
         name=name,
-        size=situation.size,
+        size=case.size,
         known=None if advice.saving is None else Known.ESTIMATED,
     )
 
@@ -154,32 +148,32 @@ def _advice(change: str, saving: int | None, cost: Cost, price: str) -> Advice:
     return Advice(Activations.name, "", change, saving=saving, price=price, cost=cost)
 
 
-def _precision(situation: _Situation) -> _Changes:
-    cell, names, lives = situation.cell, situation.names, situation.lives
+def _precision(case: _Case) -> _Changes:
+    cell, names, lives = case.cell, case.names, case.lives
     half = any(set(facts.dtypes) & {"float16", "bfloat16"} for facts in names.modules.values())
     casts = casts_of_parameters(lives)
     if half or casts.any() or cell.calls(*AUTOCAST) or framework_of(lives):
         return
-    device = situation.trace.device
+    device = case.trace.device
     bfloat16 = has_bfloat16(device.capability if device else None)
     kind = "bfloat16" if bfloat16 else "float16, with a GradScaler"
     copies = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak) // 2
     yield (
         _advice(
             f"Compute the forward pass and the loss under torch.autocast in {kind}.",
-            situation.size // 2 - copies,
+            case.size // 2 - copies,
             Cost.ACCURACY,
             "Results differ in the third digit; matrix products are faster."
             if bfloat16
             else "Results differ in the third digit; steps whose gradients overflow are skipped.",
         ),
-        lambda: in_mixed_precision(cell, names, situation.place(), bfloat16),
+        lambda: in_mixed_precision(cell, names, case.place(), bfloat16),
     )
 
 
-def _checkpoint(situation: _Situation) -> _Changes:
-    cell, model = situation.cell, situation.model
-    frames = (frame for stack in situation.lives.stacks for frame in stack)
+def _checkpoint(case: _Case) -> _Changes:
+    cell, model = case.cell, case.model
+    frames = (frame for stack in case.lives.stacks for frame in stack)
     if model is None or any(frame.filename.endswith(CHECKPOINT) for frame in frames):
         return
     name, facts = model
@@ -190,29 +184,29 @@ def _checkpoint(situation: _Situation) -> _Changes:
         _advice(
             f"Checkpoint the repeated blocks of {path}: keep the input of each, and compute the "
             "rest again in the backward pass.",
-            situation.size // 2,
+            case.size // 2,
             Cost.TIME,
             "One more forward pass of these blocks in every step.",
         ),
-        lambda: checkpointed(cell, situation.found, name, facts),
+        lambda: checkpointed(cell, case.found, name, facts),
     )
 
 
-def _pieces(situation: _Situation) -> _Changes:
-    cell, names, model = situation.cell, situation.names, situation.model
+def _pieces(case: _Case) -> _Changes:
+    cell, names, model = case.cell, case.names, case.model
     if model is None or any("BatchNorm" in kind for kind in model[1].kinds):
         return
-    if situation.found is not None and _is_micro_batch(cell, situation.found):
+    if case.found is not None and _is_micro_batch(cell, case.found):
         return
     facts = model[1]
     yield (
         _advice(
             f"Take the batch in {PIECES} pieces and add up their gradients.",
-            situation.size * (PIECES - 1) // PIECES,
+            case.size * (PIECES - 1) // PIECES,
             Cost.TIME,
             f"{PIECES} smaller passes in place of one, which use the device less well.",
         ),
-        lambda: in_pieces(cell, names, situation.place(), facts),
+        lambda: in_pieces(cell, names, case.place(), facts),
     )
 
 
@@ -225,10 +219,10 @@ def _is_micro_batch(cell: Code, found: TrainingPass) -> bool:
     )
 
 
-def _in_place(situation: _Situation) -> _Changes:
-    cell, lives = situation.cell, situation.lives
-    spared = lives.bytes(overwritable(lives) & situation.held)
-    if spared >= max(MIB, _LEAST * situation.size):
+def _in_place(case: _Case) -> _Changes:
+    cell, lives = case.cell, case.lives
+    spared = lives.bytes(overwritable(lives) & case.held)
+    if spared >= max(MIB, _LEAST * case.size):
         yield (
             _advice(
                 "Let the activation functions overwrite their input (inplace=True).",
@@ -240,21 +234,21 @@ def _in_place(situation: _Situation) -> _Changes:
         )
 
 
-def _offload(situation: _Situation) -> _Changes:
-    cell = situation.cell
-    frames = (frame for stack in situation.lives.stacks for frame in stack)
+def _offload(case: _Case) -> _Changes:
+    cell = case.cell
+    frames = (frame for stack in case.lives.stacks for frame in stack)
     offloaded = any(frame.function == "unpack_from_cpu" for frame in frames)
     if offloaded or cell.calls(_SAVE_ON_CPU):
         return
     yield (
         _advice(
             "Keep the activations in the memory of the host (save_on_cpu).",
-            situation.size // 2,
+            case.size // 2,
             Cost.SLOW,
-            f"{format_bytes(situation.size)} or more of host memory, copied there and back in "
+            f"{format_bytes(case.size)} or more of host memory, copied there and back in "
             "every step: slow.",
         ),
         lambda: wrap_in_context(
-            cell, situation.place().forward, "autograd.graph.save_on_cpu(pin_memory=True)"
+            cell, case.place().forward, "autograd.graph.save_on_cpu(pin_memory=True)"
         ),
     )

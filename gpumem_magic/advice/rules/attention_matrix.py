@@ -15,7 +15,6 @@ from gpumem_magic.advice.evidence.attention_formula import Formula, find_formula
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, remove, replace
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -87,31 +86,6 @@ EXAMPLES = (
         results=("loss", "grad"),
         within=1e-4,
     ),
-    Example(
-        setup=_TENSORS,
-        before="""\
-def attend(query, key, value, bias):
-    scores = torch.matmul(query, key.transpose(2, 3)) + bias
-    weights = scores.softmax(-1)
-    return torch.matmul(weights, value)
-
-bias = torch.zeros(512, 512, device="cuda")
-q.requires_grad_()
-out = attend(q, k, v, bias)
-out.sum().backward()
-grad = q.grad""",
-        after="""\
-def attend(query, key, value, bias):
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
-
-bias = torch.zeros(512, 512, device="cuda")
-q.requires_grad_()
-out = attend(q, k, v, bias)
-out.sum().backward()
-grad = q.grad""",
-        results=("out", "grad"),
-        within=1e-4,
-    ),
 )
 
 _SHARE = 0.1
@@ -133,9 +107,7 @@ class AttentionMatrix(Rule):
     examples: ClassVar[tuple[Example, ...]] = EXAMPLES
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         for formula in find_formulas(cell):
             matrices = _matrices(cell, lives, formula)
             size, saving = lives.bytes(matrices & lives.at_peak), lives.saved_at_peak(matrices)
@@ -160,15 +132,7 @@ class AttentionMatrix(Rule):
 def _matrices(cell: Code, lives: Lifetimes, formula: Formula) -> NDArray[np.bool_]:
     """Storages of the matrix's size, or half of it, that the formula's lines made, in the forward
     pass or as their gradients."""
-    lines = {n for s in formula.statements for n in lines_of(s)}
-    here = np.array(
-        [
-            any(f.filename == cell.cell.filename and f.line in lines for f in stack)
-            for stack in lives.stacks
-        ]
-        + [False],
-        bool,
-    )[lives.stack]
+    here = np.logical_or.reduce([cell.born_in(s, lives) for s in formula.statements])
     here &= (lives.birth >= 0) & ~lives.of(Category.WORKSPACE)
     last = formula.product.lineno
     of_result = lives.size[(lives.line == last) & here]

@@ -73,9 +73,9 @@ scores = predict(model.eval(), x.split(32))""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
+        lives = trace.lives
         calls = list(cell.calls(*AUTOCAST))
-        if lives is None or not calls or cell.calls(".backward"):
+        if not calls or cell.calls(".backward"):
             return
         if np.any(lives.born != Phase.FORWARD) or np.any(lives.of(Category.ACTIVATION)):
             return  # it trains, or a graph holds the copies

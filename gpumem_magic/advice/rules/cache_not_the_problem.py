@@ -12,7 +12,6 @@ import numpy as np
 from gpumem_magic.advice.code import Code, Loop
 from gpumem_magic.advice.rewrite import UnsafeError, remove
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import OutOfMemory, Trace
@@ -86,9 +85,7 @@ mean = evaluate(model, data)""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         for call in cell.calls(*_CALLS):
             if _cleans_up(cell, call):
                 continue
@@ -173,10 +170,7 @@ def _without(cell: Code, call: ast.Call) -> tuple[Edit, ...]:
 
 def _repeats(loop: Loop, cell: Code, lives: Lifetimes) -> bool:
     """Whether the loop asks for the same sizes again and again: then its cache is of use to it."""
-    lines = lines_of(loop)
-    own = cell.cell.filename
-    called = [any(f.filename == own and f.line in lines for f in s) for s in lives.stacks]
-    inside = np.array([*called, False], bool)[lives.stack] & (lives.birth >= 0)
+    inside = cell.born_in(loop, lives) & (lives.birth >= 0)
     inside &= ~lives.of(Category.WORKSPACE, Category.OPTIMIZER_STATE, Category.GRADIENT)
     if (inside & lives.of(Category.PARAMETER)).any():
         return False  # another model in each iteration

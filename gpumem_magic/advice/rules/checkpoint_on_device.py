@@ -97,9 +97,7 @@ y = model(x).detach()""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         for load in _loads(cell):
             loaded = np.isin(lives.line, lines_of(load.call))
             used = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE)

@@ -104,8 +104,8 @@ class ContextTensors(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or not cell.calls(".backward"):
+        lives = trace.lives
+        if not cell.calls(".backward"):
             return
         if any(k.arg == "retain_graph" for call in cell.calls(".backward") for k in call.keywords):
             return

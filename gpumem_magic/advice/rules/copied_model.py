@@ -81,12 +81,13 @@ class CopiedModel(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or not is_short(trace):
+        lives = trace.lives
+        if not is_short(trace):
             return
         grown = [row for growth in trace.growth for row in growth.rows]
-        copied = np.array([*map(_copies, lives.stacks), False], bool)[lives.stack] & lives.at_peak
-        copied[grown] = False
+        made = np.array([*map(_copies, lives.stacks), False], bool)[lives.stack]
+        made[grown] = False
+        copied = made & lives.at_peak
         for line in np.unique(lives.line[copied]).tolist():
             own = copied & (lives.line == line)
             size = lives.bytes(own)
@@ -101,7 +102,7 @@ class CopiedModel(Rule):
                 line=line or None,
                 name=named,
                 size=size,
-                saving=lives.saved_at_peak(own),
+                saving=lives.saved_at_peak(made & (lives.line == line)),
                 known=Known.ESTIMATED,
             )
 

@@ -1,38 +1,37 @@
-"""A whole data set, or all outputs, on the device."""
+"""A whole data set on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.batches import (
-    Gathered,
     Moved,
-    gathered,
     move_batches,
     moved,
-    to_host,
 )
 from gpumem_magic.advice.evidence.shortage import least_saving
-from gpumem_magic.advice.rule import Rule
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import FUNCTIONS, lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
 _LARGE = 0.2
 """Of the card: a batch is smaller."""
 
-_ROUNDS = 3
-"""Equal outputs that live at one time: fewer are no list that grows."""
+_LOADERS = frozenset({"DataLoader", "TensorDataset", "Subset", "random_split"})
+"""What reads a data set, or is a part of it, for the cell."""
 
 _DATA = """\
 import torch
@@ -52,29 +51,28 @@ for i in range(0, len(data), 4096):
     loss = nn.functional.cross_entropy(model(data[i : i + 4096]), target[i : i + 4096])
     loss.backward()
     optimizer.step()"""
-_FEATURES = """\
-def extract(model, images):
-    features = []
+_FUNCTION = """\
+def score(model, samples):
+    total = 0.0
+    whole = samples.cuda()
     with torch.no_grad():
-        for batch in images.split(2048):
-            features.append(model(batch.cuda()))
-    return torch.cat(features).cpu()
+        for first in range(0, len(whole), 2048):
+            total += model(whole[first : first + 2048]).square().mean().item()
+    return total
 
-features = extract(model, images)"""
+total = score(model, images)"""
 
 
 class DatasetOnDevice(Rule):
-    """A tensor that is only ever read batch by batch lies on the device as a whole, or outputs are
-    gathered there until the last one is made.
+    """A tensor that is only ever read batch by batch, or could be, lies on the device as a whole.
 
     The device needs one batch at a time. Leave the data set on the host and move each batch, with
-    `pin_memory` and `non_blocking=True` so that the copy runs beside the computation; move each
-    output to the host as soon as it is made. A small data set may well stay on the device, which
-    saves these copies: this is for when memory is short.
+    `pin_memory` and `non_blocking=True` so that the copy runs beside the computation. A small data
+    set may well stay on the device, which saves these copies: this is for when memory is short.
     """
 
     name: ClassVar[str] = "dataset-on-device"
-    problem: ClassVar[str] = "a whole data set, or all outputs, lie on the device at once"
+    problem: ClassVar[str] = "a whole data set lies on the device at once"
     kind: ClassVar[Kind] = Kind.TRADE
     examples: ClassVar[tuple[Example, ...]] = (
         Example(
@@ -85,24 +83,23 @@ class DatasetOnDevice(Rule):
             ),
             results=("loss",),
         ),
-        Example(
+        mended(
+            ("    whole = samples.cuda()\n", "    whole = samples\n"),
+            ("whole[first : first + 2048]", "whole[first : first + 2048].cuda()"),
             setup=_DATA,
-            before=_FEATURES,
-            after=_FEATURES.replace("model(batch.cuda())", "model(batch.cuda()).cpu()"),
-            results=("features",),
+            before=_FUNCTION,
+            results=("total",),
         ),
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         yield from self._too_large(trace, cell)
+        yield from self._at_once(trace, lives, cell)
+        of_sets = [*self._of_sets(trace, lives, cell)]
+        yield from of_sets or self._of_loaders(trace, cell, names)
         for whole in moved(cell, names):
             if (advice := self._of_data(trace, lives, cell, whole)) is not None:
-                yield advice
-        for kept in gathered(cell):
-            if (advice := self._of_outputs(trace, lives, cell, kept)) is not None:
                 yield advice
 
     def _too_large(self, trace: Trace, cell: Code) -> Iterator[Advice]:
@@ -111,8 +108,8 @@ class DatasetOnDevice(Rule):
         room = trace.device.total if trace.device else 0
         if oom is None or oom.op != "aten._to_copy" or (oom.requested or 0) < _LARGE * room:
             return
-        if _only_casts(cell, oom.line):
-            return
+        if _only_casts(cell, oom.line) or any(one.shape == oom.shape for one in trace.enlarged):
+            return  # what was made on the device, and changes its type
         yield Advice(
             self.name,
             problem=f"{oom.place} moves {format_bytes(oom.requested or 0)} to the device at once, "
@@ -125,6 +122,78 @@ class DatasetOnDevice(Rule):
             price="a copy to the device in each iteration",
             cost=Cost.TIME,
         )
+
+    def _at_once(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
+        """All data as one batch of what only predicts: each result is as long as the data."""
+        oom = trace.oom
+        statement = cell.statement_at(oom.line) if oom and oom.line else None
+        if statement is None or trace.growth or (lives.recorded & lives.at_peak).any():
+            return
+        room = trace.device.total if trace.device else 0
+        own = lives.size * (_born_on(lives, lines_of(statement)) & lives.at_peak)
+        largest = int(own.max(initial=0))
+        given = {a for call in cell.nodes(ast.Call, within=statement) for a in call.args}
+        for call in cell.calls(".to", ".cuda", within=statement):
+            data = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if call in given and isinstance(data, ast.Name) and largest >= _LARGE * room:
+                yield Advice(
+                    self.name,
+                    problem=f"line {call.lineno} computes of all of {data.id} at once: "
+                    f"{format_bytes(largest)} are moved, and each result is as long.",
+                    change=f"Take it in pieces, each moved where it is used: {data.id}.split(n), "
+                    "and join the results on the host.",
+                    line=call.lineno,
+                    name=data.id,
+                    size=largest,
+                    saving=lives.saved_at_peak(own > 0),
+                    known=Known.ESTIMATED,
+                    price="a pass over pieces in place of one call",
+                    cost=Cost.TIME,
+                )
+
+    def _of_sets(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
+        """What data sets hold, which give a sample or a batch at a time."""
+        calls = [call for call in cell.calls(".to", ".cuda") if _is_of_set(cell, call)]
+        if not calls:
+            return
+        lines = sorted({line for call in calls for line in lines_of(cell.statement(call))})
+        mask = _born_on(lives, lines) & lives.at_peak
+        size = lives.bytes(mask)
+        if size < max(least_saving(trace), _LARGE * (trace.peak.allocated or 0)):
+            return
+        yield Advice(
+            self.name,
+            problem=f"The data set made on line {lines[0]} holds {format_bytes(size)} on the "
+            "device; it is only read a sample or a batch at a time.",
+            change="Leave the data on the host, and move each batch where it is read.",
+            line=lines[0],
+            size=size,
+            saving=lives.saved_at_peak(mask),
+            known=Known.ESTIMATED,
+            price="a copy to the device in each iteration",
+            cost=Cost.TIME,
+        )
+
+    def _of_loaders(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """What a data set holds that is read through a loader, wherever its class is written."""
+        lives = trace.lives
+        for name, mask in _loaded(trace, cell, names).items():
+            size, saving = lives.bytes(mask), lives.saved_at_peak(mask)
+            if saving < max(least_saving(trace), _LARGE * (trace.peak.allocated or 0)):
+                continue
+            yield Advice(
+                self.name,
+                problem=f"{name} holds {format_bytes(size)} on the device; a loader reads it a "
+                "batch at a time.",
+                change="Leave the data on the host, and move each batch where it is read.",
+                line=max(int(lives.line[mask].max()), 0) or None,
+                name=name,
+                size=size,
+                saving=saving,
+                known=Known.ESTIMATED,
+                price="a copy to the device in each iteration",
+                cost=Cost.TIME,
+            )
 
     def _of_data(self, trace: Trace, lives: Lifetimes, cell: Code, whole: Moved) -> Advice | None:
         line = whole.call.lineno
@@ -149,32 +218,34 @@ class DatasetOnDevice(Rule):
         )
         return self.propose(cell, advice, partial(move_batches, cell, whole))
 
-    def _of_outputs(
-        self, trace: Trace, lives: Lifetimes, cell: Code, kept: Gathered
-    ) -> Advice | None:
-        outputs, newest = _outputs(lives, kept.lines)
-        joined = _born_on(lives, kept.joined) & lives.at_peak
-        saving = lives.saved_at_peak((outputs & ~newest) | joined)
-        if not outputs.any() or saving < least_saving(trace):
-            return None
-        line = kept.value.lineno
-        count = int(np.count_nonzero(outputs))
-        advice = Advice(
-            self.name,
-            problem=(
-                f"line {line} gathers outputs on the device in {kept.name}: at the peak "
-                f"{count:,}, {format_bytes(lives.bytes(outputs))}."
-            ),
-            change=f"Move each to the host as it is made: .cpu() on line {line}.",
-            line=line,
-            name=kept.name,
-            size=lives.bytes(outputs),
-            saving=saving,
-            known=Known.ESTIMATED,
-            price="a copy from the device in each iteration, which waits for it",
-            cost=Cost.TIME,
-        )
-        return self.propose(cell, advice, partial(to_host, cell, kept))
+
+def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.bool_]]:
+    """By its name, what a data set holds at the peak that the cell gives a loader and reads nowhere
+    else; what a loader of an earlier cell leads to, where that is known."""
+    lives = trace.lives
+    alive = lives.at_peak & ~lives.of(Category.PARAMETER, Category.GRADIENT, Category.WORKSPACE)
+    found: dict[str, NDArray[np.bool_]] = {}
+    for name in cell.spoken() - names.modules.keys():
+        reads = cell.reads(name)
+        given = [_given_to(cell, read) for read in reads]
+        if not _LOADERS.isdisjoint(given) and _LOADERS.issuperset({*given} - {"len"}):
+            roots = [re.split(r"[.\[]", label.name or "", maxsplit=1)[0] for label in lives.labels]
+            found[name] = alive & np.array([*(root == name for root in roots), False])[lives.label]
+    loaders = {n for n in cell.spoken() if names.others.get(n, "").endswith(".DataLoader")}
+    for row in np.flatnonzero(alive & (lives.line == BEFORE)).tolist():
+        leading = (names.holders or {}).get(int(lives.address[row])) or frozenset()
+        spoken = leading & cell.spoken()
+        if spoken and spoken <= loaders:
+            mask = found.setdefault(min(leading - loaders or leading), np.zeros(len(lives), bool))
+            mask[row] = True
+    return found
+
+
+def _given_to(cell: Code, read: ast.Name) -> str:
+    """The function that a name is an argument of; "" where it is none."""
+    above = cell.parent(read)
+    above = cell.parent(above) if isinstance(above, ast.keyword) else above
+    return called(above) if isinstance(above, ast.Call) and above.func is not read else ""
 
 
 def _only_casts(cell: Code, line: int | None) -> bool:
@@ -183,25 +254,32 @@ def _only_casts(cell: Code, line: int | None) -> bool:
     if statement is None:
         return False
     casts = cell.calls(".float", ".double", ".half", ".bfloat16", ".long", within=statement)
-    return bool(casts) and not cell.calls(".to", ".cuda", within=statement)
+    moves = [c for c in cell.calls(".to", ".cuda", within=statement) if not _to_a_type(cell, c)]
+    return not moves and bool(casts or cell.calls(".to", within=statement))
+
+
+def _is_of_set(cell: Code, call: ast.Call) -> bool:
+    """Whether what is moved becomes part of a data set: in the __init__() of a class of such, or as
+    an argument of TensorDataset()."""
+    if _to_a_type(cell, call):
+        return False
+    for above in cell.ancestors(call):
+        if isinstance(above, ast.Call) and called(above) == "TensorDataset":
+            return True
+        if isinstance(above, ast.ClassDef):
+            own = {f.name for f in above.body if isinstance(f, FUNCTIONS)}
+            function = cell.function(call)
+            return "__getitem__" in own and function is not None and function.name == "__init__"
+    return False
+
+
+def _to_a_type(cell: Code, call: ast.Call) -> bool:
+    """Whether `.to()` is given nothing but a type of torch's."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    names = [cell.dotted(one) for one in given]
+    return bool(names) and all(n.startswith("torch.") or n.endswith(".dtype") for n in names)
 
 
 def _born_on(lives: Lifetimes, lines: Iterable[int]) -> NDArray[np.bool_]:
     found = np.isin(lives.line, list(lines))
     return found & ~lives.of(Category.PARAMETER, Category.WORKSPACE, Category.GRADIENT)
-
-
-def _outputs(lives: Lifetimes, lines: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Storages without a graph of which several of one line and one size are alive at the peak, and
-    the newest of these."""
-    here = _born_on(lives, lines) & lives.at_peak & ~lives.graph
-    here &= ~lives.of(Category.OPTIMIZER_STATE, Category.ACTIVATION)
-    found, newest = np.zeros(len(lives), bool), np.zeros(len(lives), bool)
-    for line in np.unique(lives.line[here]).tolist():
-        of_line = here & (lives.line == line)
-        for size in np.unique(lives.size[of_line]).tolist():
-            alike = np.flatnonzero(of_line & (lives.size == size))
-            if len(alike) >= _ROUNDS:
-                found[alike] = True
-                newest[alike[-1]] = True
-    return found, newest

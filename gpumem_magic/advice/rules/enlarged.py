@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
+
+import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.trace.peak import EMBEDDING
+from gpumem_magic.advice.tree import root
+from gpumem_magic.trace.enlarged import EMBEDDING
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
 
 _LEAST: Final = 32 * MIB
 _SHARE: Final = 0.25
 _SHARE_IF_SHORT: Final = 0.1
 """Of the peak, the request that failed included."""
+
+_MANY: Final = 3
+"""Results from which they may be those of passes."""
 
 _WIDE: Final = 4096
 _MUCH_WIDER: Final = 6
@@ -31,9 +39,14 @@ _PAIRS: Final = frozenset(
     | {"linalg_vector_norm", "_euclidean_dist"}
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
-_COPIES: Final = frozenset({"repeat", "clone", "index_select", "repeat_interleave", "_to_copy"})
+_COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
 
 _ROWS: Final = "take the rows in pieces, and reduce each piece before the next"
+_ONE_HOT: Final = (
+    "One-hot rows say what an index says: F.embedding(index, weight) for one_hot @ weight, "
+    "F.cross_entropy(logits, index, label_smoothing=...) for a loss, == for a mask. "
+    "Where they are needed, make them of the type they are used in, by pieces."
+)
 _EXAMPLE = """\
 import torch
 torch.manual_seed(0)
@@ -82,7 +95,7 @@ class EnlargedResult(Rule):
         asked = sum(one.size for one in trace.enlarged if one.failed)
         least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
         for one in trace.enlarged:
-            change = _cure(one)
+            change = "" if _are_collected(trace, one) else _cure(one)
             small = one.op == EMBEDDING and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
@@ -94,6 +107,47 @@ class EnlargedResult(Rule):
                     saving=one.size,
                     known=Known.ESTIMATED,
                 )
+        yield from self._scattered(cell, trace, least)
+
+    def _scattered(self, cell: Code, trace: Trace, least: float) -> Iterator[Advice]:
+        """One-hot rows that `zeros(...).scatter_(dim, index, value)` writes, and what of their size
+        is computed of them."""
+        lives = trace.lives
+        for call in cell.calls(".scatter_"):
+            function, statement = cell.function(call), cell.statement(call)
+            if len(call.args) != 3 or not _is_number(call.args[2]):
+                continue
+            made = cell.assigned(root(call.func), within=function) if root(call.func) else ()
+            places = [statement, *made]
+            born = np.logical_or.reduce([cell.born_in(place, lives) for place in places])
+            rows = lives.size * (born & (lives.born == Phase.FORWARD))
+            alike = lives.size == rows.max(initial=0)
+            of = cell.born_in(function, lives) if function else born
+            own = alike & (born | (of & ~lives.recorded))
+            size = lives.bytes(own & lives.at_peak)
+            if rows.any() and size >= least:
+                yield Advice(
+                    self.name,
+                    problem=f"line {call.lineno} writes one-hot rows; {format_bytes(size)} of the "
+                    "peak are these, and what is computed of them.",
+                    change=_ONE_HOT,
+                    line=call.lineno,
+                    size=size,
+                    saving=lives.saved_at_peak(own),
+                    known=Known.ESTIMATED,
+                )
+
+
+def _are_collected(trace: Trace, one: Enlarged) -> bool:
+    """Whether they are results of many passes, which something keeps: each alone is not large."""
+    kept = (g for g in trace.growth if g.passes >= one.count and not g.anew)
+    return one.count >= _MANY and any(2 * growth.size >= one.size for growth in kept)
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether the same value is written everywhere: a number, or what is computed of numbers."""
+    kinds = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name)
+    return isinstance(value, kinds) and not isinstance(value, ast.Name)
 
 
 def _problem(one: Enlarged) -> str:
@@ -114,10 +168,12 @@ def _cure(one: Enlarged) -> str:
             "Adagrad, makes gradients of the looked-up rows only; SGD keeps no tables."
         )
     if one.op == "one_hot":
+        return _ONE_HOT
+    if one.op == "eye":
         return (
-            "One-hot rows say what an index says: F.embedding(index, weight) for one_hot @ weight, "
-            "F.cross_entropy(logits, index, label_smoothing=...) for a loss, scatter_() or == for "
-            "a mask. Where they are needed, make them of the type they are used in, by pieces."
+            "An identity matrix is N x N numbers for N ones. m.diagonal().add_(1) adds to the "
+            "diagonal in place; a sparse tensor holds a graph's edges alone; rows that are looked "
+            "up in it are one-hot, for which F.embedding(index, weight) reads the weights' rows."
         )
     if one.op in _PRODUCTS:
         return _of_product(one)

@@ -76,9 +76,9 @@ result = torch.cat(labels)""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        trains = lives is None or np.any(lives.born != Phase.FORWARD)
-        if lives is None or trains or cell.calls(".backward", ".train", *AUTOCAST):
+        lives = trace.lives
+        trains = np.any(lives.born != Phase.FORWARD)
+        if trains or cell.calls(".backward", ".train", *AUTOCAST):
             return
         bfloat16 = has_bfloat16(trace.device.capability if trace.device else None)
         for name, facts in names.modules.items():

@@ -19,6 +19,7 @@ from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
 
 _LEAST = 0.01
 _MUCH = 32 * MIB
@@ -87,28 +88,17 @@ waves = [data.wave(k) for k in range(1, 4)]""",
             results=("total",),
             within=1e-4,
         ),
-        mended(
-            ("batch = torch.from_numpy(part)", "batch = torch.from_numpy(part).float()"),
-            setup=_ARRAYS,
-            before="""\
-means = []
-for part in np.split(samples, 2):
-    batch = torch.from_numpy(part)
-    batch = batch.to("cuda", non_blocking=True)
-    means.append((batch * 2).mean().item())""",
-            results=("means",),
-            within=1e-4,
-        ),
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or _is_written(cell):
+        lives = trace.lives
+        if _is_written(cell):
             return
         double = _double(lives)
         peak = int(lives.levels().max())
+        double |= _computed_by_double(cell, names, lives)
         if _is_meant(cell, names):
-            yield from self._much(trace, cell, lives, double)
+            yield from self._much(trace, cell, names, double)
             return
         made = {
             call: double & np.isin(lives.line, _lines(cell, call)) & (lives.birth >= 0)
@@ -119,29 +109,32 @@ for part in np.split(samples, 2):
         held = np.logical_or.reduce([made[call] for call in calls]) if calls else double
         if calls and lives.bytes(held) >= max(2 * MIB, _LEAST * peak):
             yield self._advice(cell, names, lives, calls, held)
-        elif not calls:
-            yield from self._much(trace, cell, lives, double)
+        else:
+            yield from self._much(trace, cell, names, double)
 
     def _much(
-        self, trace: Trace, cell: Code, lives: Lifetimes, double: NDArray[np.bool_]
+        self, trace: Trace, cell: Code, names: Names, double: NDArray[np.bool_]
     ) -> Iterator[Advice]:
         """Tensors that are much of the peak, wherever they became float64."""
-        double = double & lives.at_peak
-        size, peak = lives.bytes(double), trace.peak.allocated or 0
+        lives = trace.lives
+        held = double & lives.at_peak
+        size, peak = lives.bytes(held), trace.peak.allocated or 0
         if size < max(_MUCH, _SHARE * peak) or _needs_digits(cell):
             return
-        rows = sorted(np.flatnonzero(double).tolist(), key=lambda row: -int(lives.size[row]))
-        names = list(dict.fromkeys(n for row in rows if (n := lives.name(row))))
-        shown = f" ({', '.join(names[:_SHOWN])})" if names else ""
+        rows = sorted(np.flatnonzero(held).tolist(), key=lambda row: -int(lives.size[row]))
+        models = [n for n, m in names.modules.items() if {*m.dtypes} == {"float64"}]
+        tensors = (n for row in rows if (n := lives.name(row)) and ".state[" not in n)
+        names_of = list(dict.fromkeys([*(n for n in models if n in cell.spoken()), *tensors]))
+        shown = f" ({', '.join(names_of[:_SHOWN])})" if names_of else ""
         yield Advice(
             self.name,
             problem=f"{format_bytes(size)} at the peak are float64{shown}.",
             change="float32 takes half, and is what models compute in: .float() where the array "
             "becomes a tensor (numpy's arrays are float64), and no .double() on the model.",
             line=max(int(lives.line[rows[0]]), 0) or None,
-            name=names[0] if names else None,
+            name=names_of[0] if names_of else None,
             size=size,
-            saving=lives.saved_at_peak(double) // 2,
+            saving=_halved(lives, double),
             known=Known.ESTIMATED,
             price="7 digits in place of 16.",
         )
@@ -173,20 +166,54 @@ for part in np.split(samples, 2):
             line=calls[0].lineno,
             name=next((n for i in np.flatnonzero(held) if (n := lives.name(int(i)))), None),
             size=lives.bytes(held),
-            saving=lives.saved_at_peak(held) // 2,
+            saving=_halved(lives, held),
             known=Known.ESTIMATED,
             price="7 digits in place of 16.",
         )
         return self.propose(cell, advice, partial(_single_all, cell, names, calls))
 
 
+def _halved(lives: Lifetimes, storages: NDArray[np.bool_]) -> int:
+    """How much lower the peak would be with storages of half the size."""
+    levels, others = lives.levels(), lives.levels(storages)
+    return int(levels.max() - (levels + others).max() // 2)
+
+
+_OTHER_FLOATS = frozenset({"float32", "float16", "bfloat16", "complex64", "complex128"})
+
+
 def _double(lives: Lifetimes) -> NDArray[np.bool_]:
-    """Storages whose owner is float64, and those of the same size from the same place."""
+    """Storages whose owner is float64, and those that are taken to be alike."""
     kinds = [label.dtype == "float64" for label in lives.labels]
     owned = np.array([*kinds, False], bool)[lives.label] & (lives.stack >= 0)
-    places = {(int(lives.stack[i]), int(lives.size[i])) for i in np.flatnonzero(owned)}
-    born = zip(lives.stack.tolist(), lives.size.tolist(), strict=True)
-    return np.array([place in places for place in born], bool)
+    place = lives.size * (len(lives.stacks) + 1) + lives.stack
+    alike: NDArray[np.bool_] = np.isin(place, place[owned])
+    made = np.unique(lives.label[(lives.birth >= 0) & (lives.label >= 0)]).tolist()
+    if _OTHER_FLOATS & {lives.labels[label].dtype for label in made}:
+        return alike
+    # Where the cell is known to make no other floats: results of the size of a large one.
+    computed = (lives.born == Phase.FORWARD) & (lives.birth >= 0) & (lives.label < 0)
+    alike |= computed & np.isin(lives.size, lives.size[owned & (lives.size >= MIB)])
+    return alike
+
+
+def _computed_by_double(cell: Code, names: Names, lives: Lifetimes) -> NDArray[np.bool_]:
+    """What nobody named: results of `.double()`, and of a function's that go on with it; what
+    models compute whose parameters are all float64."""
+    found = np.zeros(len(lives), bool)
+    for call in cell.calls(".double"):
+        function = cell.function(call)
+        own = cell.born_in(cell.statement(call), lives) & (lives.born == Phase.FORWARD)
+        if function is not None and own.any():
+            alike = lives.size == lives.size[own].max()
+            found |= alike & cell.born_in(function, lives)
+    spoken = {name for name in cell.spoken() if name in names.modules}
+    models = [names.modules[name].dtypes for name in spoken if names.modules[name].parameters]
+    if models and all({*kinds} == {"float64"} for kinds in models):
+        found |= lives.of(Category.ACTIVATION, Category.PARAMETER, Category.GRADIENT)
+        found |= lives.recorded & ~lives.of(Category.WORKSPACE)
+    found &= lives.birth >= 0
+    return found
 
 
 def _needs_digits(cell: Code) -> bool:

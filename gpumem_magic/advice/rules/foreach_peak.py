@@ -41,26 +41,6 @@ for _ in range(2):
     optimizer.step()
 final = loss.item()"""
 
-_FUNCTION = """\
-from torch.optim import RMSprop
-
-def fit(model, batches, lr=1e-4):
-    opt = RMSprop(
-        model.parameters(),
-        lr=lr,
-        centered=True{},  # steadier
-    )
-    losses = []
-    for batch in batches:
-        loss = model(batch).square().mean()
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-losses = fit(model, [x, x.flip(0)])"""
-
 
 class ForeachPeak(Rule):
     """The temporaries of the optimizer's step set the peak.
@@ -89,18 +69,10 @@ class ForeachPeak(Rule):
             after=_SCRIPT.format(", foreach=False"),
             results=("final",),
         ),
-        Example(
-            setup=_SETUP,
-            before=_FUNCTION.format(""),
-            after=_FUNCTION.format(", foreach=False"),
-            results=("losses",),
-        ),
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         step = _Step.of(lives)
         if step.saving < least_saving(trace) or step.size < step.saving:
             return

@@ -80,7 +80,7 @@ class Fragmentation(Rule):
         oom = trace.oom
         if oom is None or not oom.is_in_pieces or not oom.requested:
             return
-        if oom.remedy(Way.EXPANDABLE) is None or (trace.growth and _goes_on(cell, oom.line)):
+        if oom.remedy(Way.EXPANDABLE) is None or _goes_on(trace, cell, oom.line):
             return  # they are in use, or would only put off the end of a loop that leaks
         yield Advice(
             self.name,
@@ -95,10 +95,14 @@ class Fragmentation(Rule):
         )
 
 
-def _goes_on(cell: Code, line: int | None) -> bool:
-    """Whether the line is, or may be, part of a loop that was still running."""
+def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
+    """Whether the line is, or may be, part of a loop that was still running and leaves memory
+    behind: of the cell, or of a function that the line called."""
     statement = cell.statement_at(line) if line else None
-    if statement is None:
+    if statement is None or not trace.growth:
+        return bool(trace.growth)
+    called = (row for growth in trace.growth if growth.cell for row in growth.rows)
+    if any(int(trace.lives.line[row]) == line for row in called):
         return True
     return cell.loop(statement) is not None or cell.function(statement) is not None
 

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from gpumem_magic.advice.changes.checkpointing import CHECKPOINT
-from gpumem_magic.advice.changes.framework_calls import passed, with_adapters
 from gpumem_magic.advice.changes.frameworks import (
     ADAPTERS,
     BATCH,
@@ -19,16 +18,17 @@ from gpumem_magic.advice.changes.frameworks import (
     framework_of,
     is_precise_already,
     known_value,
+    passed,
+    with_adapters,
 )
 from gpumem_magic.advice.changes.mixed_precision import has_bfloat16
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.training_pass import heaviest_line
 from gpumem_magic.advice.rewrite import UnsafeError, applied
-from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Argument, Example, Kind
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
 _SHARE = 0.1
@@ -66,13 +66,9 @@ trainer.fit(Lit(), data)
 
 
 @dataclass(frozen=True, slots=True)
-class _Situation:
+class _Case(Case):
     """What is asked of every argument."""
 
-    trace: Trace
-    lives: Lifetimes
-    cell: Code
-    names: Names
     framework: Framework
 
 
@@ -106,11 +102,10 @@ class FrameworkArguments(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        framework = framework_of(lives) if lives is not None else None
-        if lives is None or framework is None:
+        framework = framework_of(trace.lives)
+        if framework is None:
             return
-        here = _Situation(trace, lives, cell, names, framework)
+        here = _Case(trace, cell, names, framework)
         for knob, arguments in _candidates(here):
             if problem := _problem(here, knob):
                 yield self._passing(here, knob, arguments, problem)
@@ -119,7 +114,7 @@ class FrameworkArguments(Rule):
             yield self.propose(cell, advice, lambda: with_adapters(cell))
 
     def _passing(
-        self, here: _Situation, knob: Knob, arguments: tuple[Argument, ...], problem: str
+        self, here: _Case, knob: Knob, arguments: tuple[Argument, ...], problem: str
     ) -> Advice:
         """The arguments written into the cell, or else as what a dry run passes."""
         by_class: dict[str, list[str]] = {}
@@ -137,7 +132,7 @@ class FrameworkArguments(Rule):
         return replace(advice, edits=edits, source=source)
 
 
-def _candidates(here: _Situation) -> Iterator[tuple[Knob, tuple[Argument, ...]]]:
+def _candidates(here: _Case) -> Iterator[tuple[Knob, tuple[Argument, ...]]]:
     """What is not passed as yet."""
     owner, names = here.framework.owner, here.names
     device = here.trace.device
@@ -151,7 +146,7 @@ def _candidates(here: _Situation) -> Iterator[tuple[Knob, tuple[Argument, ...]]]
         yield BATCH, arguments
 
 
-def _is_useless(here: _Situation, knob: Knob) -> bool:
+def _is_useless(here: _Case, knob: Knob) -> bool:
     """Whether the cell does already what the arguments are for, or lacks what they need."""
     if knob.package and find_spec(knob.package) is None:
         return True
@@ -162,7 +157,7 @@ def _is_useless(here: _Situation, knob: Knob) -> bool:
     return False
 
 
-def _smaller_batches(here: _Situation) -> tuple[Argument, ...]:
+def _smaller_batches(here: _Case) -> tuple[Argument, ...]:
     """The batch in parts, and as many more of them added up; none where the batch is not known."""
     framework = here.framework
     if framework.batch is None:
@@ -181,13 +176,13 @@ def _smaller_batches(here: _Situation) -> tuple[Argument, ...]:
     )
 
 
-def _may_have_adapters(here: _Situation) -> bool:
+def _may_have_adapters(here: _Case) -> bool:
     models = here.names.modules.values()
     known = here.framework.runs_transformers and find_spec("peft") is not None
     return known and not any(facts.type.startswith("peft.") for facts in models)
 
 
-def _problem(here: _Situation, knob: Knob) -> str:
+def _problem(here: _Case, knob: Knob) -> str:
     """What the arguments make smaller, with its size; "" where that is little."""
     lives = here.lives
     held = lives.at_peak & lives.of(*knob.kinds) & (lives.birth >= 0)
@@ -201,10 +196,10 @@ def _problem(here: _Situation, knob: Knob) -> str:
     where = f" in line {line}" if line else ""
     return (
         f"{here.framework.title} runs{where}: {format_bytes(size)} of the peak "
-        f"({size / peak:.0%}) are {knob.what}."
+        f"({100 * size / peak:.0f} %) are {knob.what}."
     )
 
 
-def _advice(here: _Situation, knob: Knob, change: str, problem: str) -> Advice:
+def _advice(here: _Case, knob: Knob, change: str, problem: str) -> Advice:
     line = heaviest_line(here.cell, here.lives, here.lives.at_peak)
     return Advice(FrameworkArguments.name, problem, f"{change}.", line=line, price=knob.price)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls
 from gpumem_magic.advice.evidence.shortage import least_saving
-from gpumem_magic.advice.rewrite import UnsafeError, insert_before
+from gpumem_magic.advice.evidence.training_code import find_steps, receiver
+from gpumem_magic.advice.evidence.untrained_calls import UntrainedCall, untrained_calls
+from gpumem_magic.advice.evidence.unused_graphs import not_needed
+from gpumem_magic.advice.rewrite import UnsafeError, insert_before, wrap_in_context
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
@@ -18,7 +25,7 @@ from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Category
+from gpumem_magic.values.recording import Category, Phase
 
 _READS_GRADIENTS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 _CLASS = """\
@@ -100,13 +107,15 @@ class FrozenLayersRecord(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        calls = list(backward_calls(cell))
-        if lives is None or not calls or not names.optimizers or _reads_gradients(cell):
+        lives = trace.lives
+        if next(backward_calls(cell), None) is None:
             return
-        if not any(_is_stepped(cell, name) for name in names.optimizers):
-            return
-        frozen = _outermost(_frozen(names))
+        told: set[str] = set()
+        frozen: list[_Frozen] = []
+        if not _reads_gradients(cell):
+            stepped = any(_is_stepped(cell, name) for name in names.optimizers)
+            named = _frozen(names) if stepped else _never_cleared(lives, cell, names)
+            frozen = _outermost(named) if stepped else list(named)
         for name in dict.fromkeys(root(ast.parse(f.text, mode="eval").body) for f in frozen):
             own = [
                 f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
@@ -114,14 +123,52 @@ class FrozenLayersRecord(Rule):
             size = sum(f.gradients for f in own)
             made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
             if size >= least_saving(trace) and made >= size:
+                told.add(name)
                 yield self._advice(cell, lives, name, own, size)
+        untrained = [one for one in untrained_calls(cell, names) if one.model not in told]
+        for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):
+            here = [one for one in untrained if cell.statement(one.call) is statement]
+            yield from self._of_calls(trace, cell, statement, here)
+
+    def _of_calls(
+        self, trace: Trace, cell: Code, statement: ast.stmt, untrained: list[UntrainedCall]
+    ) -> Iterator[Advice]:
+        """What a statement's graph costs that leads through models which the step leaves alone."""
+        lives, one = trace.lives, untrained[0]
+        own = lives.recorded & cell.born_in(statement, lives)
+        alive = np.flatnonzero(own & lives.at_peak)
+        size = int(lives.size[alive].sum())
+        if not size:
+            return
+        spared = not_needed(own, lives)
+        if lives.birth[alive].max() < lives.peak_event:  # then only its result would be there
+            spared = own & (lives.birth < lives.birth[alive].max())
+        saving = lives.saved_at_peak(spared)
+        if saving < least_saving(trace):
+            return
+        models = " and ".join(dict.fromkeys(each.model for each in untrained))
+        advice = Advice(
+            self.name,
+            problem=f"backward() on line {one.backward.lineno} goes through {models} "
+            f"(line {one.call.lineno}), which the step of {' and '.join(one.optimizers)} does not "
+            f"change: {format_bytes(size)} of graph at the peak, and the gradients, are for "
+            "nothing.",
+            change=f"Call {models} under torch.no_grad() here, or with .detach() behind the call: "
+            "the values are the same.",
+            line=one.call.lineno,
+            name=models,
+            size=size,
+            saving=saving,
+            known=Known.ESTIMATED,
+        )
+        yield self.propose(cell, advice, lambda: _without_graph(cell, statement, untrained))
 
     def _advice(
         self, cell: Code, lives: Lifetimes, name: str, own: list[_Frozen], size: int
     ) -> Advice:
         texts = [f.text for f in own]
         listed = ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
-        saving = min(size, lives.saved_at_peak(lives.of(Category.GRADIENT)))
+        saving = _saving(lives, tuple(texts), size)
         advice = Advice(
             self.name,
             problem=f"No optimizer changes {listed}, but backward() makes {format_bytes(size)} of "
@@ -159,6 +206,52 @@ def _frozen(names: Names) -> Iterator[_Frozen]:
                 yield _Frozen(text, part.gradients)
 
 
+def _saving(lives: Lifetimes, texts: tuple[str, ...], size: int) -> int:
+    """Bytes that the peak is lower by without the gradients; without the activations, too, where
+    only these gradients were computed from what was freed after the first of them."""
+    gradients = lives.of(Category.GRADIENT)
+    saving = min(size, lives.saved_at_peak(gradients))
+    begins = tuple(text + then for text in texts for then in ".[")
+    rows = np.flatnonzero(gradients & (lives.born == Phase.BACKWARD)).tolist()
+    own = [row for row in rows if (lives.name(row) or "").startswith(begins)]
+    if not own:
+        return saving
+    step, first = lives.step[own].min(), lives.birth[own].min()
+    after = gradients & (lives.step == step) & (lives.birth > first)
+    after[own] = False
+    if after.any():  # others were made after them: their way may lead through
+        return saving
+    waiting = lives.recorded & (lives.freed == Phase.BACKWARD)
+    freed = waiting & (lives.freed_step == step) & (lives.death > first)
+    alike = waiting & np.isin(lives.stack, lives.stack[freed])
+    return max(saving, min(lives.bytes(freed), lives.saved_at_peak(alike)))
+
+
+def _never_cleared(lives: Lifetimes, cell: Code, names: Names) -> Iterator[_Frozen]:
+    """A part of an object, which names of the notebook do not tell of: it kept the gradients of a
+    backward pass when zero_grad() of the only optimizer freed the others of that pass."""
+    calls = cell.calls(".zero_grad")
+    steps = {step.optimizer for step in find_steps(cell, names)}
+    if len(steps) != 1 or {receiver(call, cell) for call in calls} != steps:
+        return
+    made = lives.of(Category.GRADIENT) & (lives.born == Phase.BACKWARD) & lives.named()
+    freed = made & np.isin(lives.freed_line, [call.lineno for call in calls])
+    kept = made & (lives.death == lives.events) & np.isin(lives.step, lives.step[freed])
+    others = [_way(lives, row) for row in np.flatnonzero(freed).tolist()]
+    ways = [_way(lives, row) for row in np.flatnonzero(kept).tolist()]
+    if len(ways) < 2:
+        return
+    alike = itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*ways, strict=False))
+    shared = [steps[0] for steps in alike]
+    if shared and all(way[: len(shared)] != shared for way in others):
+        yield _Frozen("".join(shared), lives.bytes(kept))
+
+
+def _way(lives: Lifetimes, row: int) -> list[str]:
+    """The steps of a tensor's name: "agent", ".target", "[0]", ".weight", ".grad"."""
+    return re.findall(r"\.?[^.\[]+|\[[^\]]*\]", lives.name(row) or "")
+
+
 def _outermost(found: Iterable[_Frozen]) -> list[_Frozen]:
     """Parts of models, and models that are not a part of another under a name of their own."""
     each = list(found)
@@ -177,6 +270,14 @@ def _reads_gradients(cell: Code) -> bool:
 def _is_stepped(cell: Code, optimizer: str) -> bool:
     """Whether the cell steps the optimizer, itself or by way of a scaler."""
     return bool(cell.reads(optimizer))
+
+
+def _without_graph(
+    cell: Code, statement: ast.stmt, untrained: list[UntrainedCall]
+) -> tuple[Edit, ...]:
+    if not isinstance(statement, ast.Assign) or not all(one.alone for one in untrained):
+        raise UnsafeError("the line does more than that")
+    return wrap_in_context(cell, [statement], "no_grad()")
 
 
 def _freezing(cell: Code, name: str, texts: list[str]) -> Iterator[Edit]:

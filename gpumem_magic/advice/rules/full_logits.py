@@ -47,9 +47,7 @@ class FullLogits(Rule):
     examples: ClassVar[tuple[Example, ...]] = EXAMPLES
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         if np.any(lives.born == Phase.BACKWARD) or trace.error is not None:
             yield from self._in_training(lives, cell)
         elif not np.any(lives.of(Category.ACTIVATION)):

@@ -18,10 +18,10 @@ from gpumem_magic.advice.rewrite import (
     remove_keyword,
     replace,
 )
-from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Example, Known
+from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
@@ -81,11 +81,13 @@ class GradientsKept(Rule):
     lie idle while activations pile up. `zero_grad(set_to_none=False)` and `p.grad.zero_()` never
     free them at all: they fill them with zeros. Results are the same, but for one case: the
     optimizer skips a parameter without a gradient, where with zeros it would have applied momentum
-    and weight decay.
+    and weight decay. An ordinary training loop does so, and nothing is wrong with it: the rule
+    speaks when memory is short.
     """
 
     name: ClassVar[str] = "gradients-kept"
     problem: ClassVar[str] = "gradients are alive at the peak although nothing reads them any more"
+    kind: ClassVar[Kind] = Kind.TRADE
     examples: ClassVar[tuple[Example, ...]] = (
         Example(
             setup=_MODEL,
@@ -111,22 +113,6 @@ final = loss.item()""",
             before=_CLASS.format(""),
             after=_CLASS.format("\n        self.optimizer.zero_grad()"),
             results=("losses", "score"),
-        ),
-        mended(
-            ("with torch.no_grad():\n", "opt.zero_grad()\nwith torch.no_grad():\n"),
-            setup=_TRAINER
-            + """\
-opt = torch.optim.Adam(net.parameters())
-for x, y in batches:
-    opt.zero_grad()
-    nn.functional.mse_loss(net(x), y).backward()
-    opt.step()
-""",
-            before="""\
-net.eval()
-with torch.no_grad():
-    predicted = net(held_out)""",
-            results=("predicted",),
         ),
     )
 
@@ -217,8 +203,8 @@ def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> It
     if trains:
         yield from dict.fromkeys(receiver(call, cell) for call in calls)
         return
-    lives = trace.lifetimes
-    busy = lives is None or bool((lives.born > Phase.FORWARD).any())
+    lives = trace.lives
+    busy = bool((lives.born > Phase.FORWARD).any())
     graphs = any(tensor.has_graph for tensor in names.tensors.values())
     lists = any(container.graphs for container in names.containers.values())
     if busy or graphs or lists or trace.error is not None:

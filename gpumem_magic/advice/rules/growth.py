@@ -9,16 +9,19 @@ from dataclasses import replace
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import defined
+from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.trace.growth import GRADIENTS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -102,8 +105,8 @@ class GrowingMemory(Rule):
                 saving -= growth.each if growth.passes > 1 else 0
                 yield Advice(
                     self.name,
-                    problem=told(growth, _built(cell, growth)),
-                    change=_BACKWARD if _waits(cell, growth) else cure(_cycled(cell, growth)),
+                    problem=told(growth, _built(trace.lives, cell, growth)),
+                    change=_change(trace.lives, cell, growth),
                     line=growth.line if not growth.cell else None,
                     name=growth.holder or None,
                     size=growth.size,
@@ -117,6 +120,47 @@ _BACKWARD = (
     "backward() in each pass, which frees that pass's graph and adds up the same gradients; or let "
     "the loop be shorter."
 )
+
+
+_ELSEWHERE = (
+    "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
+    "next pass, .item() where only a number is wanted; where nothing is trained, torch.no_grad() "
+    "around it records none."
+)
+
+_UNTRAINED = (
+    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+)
+
+
+def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
+    if _waits(cell, growth):
+        return _BACKWARD
+    if _came_of(lives, cell, growth):
+        return _ELSEWHERE
+    evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()
+    return cure(_cycled(cell, growth)) + (_UNTRAINED if evaluates else "")
+
+
+def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether the holder is what came of a loop in another cell, rather than what this one's loop
+    carries on."""
+    if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
+        return False
+    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
+    loop = cell.loop(statement) if statement is not None else None
+    return loop is None or growth.holder not in carried_names(cell, loop)
+
+
+def _collecting(cell: Code, loop: Loop) -> set[str]:
+    """Names of what a loop puts its results into: a list, or a dictionary."""
+    own = (one for one in find_accumulations(cell) if cell.inside(one.statement, loop))
+    added = (one for one in own if not one.sums and one.target == one.name)
+    return {one.name for one in added if not _binds(one.statement)}
+
+
+def _binds(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
 
 
 def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
@@ -133,8 +177,11 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         carriers = carried_names(cell, loop)
         given = carriers & defined(statement)
         if growth.graph and name not in carriers and len(given) == 1:
-            path = growth.holder.removesuffix(name)
-            yield replace(growth, holder=path + next(iter(given)))
+            path, name = growth.holder.removesuffix(name), next(iter(given))
+            joined = "[*]" if name in _collecting(cell, loop) else ""  # when the loop was over
+            yield replace(growth, holder=f"{path}{name}{joined}")
+        elif growth.graph and name in _collecting(cell, loop):
+            yield replace(growth, holder=f"{growth.holder}[*]")
         elif growth.graph and name not in carriers and not growth.anew:
             kept = carried_attributes(cell)  # what is made in each pass goes on with none
             yield replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
@@ -170,18 +217,25 @@ def _variable(growth: Growth) -> str:
 
 def _is_large(trace: Trace, growth: Growth) -> bool:
     share = growth.size / max(trace.peak.allocated or 0, 1)
-    kept = growth.graph and bool(growth.holder)  # also after the cell
+    kept = (growth.graph or growth.recorded) and bool(growth.holder)  # also after the cell
     return kept and growth.passes >= _MANY and share >= _MOST_OF_IT
 
 
-def _built(cell: Code, growth: Growth) -> str:
-    """The list that a comprehension is building: nothing has a name for it as yet."""
-    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-    if statement is None or not cell.nodes(
-        ast.ListComp, ast.DictComp, ast.SetComp, within=statement
-    ):
-        return ""
-    return f"what the comprehension in line {growth.line} builds"
+def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
+    """The list that a comprehension, or list() of a generator, is building: nothing has a name for
+    it as yet."""
+    frames = lives.frames(growth.rows[0]) if growth.rows else ()
+    own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
+    for line in dict.fromkeys([*([] if growth.cell else [growth.line]), *own]):
+        statement = cell.statement_at(line) if line else None
+        if statement is None:
+            continue
+        named = "".join(f" ({name})" for name in sorted(defined(statement)))
+        if cell.nodes(ast.ListComp, ast.DictComp, ast.SetComp, within=statement):
+            return f"what the comprehension in line {line} builds{named}"
+        if cell.calls("list", "tuple", "dict", "sorted", within=statement):
+            return f"the list that line {line} builds{named}"
+    return ""
 
 
 def told(growth: Growth, build: str = "") -> str:
@@ -219,7 +273,11 @@ def cure(growth: Growth) -> str:
             "torch.autograd.grad(), or set the gradients to None after the step."
         )
     if growth.anew:
-        return "Collect the pieces on the host (.cpu()) and join them once, after the loop." + (
+        return (
+            "Where it is only collected: keep the pieces on the host (.cpu()) and join them once, "
+            "after the loop. Where each pass reads all of it, such as a cache of keys and values, "
+            "make it once in its full size, and write into it."
+        ) + (
             f" {holder} also carries the graph of every pass: .detach() what goes into it."
             if growth.graph
             else ""

@@ -101,9 +101,9 @@ print(f"mean loss {total / len(data):.4f}")""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
+        lives = trace.lives
         found = list(find_accumulations(cell))
-        if lives is None or not found or not lives.recorded.any():
+        if not found or not lives.recorded.any():
             return
         piles = _piles(trace, cell, lives)
         if not piles:
@@ -118,12 +118,17 @@ print(f"mean loss {total / len(data):.4f}")""",
             if (lines := _lines_behind(one, flow) & piles.keys())
         }
         for group in _of_same_graphs(behind):
+            grown = [g for g in trace.growth if _holds(group, g.holder)]
+            if any(not g.graph for g in grown):
+                continue  # a backward pass has freed the graphs
             kept = np.zeros(len(lives), bool)
             for line in set().union(*(behind[one] for one in group)):
                 kept |= piles[line]
             saving = lives.saved_at_peak(kept)
             if saving >= least_saving(trace):
-                yield self._advice(cell, names, group, lives.bytes(kept), saving)
+                made_before = (g.size for g in grown)  # and is saved all the same
+                size = max(lives.bytes(kept), *made_before, 0)
+                yield self._advice(cell, names, group, size, saving)
 
     def _advice(
         self, cell: Code, names: Names, group: list[Accumulation], size: int, saving: int
@@ -151,6 +156,10 @@ print(f"mean loss {total / len(data):.4f}")""",
             advice,
             lambda: tuple(e for one in group for e in _edits(cell, names, one, methods[one])),
         )
+
+
+def _holds(group: list[Accumulation], holder: str) -> bool:
+    return holder.rpartition("().")[2].removesuffix("[*]") in {one.target for one in group}
 
 
 def _goes_on(cell: Code, one: Accumulation) -> bool:

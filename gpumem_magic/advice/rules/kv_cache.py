@@ -131,8 +131,8 @@ total = generate(model, x, 12).sum().item()""",
     )  # fmt: skip
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or np.any(lives.born != Phase.FORWARD):
+        lives = trace.lives
+        if np.any(lives.born != Phase.FORWARD):
             return
         if np.any(lives.of(Category.ACTIVATION)):
             return  # a graph: no generation
@@ -175,8 +175,11 @@ class _Series:
 def _series(lives: Lifetimes) -> Iterator[_Series]:
     """Places of the program whose tensors grow step by step, each dying when the next is there."""
     large = (lives.birth >= 0) & (lives.stack >= 0)
-    for stack in np.unique(lives.stack[large]).tolist():
-        here = np.flatnonzero(large & (lives.stack == stack))
+    rows = np.flatnonzero(large)
+    rows = rows[np.argsort(lives.stack[rows], kind="stable")]
+    stacks, first, many = np.unique(lives.stack[rows], return_index=True, return_counts=True)
+    for place in np.flatnonzero(many >= _STEPS).tolist():
+        stack, here = int(stacks[place]), rows[first[place] :][: many[place]]
         sizes, counts = np.unique(lives.size[here], return_counts=True)
         if len(sizes) < _STEPS:
             continue

@@ -55,17 +55,6 @@ with torch.no_grad():
         logits = model(known)
         known = torch.cat([known, logits[:, -1, :].argmax(-1, keepdim=True)], 1)"""
 
-_SCRIPT = """\
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = body, head
-
-net = Net()
-hidden = net.body(ids)
-loss = F.cross_entropy(net.head(hidden).flatten(0, 1), targets.flatten(), ignore_index=0)
-loss.backward()
-grad = head.weight.grad"""
 
 EXAMPLES = (
     Example(
@@ -95,21 +84,4 @@ EXAMPLES = (
     Example(setup=_PARTS, before=_GENERATE,
             after=_GENERATE.replace("self.head(x)", "self.head(x[:, -1:])"),
             results=("known",)),
-    Example(
-        setup=_PARTS,
-        before=_SCRIPT,
-        after="from torch.utils.checkpoint import checkpoint\n"
-        + _SCRIPT.replace(
-            "F.cross_entropy(net.head(hidden).flatten(0, 1), targets.flatten(), ignore_index=0)",
-            """\
-sum(
-    checkpoint(
-        lambda h, t: F.cross_entropy(net.head(h), t, ignore_index=0, reduction="sum"),
-        h, t, use_reentrant=False,
-    )
-    for h, t in zip(hidden.flatten(0, -2).chunk(8), targets.flatten().chunk(8))
-) / (targets != 0).sum()""",
-        ),
-        results=("loss", "grad"),
-    ),
 )  # fmt: skip

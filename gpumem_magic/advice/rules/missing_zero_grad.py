@@ -93,8 +93,8 @@ train(model, loader)""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None or _is_cleared(cell):
+        lives = trace.lives
+        if _is_cleared(cell):
             return
         for step in find_steps(cell, names):
             again = cell.loop(step.call) or cell.function(step.call)

@@ -129,8 +129,10 @@ def _volatile_readers(cell: Code, names: Names) -> dict[ast.Call, set[ast.stmt]]
         for call in cell.calls(*_VARIABLE)
         if any(ast.unparse(keyword) in _VOLATILE for keyword in call.keywords)
     }
+    if not found:
+        return found
     flow = GradientFlow(cell, names)
-    for statement in cell.nodes(ast.stmt) if found else ():
+    for statement in cell.nodes(ast.stmt):
         behind = flow.origin(header(statement)).statements
         for call, readers in found.items():
             flagged = cell.statement(call)
@@ -379,7 +381,5 @@ def _words(cell: Code, statement: ast.stmt) -> Iterator[str]:
 
 def _gradients(trace: Trace) -> int:
     """Bytes of all gradients that there were at one moment, as far as the trace shows them."""
-    lives = trace.lifetimes
-    if lives is None:
-        return 0
+    lives = trace.lives
     return int((lives.levels() - lives.levels(lives.of(Category.GRADIENT))).max())

@@ -130,9 +130,7 @@ class OptimizerState(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        if trace.lifetimes is None:
-            return
-        lives = trained_here(cell, trace.lifetimes)
+        lives = trained_here(cell, trace.lives)
         if not _is_largest(trace, lives):
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]

@@ -91,10 +91,10 @@ class RetainedGraph(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
+        lives = trace.lives
         calls = list(backward_calls(cell))
         retaining = [call for call in calls if _retains(call)]
-        if lives is None or not retaining or _goes_twice(cell, calls):
+        if not retaining or _goes_twice(cell, calls):
             return
         if any(growth.graph and growth.holder for growth in trace.growth):
             return  # something carries the graph on, and the next backward pass may go through it

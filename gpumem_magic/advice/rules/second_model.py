@@ -89,9 +89,7 @@ class SecondModel(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         for built in _built(cell, lives, least_saving(trace)):
             advice = self._let_go_first(trace, lives, built, cell, names)
             if advice is not None:
@@ -166,9 +164,12 @@ def _built(cell: Code, lives: Lifetimes, least: int) -> Iterator[_Built]:
     """Models built anew whose old ones had as many bytes as are worth a word."""
     held = _held_at_start(lives)
     large = {name: old for name, old in held.items() if int(lives.size[old].sum()) >= least}
-    born = np.flatnonzero(lives.of(Category.PARAMETER) & (lives.birth >= 0)).tolist()
+    if not large:
+        return
+    born = lives.stack[lives.of(Category.PARAMETER) & (lives.birth >= 0) & (lives.stack >= 0)]
+    stacks = (lives.stacks[stack] for stack in np.unique(born).tolist())
     own = cell.cell.filename
-    lines = {f.line for i in born for f in lives.frames(i) if f.filename == own}
+    lines = {frame.line for stack in stacks for frame in stack if frame.filename == own}
     running = {cell.statement_at(line) for line in lines}
     for statement in cell.tree.body:
         if statement not in running:

@@ -78,9 +78,7 @@ class StaleException(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         named = _kept_by_error(lives)
         graph = _its_graph(lives, named)
         kept = (named | graph) & lives.at_peak

@@ -51,27 +51,6 @@ class StaleOutput(Rule):
         ),
         Example(
             setup=_MODEL,
-            before="""\
-@torch.no_grad()
-def embed(model, x):
-    return torch.cat([model(part) for part in x.split(1024)])
-
-embed(
-    model,
-    x,
-)""",
-            after="""\
-@torch.no_grad()
-def embed(model, x):
-    return torch.cat([model(part) for part in x.split(1024)])
-
-print(embed(
-    model,
-    x,
-))""",
-        ),
-        Example(
-            setup=_MODEL,
             earlier=("with torch.no_grad():\n    scores = model(x) * 2\nscores.softmax(1)",),
             before="loss = model(x).square().mean()\nloss.backward()",
             after="loss = model(x).square().mean()\nloss.backward()",
@@ -82,10 +61,9 @@ print(embed(
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is not None:
-            yield from self._shown_now(trace, lives, cell)
-            yield from self._shown_before(trace, lives, cell)
+        lives = trace.lives
+        yield from self._shown_now(trace, lives, cell)
+        yield from self._shown_before(trace, lives, cell)
 
     def _shown_now(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
         shown = _shown(cell)

@@ -76,9 +76,7 @@ class StaleVariable(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lifetimes
-        if lives is None:
-            return
+        lives = trace.lives
         least = least_saving(trace, _SHARE)
         for unread in unread_at_peak(cell, lives):
             saving = lives.saved_at_peak(unread.storages)

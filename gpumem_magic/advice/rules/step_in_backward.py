@@ -139,9 +139,9 @@ history = train(model, batches)""",
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         steps = list(find_steps(cell, names))
-        if trace.lifetimes is None or len(steps) != 1 or _is_excluded(cell, steps[0]):
+        if len(steps) != 1 or _is_excluded(cell, steps[0]):
             return
-        lives = trained_here(cell, trace.lifetimes)
+        lives = trained_here(cell, trace.lives)
         if any(growth.holder.endswith(GRADIENTS) for growth in trace.growth):
             return  # it is their graph that is large
         gradients = lives.of(Category.GRADIENT) & lives.at_peak

@@ -1,4 +1,4 @@
-"""Cells as people write them, written without a look at the rules; each with words of its true cause.
+"""Cells as people write and report them, written without a look at the rules; each with words of its cause.
 
 A part of a file is "# %% name | card | words of the cause", perhaps with a cell that ran before.
 """
@@ -29,13 +29,18 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 X = torch.randn(100*512, 256); Y = torch.randn(100*512, 256)
 loader = DataLoader(TensorDataset(X, Y), batch_size=512)
 criterion = nn.MSELoss()
+class progress:
+    def __init__(self, it, desc=""): self.it = it
+    def __iter__(self): return iter(self.it)
+    def __enter__(self): return self
+    def __exit__(self, *error): return False
+    def set_postfix(self, **told): pass
 """
 
 NOT_NAMED = frozenset(
     """
-    deepcopy-best-class deepcopy-best-if dataset-fits dqn-target eye-onehot from-numpy-flat gan-class
-    gan-critic-retain gan-fake-both gan-fake-flat generator-list onehot-in-loss
-    recsys-class standardize-function whole-test-set
+    dataset-fits deepcopy-best-if from-numpy-flat gan-class gan-d-step-full-graph gan-fake-both
+    pandas-values-gp
     """.split()
 )
 """Whose cause is not what is said first; but nothing false is said first, either."""

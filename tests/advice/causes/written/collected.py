@@ -552,7 +552,7 @@ class Classifier:
         return np.concatenate(chunks)
 clf = Classifier(net)
 p = clf.predict_proba(X)
-# %% gan-fake-flat | 120MiB | detach|fake
+# %% gan-fake-flat | 120MiB | detach|fake|changes G
 G = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(6)]).to(device)
 D = nn.Sequential(nn.Linear(512, 512), nn.LeakyReLU(0.2), nn.Linear(512, 1)).to(device)
 opt_d = torch.optim.Adam(D.parameters(), lr=2e-4)

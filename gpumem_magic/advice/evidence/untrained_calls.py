@@ -1,0 +1,170 @@
+"""Calls of models that a training step goes backward through, and whose optimizer leaves them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpumem_magic.advice.code import Code, called
+from gpumem_magic.advice.evidence.definitions import Definitions, names_in
+from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward, with_graph
+from gpumem_magic.advice.evidence.training_code import (
+    find_built,
+    find_steps,
+    reads_gradients,
+    receiver,
+)
+from gpumem_magic.advice.tree import header, parameters
+from gpumem_magic.values.names import Names
+
+_MOVES = frozenset({"to", "cuda", "eval", "train", "half", "float", "bfloat16"})
+_PARAMETERS = (".parameters", ".named_parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class UntrainedCall:
+    """A call of `model` whose graph `backward` goes through, though the step after it, of these
+    optimizers, does not change the model, nor anything that the call is given. alone: nothing else
+    of the call's statement needs a graph."""
+
+    call: ast.Call
+    model: str
+    backward: ast.Call
+    optimizers: tuple[str, ...]
+    alone: bool
+
+
+def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
+    """Such calls, by the backward pass that reaches them: as the cell's text says, which counts
+    what it cannot follow as trained."""
+    if reads_gradients(cell):
+        return
+    flow = GradientFlow(cell, names)
+    stepped = _stepped(cell, names)
+    later: set[ast.stmt] = set()
+    for backward in reversed(cell.calls(".backward")):
+        own = cell.statement(backward)
+        reached = flow.origin(goes_backward(backward)).statements
+        optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
+        words = [_trained(cell, names, optimizer) for optimizer in optimizers]
+        if words and all(words):
+            step = _TrainingStep(cell, names, flow, set().union(*words))
+            for statement in sorted(({*reached} | {own}) - later, key=lambda s: s.lineno):
+                alone = not step.needs_graph(header(statement))
+                for call, model in step.untrained(statement):
+                    yield UntrainedCall(call, model, backward, optimizers, alone)
+        later |= reached  # a graph that is told of, or that a later pass has a use for
+
+
+def _stepped(cell: Code, names: Names) -> dict[ast.Call, list[str]]:
+    """The optimizers whose steps come next after each backward pass, in its function."""
+    places: list[tuple[int, bool, ast.AST | None, ast.Call | str]] = [
+        *((s.line, True, cell.function(s.statement), s.optimizer) for s in find_steps(cell, names)),
+        *((c.lineno, False, cell.function(c), c) for c in cell.calls(".backward")),
+    ]
+    found: dict[ast.Call, list[str]] = {}
+    waiting: dict[ast.AST | None, list[ast.Call]] = defaultdict(list)
+    run: dict[ast.AST | None, list[str]] = {}
+    for _, _, function, one in sorted(places, key=lambda place: place[:2]):
+        if isinstance(one, ast.Call):
+            waiting[function].append(one)
+            continue
+        if before := waiting.pop(function, None):
+            run[function] = []
+            found |= dict.fromkeys(before, run[function])
+        run.setdefault(function, []).append(one)
+    return found
+
+
+def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
+    """The words of the models that an optimizer was given; empty where that is not known."""
+    built = [one.call for one in find_built(cell) if one.target == optimizer]
+    if not built:
+        facts = names.optimizers.get(optimizer)
+        size = facts.parameters if facts else 0
+        return {n for n, m in names.modules.items() if size and m.optimized == m.trainable == size}
+    found: set[str] = set()
+    for one in built:
+        calls = [c for c in cell.calls(*_PARAMETERS) if cell.inside(c, one)]
+        told = {name for call in calls for name in names_in(call)}
+        used = cell.nodes(ast.Name, within=one.args[0] if one.args else one)
+        told |= {n.id for n in used if isinstance(n.ctx, ast.Store)}
+        libraries = ("torch", "itertools", "list", "filter", "lambda")
+        if not calls or any(
+            n.id not in told and not cell.dotted(n).startswith(libraries) for n in used
+        ):
+            return set()
+        found |= {word for call in calls for word in _words(receiver(call, cell))}
+    return found
+
+
+def _words(text: str) -> set[str]:
+    return {*text.replace("[", ".").split(".")} - {"self"}
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainingStep:
+    """Which calls belong to a step that trains these words' models."""
+
+    cell: Code
+    names: Names
+    flow: GradientFlow
+    trained: set[str]
+
+    def untrained(self, statement: ast.stmt) -> Iterator[tuple[ast.Call, str]]:
+        """Calls of models in a statement that the step has no use for the graph of."""
+        for call in (c for part in header(statement) for c in with_graph(part)):
+            if isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute)):
+                model = self.cell.text(call.func)
+                given = [*call.args, *(keyword.value for keyword in call.keywords)]
+                if self._is_left_out(call.func, model) and not self.needs_graph(given):
+                    yield call, model
+
+    def _is_left_out(self, function: ast.expr, model: str) -> bool:
+        if _words(model) & self.trained:
+            return False
+        if isinstance(function, ast.Attribute):
+            assigned = self.cell.once(Definitions).of_attribute(function.attr)
+            values = [s.value for s in assigned if isinstance(s, ast.Assign)]
+            plain = "requires_grad" not in self.cell.source and len(values) == len(assigned)
+            return plain and bool(values) and all(map(self._is_new_model, values))
+        facts = self.names.modules.get(model)
+        around = self.cell.function(function)
+        if facts is None or not facts.trainable or (around and model in parameters(around)):
+            return False
+        others = {*self.names.optimizers, *(one.target for one in find_built(self.cell))}
+        own = any(model in _trained(self.cell, self.names, other) for other in others)
+        return own or (not facts.optimized and self._are_models(self.trained))
+
+    def _are_models(self, words: set[str]) -> bool:
+        """Whether all that is trained has a name: it is no other name's model in disguise."""
+        known = (self.names.modules.get(word) for word in words)
+        return all(facts is not None and facts.optimized for facts in known)
+
+    def _is_new_model(self, value: ast.expr) -> bool:
+        """Whether an attribute's value is made there: a class is called, or a copy is made."""
+        while isinstance(value, ast.Call) and called(value) in _MOVES:
+            if not isinstance(value.func, ast.Attribute):
+                return False
+            value = value.func.value
+        if not isinstance(value, ast.Call):
+            return False
+        name = called(value)
+        given = _spoken(self.cell, [value])
+        return name == "deepcopy" or (name[:1].isupper() and not given & self.trained)
+
+    def needs_graph(self, given: list[ast.expr]) -> bool:
+        """Whether these may come from what is trained, or from what asks for gradients itself."""
+        behind = self.flow.origin(given).statements
+        parts = [*given, *(part for statement in behind for part in header(statement))]
+        texts = [self.cell.text(part) for part in parts]
+        used = bool(_spoken(self.cell, parts) & self.trained)
+        return used or any("requires_grad" in text for text in texts)
+
+
+def _spoken(cell: Code, parts: list[ast.expr]) -> set[str]:
+    """All names and attributes in some expressions."""
+    attributes = (n for part in parts for n in cell.nodes(ast.Attribute, within=part))
+    return {n.attr for n in attributes}.union(*(cell.spoken(part) for part in parts))

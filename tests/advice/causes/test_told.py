@@ -1,0 +1,347 @@
+"""What is said of a cause, word for word where it matters: who holds it, since when, how many
+bytes, and no remedy that would break the loop; of predictions, and of advice that is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+SETUP = """\
+import copy
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).cuda()
+data = torch.randn(60, 512, 256)
+"""
+SAMPLER = """\
+def sample(n):
+    image = torch.randn(512, 256, device="cuda")
+    for _ in range(n):
+        image = image - 0.1 * net(image)
+    return image
+"""
+PAIRS = """\
+points = torch.randn(6000, 64, device="cuda")
+centers = points[:64]
+for _ in range(4):
+    nearest = ((points[:, None] - centers[None]) ** 2).sum(-1).argmin(1)
+    centers = points[nearest[:64]]
+"""
+FOLD = """\
+def fold(width):
+    one = nn.Linear(512, width).cuda()
+    adam = torch.optim.Adam(one.parameters())
+    one(torch.randn(8, 512, device="cuda")).mean().backward()
+    adam.step()
+    return {"net": one, "adam": adam}
+"""
+VOTES = """\
+members = [nn.Linear(256, 256).cuda() for _ in range(4)]
+votes = {}
+
+def vote(tag, x):
+    votes[tag] = [member(x) for member in members]
+"""
+CACHE = """\
+class Cache:
+    def __init__(self):
+        self.keys = torch.zeros(64, 0, 256, device="cuda")
+
+    def add(self, key):
+        self.keys = torch.cat([self.keys, key], 1)
+        return self.keys
+"""
+GATHER = """\
+def mib(n):
+    return torch.zeros(int(n * 2**20), dtype=torch.uint8, device="cuda")
+
+def gather(n):
+    kept = []
+    for i in range(n):
+        work = mib(6 + i % 4)
+        kept.append(mib(1.5))
+        del work
+"""
+BROKEN = """\
+def broken():
+    inner = torch.zeros(40, 2**18, device="cuda")
+    raise ValueError
+
+broken()
+"""
+SHELF = """\
+class Shelf:
+    def __init__(self, n):
+        self.rows = torch.randn(n, 256).cuda()
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i]
+"""
+LEARNER = """\
+class Learner:
+    def __init__(self, model):
+        self.model = model
+
+    def validate(self, batches):
+        self.model.eval()
+        return sum(self.model(x.cuda()).mean().item() for x in batches)
+
+learner = Learner(nn.Sequential(*[nn.Linear(256, 256) for _ in range(12)]).cuda())
+"""
+KERNEL = """\
+import numpy as np
+
+def kernel(a, b):
+    return torch.exp(-torch.cdist(a, b) ** 2)
+"""
+# earlier cells, cell, card, what the first advice says, what no advice says
+PREDICTED = {
+    "a sum in a dictionary": (
+        (),
+        "stats = {'loss': 0}\nfor x in data:\n    stats['loss'] += net(x.cuda()).pow(2).mean()",
+        "64MiB",
+        ("growth", "stats['loss'] holds", "stats['loss'].detach() into the next pass"),
+        ("each entry",),
+    ),
+    "entries whose graph is gone": (
+        (),
+        "seen = []\nfor x in data:\n    x = x.cuda()\n    out = net(x)\n"
+        "    F.mse_loss(out, x).backward()\n    seen.append(out)",
+        "40MiB",
+        ("growth", "seen[*] holds", "Move what is kept to the host"),
+        ("with the graphs", ".detach()"),
+    ),
+    "models with their optimizers": (
+        (FOLD,),
+        "found = []\nfor width in (1024, 2048) * 9:\n    found.append(fold(width))",
+        "100MiB",
+        ("growth", "Memory grew by 11.22 MiB in each of 5 passes: found[*] holds 56.11 MiB"),
+        ("since",),
+    ),
+    "lists in a dictionary": (
+        (VOTES,),
+        "for day in range(200):\n    vote(f'day {day}', torch.randn(512, 256, device='cuda'))",
+        "60MiB",
+        ("growth", "votes[*] holds", "in each of 1"),
+        ("in each of 4 passes", "in each of 5 passes"),
+    ),
+    "caches of several layers": (
+        (CACHE,),
+        "caches = [Cache() for _ in range(4)]\nfor _ in range(800):\n    for cache in caches:\n"
+        "        cache.add(torch.ones(64, 1, 256, device='cuda'))",
+        "100MiB",
+        ("growth", "caches[*] holds", "Memory grew by 25", "write into it"),
+        (
+            "since",
+            "joined",
+        ),
+    ),
+    "a traceback is no variable": (
+        (BROKEN,),
+        "x = torch.zeros(30, 2**18, device='cuda')",
+        "60MiB",
+        ("stale-exception", "inner of broken"),
+        ("earlier-cells",),
+    ),
+    "what is made on the device is not moved": (
+        (),
+        "index = torch.randint(0, 40_000, (1000,), device='cuda')\n"
+        "F.one_hot(index, 40_000).to(torch.float32).sum(0)",
+        "400MiB",
+        ("enlarged-result", "one_hot makes [1000, 40000]"),
+        ("dataset-on-device",),
+    ),
+    "one-hot rows that became floats": (
+        (),
+        "index = torch.randint(0, 40_000, (1000,), device='cuda')\n"
+        "rows = F.one_hot(index, 40_000).float()\n"
+        "scores = torch.randn(1000, 40_000, device='cuda')\n"
+        "(scores.softmax(1) * rows).sum()",
+        "560MiB",
+        ("enlarged-result", "line 3 holds 152.59 MiB: one_hot makes [1000, 40000]"),
+        (),
+    ),
+    "gaps": (
+        (),
+        "keep, drop = [], []\nfor _ in range(12):\n"
+        "    drop.append(torch.empty(9 << 20, dtype=torch.uint8, device='cuda'))\n"
+        "    keep.append(torch.empty(2 << 20, dtype=torch.uint8, device='cuda'))\n"
+        "drop.clear()\nlarge = torch.empty(60 << 20, dtype=torch.uint8, device='cuda')",
+        "160MiB",
+        ("fragmentation", "in pieces of at most 18.00 MiB"),
+        (),
+    ),
+    "a leak elsewhere that ends among gaps": (
+        (GATHER,),
+        "gather(1000)",
+        "100MiB",
+        ("growth", "kept[*] in gather()"),
+        ("fragmentation",),
+    ),
+    "a data set of tensors on the device": (
+        ("x, y = torch.randn(40_000, 256), torch.randn(40_000, 256)",),
+        "pairs = TensorDataset(x.cuda(), y.cuda())\nfor a, b in DataLoader(pairs, batch_size=256):\n"
+        "    F.mse_loss(net(a), b).backward()",
+        "100MiB",
+        ("dataset-on-device", "The data set made on line 2 holds 80.00 MiB"),
+        (),
+    ),
+    "an evaluation in a class of another cell": (
+        (LEARNER,),
+        "learner.validate(torch.randn(2, 8192, 256))",
+        "90MiB",
+        ("missing-no-grad", "The forward pass on line 2 saved"),
+        (),
+    ),
+    "a data set of another cell that a loader reads": (
+        (SHELF + "shelf = Shelf(60_000)\nloader = DataLoader(shelf, batch_size=4096)",),
+        "for x in loader:\n    net(x).mean().backward()",
+        "90MiB",
+        ("dataset-on-device", "shelf holds 58.59 MiB on the device; a loader reads it"),
+        ("does not use: shelf",),
+    ),
+    "features that no optimizer is for": (
+        ("adam = torch.optim.Adam(nn.Linear(8, 8).cuda().parameters())",),
+        "vectors = []\nfor x in data[:3]:\n    vectors.append(net(x.cuda().repeat(8, 1)))\n"
+        "torch.cat(vectors).pow(2).sum().backward",
+        "60MiB",
+        ("no_grad",),
+        (),
+    ),
+}
+ASKED = {
+    "a list that is joined after the loop": (
+        (),
+        "outs = []\nfor x in data:\n    outs.append(net(x.cuda()))\nouts = torch.cat(outs)",
+        "64MiB",
+        ("growth", "outs[*] holds", "each entry keeps its whole graph"),
+        ("outs.detach()",),
+    ),
+    "what came of a loop elsewhere": (
+        (SAMPLER,),
+        "picture = sample(100)",
+        "64MiB",
+        ("growth", "picture holds", "goes on into the next pass"),
+        ("picture.detach()",),
+    ),
+    "a leak without a graph": (
+        (),
+        "kept = []\nfor x in data:\n    kept.append(x.cuda())",
+        "24MiB",
+        ("growth", "Memory grew by 512.00 KiB in each of 60 passes: kept[*] holds 30.00 MiB"),
+        (),
+    ),
+    "a data set whose class is in another cell": (
+        (SHELF,),
+        "shelf = Shelf(60_000)\nfor x in DataLoader(shelf, batch_size=4096):\n    net(x)",
+        "90MiB",
+        ("dataset-on-device", "shelf holds 58.59 MiB on the device; a loader reads it"),
+        (),
+    ),
+    "results of arrays, in a function": (
+        (KERNEL,),
+        "x = torch.from_numpy(np.random.rand(2500, 8)).cuda()\nk = kernel(x, x)\nk = k / k.sum(1)",
+        "T4",
+        ("float64-by-accident", "float64"),
+        (),
+    ),
+    "a model of another cell in double precision": (
+        (
+            "wide = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 1)).double().cuda()",
+        ),
+        "x = torch.rand(2048, 64).double().cuda()\nwide(x).mean().backward()",
+        "T4",
+        ("float64-by-accident", "at the peak are float64 (wide"),
+        (),
+    ),
+    "an object that may hold what has another name": (
+        (SHELF + "shelf = Shelf(60_000)\nloader = DataLoader(shelf, batch_size=4096)",),
+        "for x in loader:\n    net(x).mean().backward()",
+        "90MiB",
+        (),
+        ("shelf",),
+    ),
+    "what a line frees of another name's": (
+        ("frozen = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)]).cuda()",),
+        "for x in data[:3]:\n    s, t = net(x.cuda()), frozen(x.cuda())\n"
+        "    loss = F.mse_loss(s, t.detach())\n    loss.backward()",
+        "T4",
+        (),
+        ("stale-variable s,",),
+    ),
+    "what earlier cells left": (
+        ("old = nn.Linear(2048, 2048).cuda()",),
+        "new = nn.Linear(2048, 2048).cuda()",
+        "24MiB",
+        ("earlier-cells", "17.01 MiB that this cell does not use: old, net"),
+        (),
+    ),
+    "a copy of a model": (
+        ("large = nn.Linear(2048, 2048).cuda()",),
+        "best = copy.deepcopy(large)\nlarge(torch.ones(8, 2048, device='cuda')).mean().backward()",
+        "40MiB",
+        ("copied-model", "line 1 copies 16.01 MiB"),
+        (),
+    ),
+    "copies of a model, one after the other": (
+        ("large = nn.Linear(2048, 2048).cuda()",),
+        "with torch.inference_mode():\n    for _ in range(4):\n"
+        "        large(torch.ones(8, 2048, device='cuda'))\n        best = copy.deepcopy(large)",
+        "50MiB",
+        ("copied-model", "line 4 copies 32.02 MiB"),
+        (),
+    ),
+    "differences of all pairs, in a loop": (
+        (),
+        PAIRS,
+        "60MiB",
+        ("enlarged-result", "line 4 holds 188.00 MiB in 2 results"),
+        (),
+    ),
+    "results of many passes that are kept": (
+        ("head = nn.Linear(16, 20_000).cuda()\n\ndef scores(x):\n    return head(x)",),
+        "found = []\nwith torch.no_grad():\n    for _ in range(10):\n"
+        "        found.append(scores(torch.ones(512, 16, device='cuda')))",
+        "T4",
+        (),
+        ("last layer", "enlarged-result"),
+    ),
+}
+
+
+def _texts(advice):
+    return [f"{one.rule} {one.problem} {one.change}" for one in advice]
+
+
+def _agrees(advice, said, not_said):
+    texts = _texts(advice)
+    assert [words for words in said if not texts or words not in texts[0]] == []
+    assert [words for words in not_said if words in " ".join(texts)] == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "cell", "card", "said", "not_said"), PREDICTED.values(), ids=PREDICTED
+)
+def test_what_a_prediction_says_first_is_true(notebook, earlier, cell, card, said, not_said):
+    with notebook(card) as one:
+        for text in (SETUP, *earlier):
+            one.run(text)
+        one.run(f"%%gpucheck -o _predicted\n{cell}")
+        _agrees(one.shell.user_ns["_predicted"].advice, said, not_said)
+
+
+@pytest.mark.parametrize(("earlier", "cell", "card", "said", "not_said"), ASKED.values(), ids=ASKED)
+def test_what_is_said_first_when_advice_is_asked_for_is_true(
+    notebook, earlier, cell, card, said, not_said
+):
+    with notebook(card) as one:
+        for text in (SETUP, *earlier):
+            one.run(text)
+        _agrees(one.assess(cell).advice, said, not_said)
