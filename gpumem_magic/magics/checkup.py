@@ -149,6 +149,7 @@ def explained(text: str) -> Explanation:
         said = visible("".join(traceback.format_exception_only(error)).strip()[:_SHORT])
         raise UsageError(
             f"%gpucheck: the last error was no out-of-memory error: {said}\n"
-            'The text of another one can be given: --explain "...", or below %%gpucheck --explain'
+            'The text of another one can be given: --explain "...", or below %%gpucheck --explain; '
+            f"or a rule: {known_rules()}"
         )
     return explanation

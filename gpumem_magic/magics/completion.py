@@ -8,7 +8,6 @@ from IPython.core.error import TryNext
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.magics import gpucheck, gpumem
-from gpumem_magic.magics.options import OptionTable
 
 HOOK = "complete_command"
 NAMES = tuple(f"{sign}{name}" for name in ("gpumem", "gpucheck") for sign in ("%", "%%", ""))
@@ -20,7 +19,8 @@ def complete(shell: InteractiveShell, event: Any) -> list[str]:
     if not event.text_until_cursor.endswith((" ", "\t")):
         words.pop()
     before = words[-1] if words else ""
-    cell, table = words[0].startswith("%%"), _table(words[0])
+    cell = words[0].startswith("%%")
+    table = (gpucheck if words[0].lstrip("%") == "gpucheck" else gpumem).OPTIONS
     option = table.find(before)
     if option is not None and option.offers is not None:
         return list(option.offers(shell.user_ns))
@@ -29,10 +29,6 @@ def complete(shell: InteractiveShell, event: Any) -> list[str]:
     if not event.symbol.startswith("-"):
         return _names(shell.Completer, event.symbol)
     return [flag for o in table.options if o.code or not cell for flag in o.flags]
-
-
-def _table(magic: str) -> OptionTable:
-    return gpucheck.OPTIONS if magic.lstrip("%") == "gpucheck" else gpumem.OPTIONS
 
 
 def _names(completer: Any, symbol: str) -> list[str]:
@@ -53,10 +49,7 @@ def remove(shell: InteractiveShell) -> None:
     for name in NAMES:
         chain = strings.get(name)
         if chain is not None:
-            chain.chain = [entry for entry in chain.chain if not _is_ours(entry[1])]
+            others = [e for e in chain.chain if getattr(e[1], "__func__", None) is not complete]
+            chain.chain = others
             if not chain.chain:
                 del strings[name]
-
-
-def _is_ours(hook: Any) -> bool:
-    return getattr(hook, "__func__", None) is complete

@@ -26,7 +26,6 @@ from gpumem_magic.magics.option_values import (
     names_in,
     offer_cards,
     offer_rules,
-    offer_switch,
     offer_whole_numbers,
     percent,
     rules,
@@ -299,7 +298,7 @@ OPTIONS = OptionTable(
             switch,
             run=_watch,
             optional=True,
-            offers=offer_switch,
+            offers=lambda names: ("on", "off"),
         ),
         Option(
             "--explain",

@@ -151,8 +151,10 @@ def _show(monitor: Monitor, number: int) -> None:
     monitor.show_report(report, monitor.settings.plot)
 
 
-def _compare(monitor: Monitor, before: int, after: int) -> None:
-    show_text(monitor.shell, monitor.history.compare(before, after))
+def _compare(monitor: Monitor, before: int | None = None, after: int | None = None) -> None:
+    newest = max(len(monitor.history), 2)
+    compared = monitor.history.compare(before or newest - 1, after or newest)
+    show_text(monitor.shell, compared)
 
 
 def _save(monitor: Monitor, path: Path) -> None:
@@ -227,9 +229,11 @@ OPTIONS = OptionTable(
         Option(
             "--compare",
             "A B",
-            "show what changed from report A to report B",
+            "show what changed from report A to report B;\n"
+            "B is the last one without it, and A the one before that",
             position,
             run=_compare,
+            optional=True,
         ),
         Option(
             "--load",

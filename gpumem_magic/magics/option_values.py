@@ -161,11 +161,6 @@ def offer_cards(names: Mapping[str, Any]) -> Iterable[str]:
     return [name for name in device_names() if name not in ("auto", "off")]
 
 
-def offer_switch(names: Mapping[str, Any]) -> Iterable[str]:
-    """What switches something."""
-    return ["on", "off"]
-
-
 def offer_rules(names: Mapping[str, Any]) -> Iterable[str]:
     """The rules that give advice."""
     return rule_names()

@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-_NEAR = 0.75  # likeness of what was typed and what was meant; a slip of one or two letters
+_NEAR = 0.8  # likeness of what was typed and what was meant; a slip of one or two letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An option as it was given, with its values as they were read."""
+    """An option as it was given, with its values as they were read. flag: the one of its flags."""
 
     option: Option
+    flag: str
     values: tuple[Any, ...]
 
     @property
@@ -99,8 +100,9 @@ class OptionTable:
                 break
             flag, equals, value = token.partition("=")
             option = self._find(flag, magic)
-            texts, rest = _values(option, [value] if equals else [], rest, magic)
-            found.append(Given(option, tuple(_read(option, flag, text, magic) for text in texts)))
+            texts, rest = _values(option, flag, [value] if equals else [], rest, magic)
+            values = tuple(_read(option, flag, text, magic) for text in texts)
+            found.append(Given(option, flag, values))
         return tuple(found), rest
 
     def before_code(self, line: str, magic: str) -> tuple[Given, ...]:
@@ -129,8 +131,9 @@ class OptionTable:
         if option is not None:
             return option
         flags = [name for option in self.options for name in option.flags]
-        near = difflib.get_close_matches(flag, flags, 1, _NEAR)
-        hint = f"did you mean {near[0]}?" if near else f"the options are {' '.join(flags)}"
+        near = difflib.get_close_matches(flag, flags, 3, _NEAR)  # --advice: --device, --advise
+        meant = max(near, key=lambda name: name[:4] == flag[:4], default="")
+        hint = f"did you mean {meant}?" if meant else f"the options are {' '.join(flags)}"
         raise UsageError(f"{magic}: no option {flag}; {hint}")
 
 
@@ -142,7 +145,7 @@ def for_code(given: tuple[Given, ...], magic: str) -> tuple[Given, ...]:
             alone = f"%{magic.lstrip('%').split()[0]} --{option.key}"
             raise UsageError(f"{magic}: --{option.key} stands alone, as {alone}")
         if option.values and not each.values:
-            raise UsageError(f"{magic}: --{option.key} needs {option.values}")
+            raise UsageError(f"{magic}: {each.flag} needs {option.values}")
     return given
 
 
@@ -158,10 +161,12 @@ def _read(option: Option, flag: str, text: str, magic: str) -> Any:
         raise UsageError(f"{magic}: {flag} {text}: {error}") from None
 
 
-def _values(option: Option, texts: list[str], rest: str, magic: str) -> tuple[list[str], str]:
+def _values(
+    option: Option, flag: str, texts: list[str], rest: str, magic: str
+) -> tuple[list[str], str]:
     names = option.values.split()
     if len(texts) > len(names):
-        raise UsageError(f"{magic}: {option.flags[-1]} takes no value")
+        raise UsageError(f"{magic}: {flag} takes no value")
     if option.text:
         return _text_value(" ".join([*texts, rest]).strip())
     while len(texts) < len(names):
@@ -169,7 +174,7 @@ def _values(option: Option, texts: list[str], rest: str, magic: str) -> tuple[li
         if missing and option.optional:
             break
         if missing:
-            raise UsageError(f"{magic}: {option.flags[-1]} needs {option.values}")
+            raise UsageError(f"{magic}: {flag} needs {option.values}")
         text, rest = _take(rest, magic)
         texts.append(text)
     return texts, rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.error import UsageError
 
@@ -116,23 +116,36 @@ def _fitted(flows: Sequence[Flow[Fit]], variable: str) -> tuple[Fit, ...]:
 
 
 def attempt(dry_runs: Callable[[], _T], magic: str = "%%gpucheck") -> _T:
-    """What dry runs come to. Raises SyntaxError of the code, and UsageError for a dry run that did
-    not end and for a defect of ours."""
+    """What dry runs come to. Raises SyntaxError of the code, UsageError for a dry run that did not
+    end and for a defect of ours, and KeyboardInterrupt, which is shown in one line."""
     failure, found = _outcome(dry_runs, magic)
-    if found is None:
-        raise UsageError(failure)  # raised here, it holds on to nothing of the dry run
-    return found
+    if found is not None:
+        return found
+    # raised here, they hold on to nothing of the dry run
+    if isinstance(failure, str):
+        raise UsageError(failure)
+    raise failure
 
 
-def _outcome(dry_runs: Callable[[], _T], magic: str) -> tuple[str, _T | None]:
+def _outcome(dry_runs: Callable[[], _T], magic: str) -> tuple[str | KeyboardInterrupt, _T | None]:
     try:
         return "", dry_runs()
     except (UsageError, SyntaxError):
         raise
+    except KeyboardInterrupt:
+        return _stopped(magic), None
     except DryRunError as error:
         return f"{magic}: {error}", None
     except Exception as error:
         return _defect(error), None
+
+
+def _stopped(magic: str) -> KeyboardInterrupt:
+    """IPython's own traceback would show our lines, and take half a second for the first."""
+    said = f"{magic}: stopped; your code and names are as they were"
+    stopped: Any = KeyboardInterrupt(said)
+    stopped._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]
+    return cast(KeyboardInterrupt, stopped)
 
 
 def require_torch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from traitlets import Bool, CFloat, TraitError, Unicode, observe, validate
 from traitlets.config import Configurable
@@ -45,21 +46,15 @@ class GpuMem(Configurable):
         """Have `choose` called with the new name whenever `device` is set to another."""
         self._choose: Callable[[str], None] | None = choose
 
-    @validate("device")
-    def _known_device(self, proposal: dict[str, str]) -> str:
+    @validate("device", "ignore")
+    def _known(self, proposal: dict[str, Any]) -> str:
+        check = check_device if proposal["trait"].name == "device" else rules
+        value: str = proposal["value"]
         try:
-            check_device(proposal["value"])
+            check(value)
         except (ValueError, ImportError) as error:
             raise TraitError(str(error)) from None
-        return proposal["value"]
-
-    @validate("ignore")
-    def _known_rules(self, proposal: dict[str, str]) -> str:
-        try:
-            rules(proposal["value"])
-        except ValueError as error:
-            raise TraitError(str(error)) from None
-        return proposal["value"]
+        return value
 
     @observe("device")
     def _device_changed(self, change: dict[str, str]) -> None:

@@ -6,47 +6,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from gpumem_magic.sources.holders import Root
-from gpumem_magic.sources.holders.roots import ERRORS, OUTPUTS
 from gpumem_magic.values.inventory import HolderKind
 
 _UNDERS = ("_", "__", "___")
 _NUMBERED = re.compile(r"_\d+")
 _NOTHING = object()
-_UNNEEDED = MappingProxyType(
-    {
-        HolderKind.OUTPUT_HISTORY: OUTPUTS,
-        HolderKind.EXCEPTION: ERRORS,
-    }
-)
 _LAST = ("last_exc", "last_value", "last_traceback", "last_type")  # as `sys` has them
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One place: `get` tells what is in it now, `drop` takes that out of it."""
-
-    kind: HolderKind
-    name: str
-    get: Callable[[], object]
-    drop: Callable[[], None]
 
 
 def shell_roots(shell: Any) -> tuple[Root, ...]:
     """Every place, for an inventory of what the notebook's names do not lead to."""
-    found = (*output_places(shell), *error_places(shell), *_other_places(shell))
-    return tuple(
-        Root(place.kind, place.name, place.get, _UNNEEDED.get(place.kind)) for place in found
-    )
+    return (*output_places(shell), *error_places(shell), *_other_places(shell))
 
 
-def output_places(shell: Any) -> tuple[Place, ...]:
+def output_places(shell: Any) -> tuple[Root, ...]:
     """Where the values are that cells displayed."""
     kind = HolderKind.OUTPUT_HISTORY
     hook, hidden = shell.displayhook, shell.user_ns_hidden
@@ -65,7 +43,7 @@ def output_places(shell: Any) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def error_places(shell: Any) -> tuple[Place, ...]:
+def error_places(shell: Any) -> tuple[Root, ...]:
     """Where the last errors are, with the frames that they went through."""
     kind = HolderKind.EXCEPTION
     found = [_item(vars(sys), name, f"sys.{name}", kind) for name in _LAST if hasattr(sys, name)]
@@ -82,12 +60,12 @@ def error_places(shell: Any) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _other_places(shell: Any) -> Iterator[Place]:
+def _other_places(shell: Any) -> Iterator[Root]:
     """What `%run` leaves behind, names hidden from `%who`, and the user's own `_`."""
     kind = HolderKind.MODULE_STATE
     for filename, module in shell._main_mod_cache.items():
         name = f"%run {filename}"
-        yield Place(kind, name, partial(vars, module), shell.clear_main_mod_cache)
+        yield Root(kind, name, partial(vars, module), shell.clear_main_mod_cache)
     hidden, names = shell.user_ns_hidden, shell.user_ns
     for name in hidden:
         if not _is_history_name(name) and not (name in names and names[name] is hidden[name]):
@@ -98,7 +76,7 @@ def _other_places(shell: Any) -> Iterator[Place]:
             yield _item(names, name, name, HolderKind.VARIABLE)
 
 
-def _history_names(shell: Any) -> list[Place]:
+def _history_names(shell: Any) -> list[Root]:
     """`_`, `__`, `_5` and the like, where they are IPython's and not the user's own."""
     names, hook, hidden = shell.user_ns, shell.displayhook, shell.user_ns_hidden
     outputs = names.get("_oh", {})
@@ -121,7 +99,7 @@ def _is_history_name(name: str) -> bool:
 
 def _item(
     mapping: dict[Any, Any], key: Any, name: str, kind: HolderKind, empty: object = _NOTHING
-) -> Place:
+) -> Root:
     """An entry of a dict; dropped, it holds `empty` or is gone."""
 
     def drop() -> None:
@@ -130,11 +108,11 @@ def _item(
         elif key in mapping:
             mapping[key] = empty
 
-    return Place(kind, name, lambda: mapping.get(key), drop)
+    return Root(kind, name, lambda: mapping.get(key), drop)
 
 
-def _attribute(owner: Any, attribute: str, name: str, empty: object, kind: HolderKind) -> Place:
-    return Place(
+def _attribute(owner: Any, attribute: str, name: str, empty: object, kind: HolderKind) -> Root:
+    return Root(
         kind,
         name,
         lambda: getattr(owner, attribute, None),
@@ -142,11 +120,11 @@ def _attribute(owner: Any, attribute: str, name: str, empty: object, kind: Holde
     )
 
 
-def _last_result(shell: Any, attribute: str, kind: HolderKind) -> Place:
+def _last_result(shell: Any, attribute: str, kind: HolderKind) -> Root:
     """A part of what the last cell came to; IPython itself forgets all of it together."""
 
     def drop() -> None:
         shell.last_execution_result = None
 
     name = f"last_execution_result.{attribute}"
-    return Place(kind, name, lambda: getattr(shell.last_execution_result, attribute, None), drop)
+    return Root(kind, name, lambda: getattr(shell.last_execution_result, attribute, None), drop)

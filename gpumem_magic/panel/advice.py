@@ -17,7 +17,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Bar, Line, Part, Piece, Span, Style
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
 from gpumem_magic.renderers.html import Printer, element, printed
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_size
 from gpumem_magic.values.assessment import Assessment, RulePages
 from gpumem_magic.values.report import Report
 
@@ -26,18 +26,15 @@ _TOO_LONG = "The change is too long to be shown here; Insert cell gives all of i
 _BOX = "border:1px solid rgba(128,128,128,0.45);border-radius:4px;padding:8px 12px;margin:4px 0"
 
 
-def label(number: int, advice: Advice) -> str:
+def label(number: int, advice: Advice, report: Report) -> str:
     """Advice as one row of a list."""
-    facts = [advice.rule, words.saving(advice), words.how_known(advice)]
+    facts = [advice.rule, words.saving(advice, report), words.how_known(advice)]
     return f"{number}  " + ", ".join(wording.visible(fact) for fact in facts if fact)
 
 
 def card_html(report: Report, advice: Advice) -> str:
-    """Everything that is known of one piece of advice."""
-    saving = ", ".join(filter(None, (words.saving(advice, report), words.how_known(advice))))
+    """What is known of one piece of advice beside its `label`."""
     said = told(
-        Line(Span(advice.rule, Style.STRONG)),
-        *((Line(Span(saving, Style.STRONG)),) if saving else ()),
         *_sizes(advice),
         Line(advice.problem),
         *_evidence(report, advice),
@@ -56,7 +53,7 @@ def _sizes(advice: Advice) -> tuple[Piece, ...]:
     return tuple(
         piece
         for part in sizes
-        for piece in (Line(f"{part.label} {format_bytes(part.size)}"), Bar((part,), whole))
+        for piece in (Line(f"{part.label} {format_size(part.size)}"), Bar((part,), whole))
     )
 
 
@@ -67,8 +64,6 @@ def _evidence(report: Report, advice: Advice) -> tuple[Line, ...]:
         facts.append((f"line {advice.line} ", Span(source, Style.CODE)))
     if advice.name:
         facts.append(("variable ", Span(advice.name, Style.CODE)))
-    if advice.size is not None:
-        facts.append((format_bytes(advice.size),))
     words_ = [word for fact in facts for word in (*fact, " \u00b7 ")][:-1]
     return (Line(("Evidence: ", *words_)),) if facts else ()
 
@@ -121,15 +116,18 @@ class AdviceSection(Section):
     def draw_list(self) -> None:
         """All advice for the chosen report."""
         found = self.state.advice()
-        labels = [label(number, advice) for number, advice in enumerate(found, 1)]
+        report = self.state.report
+        labels = [label(number, advice, report) for number, advice in enumerate(found, 1) if report]
         with self.list.hold_sync():
             self.list.options = labels
             self.list.index = self._place(found)
+        controls.show(self.list, bool(labels))
 
     def draw_card(self) -> None:
         """The advice that is picked."""
         report, advice = self.state.report, self._advice
         self.insert.disabled = advice is None or advice.source is None
+        self.explain.disabled = self.ignore.disabled = advice is None
         if report is None or advice is None:
             self.card.value = told(Line(_NOTHING))
         else:

@@ -3,8 +3,6 @@ largest blocks."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +20,7 @@ from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.trace.lifetimes import LargeStorages
-from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Block, Timeline
 from gpumem_magic.values.recording import Category
@@ -74,7 +72,7 @@ def _course(report: Report, moment: int) -> Markup:
     if report.oom and (failed := scale.failure_point(line, report.oom)) is not None:
         x = float(np.searchsorted(points, failed)) / len(points)
         layers.append(chart.cross(x - 0.01, x + 0.01, int(line.allocated[failed]), top))
-    layers.append(chart.upright((moment + 0.5) / len(points)))
+    layers.append(chart.upright(moment / (len(points) - 1)))
     last = wording.format_seconds(float(line.time[-1]))
     far = f"; limit {format_bytes(limit)}" + ("" if in_sight else ", far above")
     below = join(
@@ -113,7 +111,7 @@ def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str
     where = (f", line {number} ", source) if number else ()
     head = Line((size, f" after {wording.format_seconds(seconds)}{at_peak}", *where))
     kinds = wording.shown(sizes)
-    named = (Part(f"{kind.value} {format_bytes(size)}", 0, COLOURS[kind]) for kind, size in kinds)
+    named = (Part(f"{kind.value} {format_size(size)}", 0, COLOURS[kind]) for kind, size in kinds)
     blocks = report.blocks if living is None and point == line.peak else ()
     blocks = living.at(seconds) if living is not None else blocks
     return told(head, composition(sizes), Legend(tuple(named)), _alive(blocks))
@@ -122,17 +120,8 @@ def alive_html(report: Report, living: LargeStorages | None, moment: int) -> str
 def _alive(blocks: tuple[Block, ...]) -> Line | Table:
     if not blocks:
         return Line("The names of what was alive are known at the peak only.", Style.FAINT)
-    counts = Counter(blocks)
-    largest = sorted(counts, key=lambda block: -block.size * counts[block])[:_ALIVE]
-    rows = tuple(_block(block, counts[block]) for block in largest)
+    rows = tuple(map(block_row, alike(blocks, 0)[:_ALIVE]))
     return Table("Largest that were alive then", BLOCKS, rows)
-
-
-def _block(block: Block, count: int) -> Row:
-    kind = wording.tensor_type(block)
-    tensor = kind if count == 1 else f"{count} x {kind}" if kind else f"{count} blocks"
-    name = Span(wording.block_name(block), Style.CODE, COLOURS[block.category])
-    return Row((name, format_bytes(block.size * count), tensor, wording.line_label(block.line)))
 
 
 def source_html(report: Report) -> str:
@@ -142,7 +131,7 @@ def source_html(report: Report) -> str:
     rows = [_source_row(report, n, text, by_number.get(n)) for n, text in enumerate(texts, 1)]
     if 0 in by_number:
         rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
-    head = ("line", "peak meanwhile", "allocated", "left", "runs")
+    head = ("line", "peak meanwhile", "allocated", "net", "runs")
     rest = " lines: see the report"
     return element("div", controls.table("The cell, line by line", head, rows, rest), style=ROOT)
 
@@ -156,14 +145,15 @@ def _source_row(report: Report, number: int, text: str, line: findings.Line | No
     if peak is not None and top:
         part = Part("peak", peak, ALARM if peak == top else ALLOCATED)
         bar = (Bar((part,), top, thin=True),)
-    sizes = ("" if peak is None else format_bytes(peak), format_bytes(line.allocated))
+    sizes = ("" if peak is None else format_size(peak), format_size(line.allocated))
     runs = f"x{line.count}" if line.count else ""
-    return Row((name, *sizes, format_change(line.net), runs), bar)
+    return Row((name, *sizes, format_change(line.net, format_size), runs), bar)
 
 
 def blocks_html(report: Report) -> str:
     """The largest blocks at the peak; those alike as one row."""
-    rows = [block_row(group) for group in alike(report)[:_BLOCKS]]
+    groups = alike(report.blocks, report.peak.allocated or 0)
+    rows = [*map(block_row, groups[:_BLOCKS])]
     table = controls.table("Largest at the peak", BLOCKS, rows, "") if rows else EMPTY
     return element("div", table, style=ROOT)
 

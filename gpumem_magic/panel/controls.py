@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets
 
 from gpumem_magic.renderers.document import Document, Line, Piece, Row, Section, Style, Table
+from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.html import (
     CLASSES,
     EMPTY,
@@ -55,11 +56,13 @@ def rows(text: str, count: int) -> Any:
 
 
 def many(text: str, options: Iterable[Any], count: int) -> Any:
-    """Some of many."""
-    return ipywidgets.SelectMultiple(
+    """Some of many; their label stands above."""
+    made = ipywidgets.SelectMultiple(
         description=text, options=tuple(options), rows=count, layout=_layout(_FLEXIBLE),
         style=_wide(),
     )  # fmt: skip
+    made.add_class("gpumem-rows")
+    return made
 
 
 def number(text: str) -> Any:
@@ -70,11 +73,13 @@ def number(text: str) -> Any:
 
 
 def slider(text: str) -> Any:
-    """A place on a scale."""
-    return ipywidgets.IntSlider(
+    """A place on a scale, whose ends lie below those of a chart's picture."""
+    made = ipywidgets.IntSlider(
         description=text, min=0, max=1, value=0, readout=False, continuous_update=False,
         layout=_layout(), style=_wide(),
     )  # fmt: skip
+    made.add_class("gpumem-slider")
+    return made
 
 
 def line(text: str, **traits: Any) -> Any:
@@ -199,6 +204,10 @@ STYLE = f"""<style>
 .gpumem-rows select, .gpumem-rows textarea {{ flex: 0 0 auto !important; width: 100%;
   height: auto !important; box-sizing: border-box; overflow-x: auto; }}
 .gpumem-panel .widget-html > label {{ display: none; }}
+.gpumem-slider label {{ flex: 0 0 {chart.AXIS}px; margin: 0 !important; text-align: left; }}
+.gpumem-slider .slider-container {{ margin: 0 !important; padding: 0; }}
+.gpumem-slider .ui-slider .ui-slider-handle {{
+  margin-left: calc(var(--jp-widgets-slider-handle-size) / -2); }}
 {CLASSES}
 </style>"""
 

@@ -13,7 +13,7 @@ from gpumem_magic.renderers.document import Bar, Line, Part
 from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.recording import Category
 
@@ -25,16 +25,19 @@ _UNTOLD = "#BBBBBB"
 _DIGITS = "font-variant-numeric:tabular-nums"
 
 
-def now_html(live: Live, kinds: Mapping[Category, int], why_off: str) -> str:
+def now_html(
+    live: Live, kinds: Mapping[Category, int], why_off: str, below_head: bool = False
+) -> str:
     """The state of every device. kinds: what the last cell left on the first device, for the time
-    when no cell runs."""
+    when no cell runs. below_head: without what `head_html` says."""
     if not live.glances:
         return controls.told(Line(why_off or "No device was looked at yet."))
     devices = [
         _device(live, index, glance, kinds if index == 0 else {})
         for index, glance in enumerate(live.glances)
     ]
-    return element("div", _activity(live), *devices, _course(live), style=f"{ROOT};{_DIGITS}")
+    activity = EMPTY if below_head else _activity(live)
+    return element("div", activity, *devices, _course(live), style=f"{ROOT};{_DIGITS}")
 
 
 def head_html(live: Live) -> str:
@@ -75,7 +78,7 @@ def _device(live: Live, index: int, glance: Glance, left: Mapping[Category, int]
         _gauge("reserved", level.reserved, device.total, CACHED),
         _gauge("device used", level.device_used, device.total, OUTSIDE),
         _fact("limit", f"{format_bytes(device.total)}, the whole card"),
-        _fact(_peak_name(live), format_bytes(peak)) if peak is not None else EMPTY,
+        _fact(_peak_name(live), format_size(peak)) if peak is not None else EMPTY,
         _kinds(told, level, heading),
         _warning(level, device.total),
     )
@@ -95,7 +98,7 @@ def _gauge(name: str, size: int | None, total: int, colour: str) -> Markup:
     shown = ALARM if share >= FULL else GROWN if share >= NEARLY_FULL else colour
     percent = wording.format_share(size, total)
     sign = f"  {_sign(share)}" if share >= NEARLY_FULL else ""
-    text = f"{format_bytes(size)}{f'  {percent}' if percent else ''}{sign}"
+    text = f"{format_size(size)}{f'  {percent}' if percent else ''}{sign}"
     bar = html.bar(Bar((Part(name, size or 0, shown),), total))
     return element("div", _row(name, text), bar, style="margin:3px 0")
 
@@ -138,14 +141,14 @@ def _kinds(kinds: Mapping[Category, int], level: Level, heading: str) -> Markup:
     parts = [Part(kind.value, size, COLOURS[kind]) for kind, size in shown]
     if allocated > known:
         parts.append(Part("not sorted before the cell ends", allocated - known, _UNTOLD))
-    named = [Part(f"{p.label} {format_bytes(p.size)}", p.size, p.colour) for p in parts]
+    named = [Part(f"{p.label} {format_size(p.size)}", p.size, p.colour) for p in parts]
     bar = html.bar(Bar(tuple(parts), allocated))
     return element("div", heading, bar, html.legend(named), style="margin:6px 0")
 
 
 def _course(live: Live) -> Markup:
     """The first device's memory since the cell began."""
-    if len(live.trail) < 2:
+    if len(live.trail) < 3:  # one look and the end: there is no course to see
         return EMPTY
     allocated, reserved = [list(column) for column in zip(*live.trail, strict=True)]
     total = live.glances[0].device.total
@@ -186,5 +189,5 @@ class NowSection(Section):
             self.picture.value = now_html(live, self.state.left(), desk.host.why_off)
         else:
             whole = desk.front.tab == self.title
-            body = now_html(live, self.state.left(), desk.host.why_off) if whole else ""
+            body = now_html(live, self.state.left(), desk.host.why_off, True) if whole else ""
             desk.front.show("now", {"head": head_html(live), "body": body})

@@ -18,7 +18,7 @@ from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTS
 from gpumem_magic.renderers.history import comparison_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend
 from gpumem_magic.renderers.terminal import left, right
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values.findings import Timeline
 from gpumem_magic.values.report import Report
 
@@ -44,10 +44,10 @@ def row_text(number: int, report: Report) -> str:
     if not name.isascii():  # letters that run from right to left stay in their column
         name = f"\u2068{name}\u2069"
     kept = wording.kept(report)
-    size = format_bytes(kept) if kept is None or kept <= 0 else f"+{format_bytes(kept)}"
+    size = format_change(kept, format_size)
     time = wording.format_seconds(report.seconds)
     card = left(wording.visible(report.device.name), 24).rstrip()
-    numbers = right(format_bytes(report.peak.allocated), 12) + right(size, 13) + right(time, 12)
+    numbers = right(format_size(report.peak.allocated), 12) + right(size, 13) + right(time, 12)
     return f"{number:>4}  {name}{numbers}  {card}{'  out of memory' if report.oom else ''}"
 
 

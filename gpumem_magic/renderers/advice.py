@@ -23,7 +23,7 @@ from gpumem_magic.renderers.document import (
     notes,
 )
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values import assessment as values
 from gpumem_magic.values.advice import Advice, Cost, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
@@ -303,9 +303,9 @@ def _changes(assessment: Assessment) -> tuple[Piece, ...]:
 
 def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
     known = advice.before is not None
-    sizes = (format_bytes(size) if known else "" for size in (advice.before, advice.after))
+    sizes = (format_size(size) if known else "" for size in (advice.before, advice.after))
     sure = advice.saving if advice.known is not Known.ESTIMATED else None
-    saved = Span(format_bytes(sure) if sure else "", Style.STRONG)
+    saved = Span(format_size(sure) if sure else "", Style.STRONG)
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
     report = assessment.report
     same = report.error is None and assessment.ran is None  # else shares would be of another peak

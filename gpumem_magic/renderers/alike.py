@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
@@ -10,14 +11,13 @@ from gpumem_magic.renderers.document import Row, Span, Style
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block
-from gpumem_magic.values.report import Report
 
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Blocks of one size, kind, shape and line; `more`: the report does not list all of them."""
+    """Blocks of one size, kind, shape and line; `more`: there may be some that are not listed."""
 
     blocks: tuple[Block, ...]
     more: bool
@@ -30,7 +30,11 @@ class Alike:
     @property
     def size_text(self) -> str:
         """Their size, with a plus where there are more."""
-        return format_size(self.size) + ("+" if self.more else "")
+        return f"{format_size(self.size)}{self._plus}"
+
+    @property
+    def _plus(self) -> str:
+        return "+" if self.more and len(self.blocks) > 1 else ""
 
     @property
     def name(self) -> str:
@@ -47,25 +51,25 @@ class Alike:
 
     @property
     def tensor(self) -> str:
-        """ "8 x float32[64, 128]"."""
-        count, plus = len(self.blocks), "+" if self.more else ""
-        kind = wording.tensor_type(self.blocks[0])
-        if count == 1 and not plus:
+        """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB"."""
+        count, kind = f"{len(self.blocks)}{self._plus}", wording.tensor_type(self.blocks[0])
+        if count == "1":
             return kind
-        return f"{count}{plus} x {kind}" if kind else f"{count}{plus} blocks"
+        return f"{count} x {kind or format_size(self.blocks[0].size)}"
 
 
-def alike(report: Report) -> tuple[Alike, ...]:
-    """The report's blocks, those that are alike together, the most bytes first."""
+def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
+    """Blocks, the largest first, of `whole` bytes; those that are alike together, the most bytes
+    first."""
     groups: dict[tuple[object, ...], list[Block]] = {}
-    for block in report.blocks:
+    for block in blocks:
         pattern = _NUMBER.sub("#", wording.block_name(block))
         key = (pattern, block.category, block.size, block.shape, block.dtype, block.line)
         groups.setdefault(key, []).append(block)
     # A report lists the largest blocks only: of those as small as its last there may be more.
-    complete = sum(block.size for block in report.blocks) >= (report.peak.allocated or 0)
-    last = report.blocks[-1].size if report.blocks and not complete else -1
-    rows = [Alike(tuple(blocks), blocks[0].size == last) for blocks in groups.values()]
+    complete = sum(block.size for block in blocks) >= whole
+    last = blocks[-1].size if blocks and not complete else -1
+    rows = [Alike(tuple(group), group[0].size == last) for group in groups.values()]
     return tuple(sorted(rows, key=lambda row: -row.size))
 
 

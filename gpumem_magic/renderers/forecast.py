@@ -21,13 +21,13 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import ALARM, OUTSIDE, SHRUNK
 from gpumem_magic.renderers.formats.json import all_to_dict
-from gpumem_magic.renderers.out_of_memory import composition
+from gpumem_magic.renderers.out_of_memory import composition, made_of
 from gpumem_magic.renderers.report import output
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.report import Report
 
-_SIZES = ("allocated", "reserved", "device use")
+_SIZES = ("allocated", "reserved", "device used")
 
 
 def cards_document(reports: Sequence[Report]) -> Document:
@@ -35,31 +35,34 @@ def cards_document(reports: Sequence[Report]) -> Document:
     if not reports:
         return (Section((Line("Nothing was predicted."),)),)
     title = Span(wording.title(reports[0]), Style.STRONG)
-    rows = tuple(_row(report.device.name, report) for report in reports)
+    pairs = zip(reports, (None, *reports), strict=False)
+    rows = tuple(_row(report.device.name, report, before) for report, before in pairs)
     table = Table("At the peak", ("card", *_SIZES), rows)
     head = Line((title, f" \u00b7 predicted for {_cards(reports)}"))
     return (Section((head,)), Section((table,)), Section(_below(reports)))
 
 
-def _row(label: str, report: Report) -> Row:
-    """A prediction: its peak, the verdict, what memory was made of."""
+def _row(label: str, report: Report, before: Report | None = None) -> Row:
+    """A prediction: its peak, the verdict, what memory was made of, unless the row `before` says
+    the same."""
     peak = report.peak
-    sizes = (peak.allocated, peak.reserved, wording.full(report, peak))
-    held = report.oom.held if report.oom and report.oom.held else report.at_peak
+    sizes = (peak.allocated, peak.reserved, peak.in_use)
+    moment, held = wording.held_then(report)
     source = wording.source_of(report, wording.failing_line(report)) if report.oom else ""
     colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
+    colour = ALARM if report.is_tight else colour
     said = Span(f"{wording.verdict(report)}{': ' if source else ''}", Style.STRONG, colour)
-    made = wording.composition(report)
     below = [Line((said, Span(source, Style.CODE)) if source else said)]
-    below += [Line(made, Style.FAINT)] if made else []
+    if held and (before is None or (moment, held) != wording.held_then(before)):
+        below.append(Line((f"{moment}: ", *made_of(held)), Style.FAINT))
     bar = (_on_the_card(report, composition(held)),) if held else ()
     name = Span(label, Style.STRONG)
-    return Row((name, *map(format_bytes, sizes)), (*below, *bar))
+    return Row((name, *map(format_size, sizes)), (*below, *bar))
 
 
 def _on_the_card(report: Report, made: Bar) -> Bar:
     """What memory was made of, and what else was in use, at the scale of the card."""
-    beside = max((wording.full(report, report.peak) or 0) - made.whole, 0)
+    beside = max((report.peak.in_use or 0) - made.whole, 0)
     parts = (*made.parts, Part("cached, context and other processes", beside, OUTSIDE))
     return Bar(parts, report.device.total or made.whole + beside, thin=True)
 

@@ -22,7 +22,8 @@ from gpumem_magic.renderers.document import (
     Words,
 )
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
-from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.trace.peak import UNKNOWN
+from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.report import Report
 
@@ -49,8 +50,8 @@ def _listed(number: int, report: Report) -> Row:
     return Row(
         (
             (f"{number}  {wording.title(report)}", device),
-            format_bytes(report.peak.allocated),
-            wording.kept_phrase(report),
+            format_size(report.peak.allocated),
+            wording.kept_phrase(report, format_size),
             wording.format_seconds(report.seconds),
         )
     )
@@ -61,7 +62,8 @@ def comparison_document(comparison: Comparison) -> Document:
     names = _names(comparison)
     title = Line(Span("  ->  ".join(names), Style.STRONG))
     levels = [_row(each.name, each) for each in comparison.levels]
-    lines = [_row(_line(pair), pair.allocated) for pair in comparison.lines]
+    moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
+    lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
     return (
         Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
@@ -85,10 +87,10 @@ def _changed(comparison: Comparison, caption: str, found: Sequence[Difference]) 
 
 def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
     """Where in the code most of the change comes from."""
-    if not comparison.frames:
-        return ()
-    most = comparison.frames[0]
-    return (Line(f"at the peak {format_change(most.change)} in {most.name}"),)
+    peak = comparison.levels[0].change or 0
+    known = (one for one in comparison.frames if one.name != UNKNOWN)
+    most = next((one for one in known if (one.change or 0) * peak > 0), None)
+    return (Line(f"at the peak {format_change(most.change)} in {most.name}"),) if most else ()
 
 
 def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:
@@ -144,6 +146,11 @@ def _verdict(comparison: Comparison) -> str:
     return f"the peak is {size} {'higher' if change > 0 else 'lower'}"
 
 
+def _allocates(sizes: Difference) -> bool:
+    """Whether there is anything to tell of a line, in one cell or in the other."""
+    return bool(sizes.first or sizes.second) or None in (sizes.first, sizes.second)
+
+
 def _line(pair: LineDifference) -> Words:
     return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source, Style.CODE))
 
@@ -160,5 +167,5 @@ def _row(name: Words, difference: Difference) -> Row:
     change = difference.change
     # Only the patch is coloured: no one green or orange can be read as text on white and on black.
     colour = "" if not change else GROWN if change > 0 else SHRUNK
-    told = Span(format_change(change), Style.STRONG, colour)
-    return Row((name, format_bytes(difference.first), format_bytes(difference.second), told))
+    told = Span(format_change(change, format_size), Style.STRONG, colour)
+    return Row((name, format_size(difference.first), format_size(difference.second), told))

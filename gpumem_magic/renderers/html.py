@@ -42,6 +42,7 @@ ROOT = (
 
 _LONGEST = 120  # characters of code that are shown without pointing at it
 _LEAST = 200  # pixels of a name beside its numbers; with less room they go below it
+_DIGIT, _WIDER, _BOLD = 8.3, 4, 1.1  # pixels in DejaVu Sans, among the widest; how much in bold
 _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
 _GREY = "rgba(128,128,128,0.25)"
@@ -64,7 +65,7 @@ _CODE = (
 )
 _FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
 _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"
-_ROW = f"{_WRAPS};border-top:1px solid {_GREY}"
+_ROW = f"{_WRAPS};align-items:baseline;border-top:1px solid {_GREY}"
 _SUMMARY = "cursor:pointer;padding:2px 0"
 _FAINT = "opacity:0.7"
 _PLAIN = "border:none;max-width:none;box-sizing:border-box"
@@ -240,11 +241,15 @@ def widths(head: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
 
 
 def _wide(cell: Words | Bar) -> int:
-    """Pixels that a cell needs at 13 px a line; digits are 7 to 8 px wide."""
+    """Pixels that a cell needs at 13 px a line: what is wider than its column is out of line."""
     if isinstance(cell, Bar):
         return 160
-    length = len(terminal.plain(cell))
-    return 8 * length + 12 if length else 0
+    text = terminal.plain(cell)
+    pixels = _DIGIT * len(text) + _WIDER * sum(text.count(sign) for sign in "%<")
+    if isinstance(cell, Span):
+        pixels *= _BOLD if cell.style is Style.STRONG else 1
+        pixels += 15 if cell.colour else 0
+    return round(pixels) + 12 if text else 0
 
 
 def _words(words: Words | Bar) -> Markup:
@@ -262,6 +267,8 @@ def _span(span: Span) -> Markup:
         said = code(span.text)
     elif span.style in _SPANS:
         said = element("span", span.text, style=_SPANS[span.style])
+    elif span.colour:
+        return element("span", swatch(span.colour), span.text, style="white-space:nowrap")
     else:
         said = join(span.text)
     return join(swatch(span.colour), said) if span.colour else said
@@ -282,9 +289,17 @@ def swatch(colour: str) -> Markup:
 
 def _line(line: Line) -> Markup:
     whole = line.style is Style.CODE and isinstance(line.words, str)
-    said = code(str(line.words)) if whole else _words(line.words)
+    words = [line.words] if isinstance(line.words, str | Span) else line.words
+    said = code(str(line.words)) if whole else join(*map(_unbroken, words))
     style = _LINES.get(line.style, "") + (f"padding-left:{16 * line.indent}px" * bool(line.indent))
     return element("div", line.mark, said, **({"style": style} if style else {}))
+
+
+def _unbroken(words: str | Span) -> Markup:
+    """Words whose sizes stay in one line with their units, as those of tables do."""
+    if isinstance(words, Span) and words.style is Style.CODE:
+        return _span(words)
+    return Markup(terminal.with_units(_words(words)))
 
 
 def bar(shown: Bar) -> Markup:

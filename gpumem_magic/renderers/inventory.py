@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +24,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import ALLOCATED, CACHED, COLOURS, OUTSIDE
 from gpumem_magic.renderers.wording import format_share, reasons, shown, visible
-from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import (
     Breakdown,
@@ -45,6 +47,10 @@ _UNBORN = (
     "In which line each was made is known of measured cells: %%gpumem on top of one, "
     "%gpumem --on for all"
 )
+_BY_NAME = frozenset(
+    {HolderKind.VARIABLE, HolderKind.OPTIMIZER, HolderKind.GRAPH, HolderKind.CACHE}
+)
+_DELETE = "`del NAME`, then %gpucheck --free, lets go of what you no longer need."
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
 _PROCESSES = 5
@@ -242,7 +248,7 @@ def _place_row(place: Place, total: int) -> Row:
     parts = place.parts if place.label == "allocated" else place.parts[:_PROCESSES]
     inner = tuple(_place_row(part, total) for part in parts)
     share = format_share(place.size, total)
-    return Row((name, format_bytes(place.size), share, gauge), inner=inner)
+    return Row((name, format_size(place.size), share, gauge), inner=inner)
 
 
 def _colour(label: str) -> str:
@@ -264,7 +270,7 @@ def _holders(inventory: Inventory) -> tuple[Piece, ...]:
 
 def _holding(holding: Holding, whole: int | None) -> Row:
     name = Span(name_of(holding), Style.CODE, COLOURS[holding.category])
-    size, share = format_bytes(holding.size), format_share(holding.size, whole)
+    size, share = format_size(holding.size), format_share(holding.size, whole)
     return Row((name, size, share, birth(holding)), (Line(facts(holding), Style.FAINT),))
 
 
@@ -278,7 +284,7 @@ def _unneeded(inventory: Inventory) -> tuple[Piece, ...]:
 def _remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
     rows = tuple(
         Row(
-            (Span(remedy.command, Style.CODE), format_bytes(remedy.size)),
+            (Span(remedy.command, Style.CODE), format_size(remedy.size)),
             tuple(Line(whose, Style.FAINT) for whose in remedy.whose),
         )
         for remedy in found
@@ -297,7 +303,18 @@ def recovery_document(recovery: Recovery) -> Document:
         Section((device, Line(_what_came_back(recovery), Style.LARGE))),
         Section((Table("Step by step", head, rows),)),
         Section(left),
+        Section(_what_names_hold(recovery.holdings)),
     )
+
+
+def _what_names_hold(holdings: Iterable[Holding]) -> tuple[Line, ...]:
+    """The names that hold most of what no command lets go of: only a person knows if it goes."""
+    sizes: Counter[str] = Counter()
+    for one in holdings:
+        if one.kind in _BY_NAME and not remedy(one):
+            sizes[re.split(r"\W", name_of(one), maxsplit=1)[0]] += one.size
+    named = ", ".join(f"{name} {format_size(size)}" for name, size in sizes.most_common(_NAMES))
+    return (Line(f"Your own names hold the rest: {named}. {_DELETE}"),) if named else ()
 
 
 def _what_came_back(recovery: Recovery) -> str:
@@ -313,13 +330,13 @@ def _what_came_back(recovery: Recovery) -> str:
 
 def _level(name: str, level: Level) -> Row:
     sizes = (level.allocated, level.reserved, level.device_used)
-    return Row((name, *(Span(format_bytes(size), Style.STRONG) for size in sizes)))
+    return Row((name, *(Span(format_size(size), Style.STRONG) for size in sizes)))
 
 
 def _step(step: Freed) -> Row:
     cost = (Line(f"what it costs: {step.cost}", Style.FAINT),) if step.cost else ()
     rest = (Line(f"not all: {step.left}", Style.FAINT),) if step.left else ()
-    changes = (format_change(-step.allocated), format_change(-step.reserved))
+    changes = (format_change(-size, format_size) for size in (step.allocated, step.reserved))
     return Row((step.what, *changes, ""), (*cost, *rest))
 
 
@@ -365,8 +382,8 @@ def _part(
 ) -> tuple[Row, int]:
     sizes = {kind: sum(p.size for p in parts if p.category is kind) for kind in kinds}
     total = sum(sizes.values())
-    cells = (format_bytes(size) if size else "-" for size in sizes.values())
+    cells = (format_size(size) if size else "-" for size in sizes.values())
     bar = Bar(tuple(Part(k.value, s, COLOURS[k]) for k, s in shown(sizes)), whole, thin=True)
     ways = ", ".join(dict.fromkeys(way for part in parts for way in part.also))
     also = (Line(f"also held by {ways}"[:300], Style.FAINT),) if ways else ()
-    return Row((Span(name, Style.CODE), format_bytes(total), *cells), (*also, bar)), total
+    return Row((Span(name, Style.CODE), format_size(total), *cells), (*also, bar)), total

@@ -3,10 +3,9 @@ have helped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
-from gpumem_magic.oom_text.cures import RECOVERY, worded
+from gpumem_magic.oom_text.cures import RECOVERY, too_large, worded
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.advice import GROWTH
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
@@ -23,7 +22,7 @@ from gpumem_magic.renderers.document import (
     Words,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
-from gpumem_magic.units import format_bytes
+from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
@@ -56,18 +55,17 @@ def ending(report: Report) -> tuple[Line, ...]:
 
 def failure(report: Report, oom: OutOfMemory) -> Section:
     """The section of a report."""
-    moment, held = wording.held_at_failure(report, oom)
+    moment, held = wording.held_then(report)
     source = wording.source_of(report, oom.line)
-    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in wording.shown(held)]
-    told = (*wording.oom_facts(oom), f"{moment}: {', '.join(parts) or 'unknown'}")
     return Section(
         (
             Line(Span(_headline(oom), Style.STRONG)),
             *((Line(source, Style.CODE),) if source else ()),
-            *map(Line, _grown(report)),
-            *(Line(fact[:400]) for fact in told),
+            *map(Line, (*_too_large(report, oom), *_grown(report))),
+            *(Line(fact[:400]) for fact in wording.oom_facts(oom)),
+            Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
             composition(held),
-            *_table(report, oom),
+            *_table(oom),
             *(piece for title, _, said in _remedies(oom) for piece in _list(title, said)),
         ),
         alarm=True,
@@ -79,13 +77,20 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
     prediction, whose verdict says the rest, without what was missing."""
     source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
     remedies = [f"{short}: {found[0]}" for _, short, found in _remedies(oom, brief=True)[:1]]
-    said = [*_grown(report)[:1], *remedies]
+    said = [*_too_large(report, oom), *_grown(report)[:1], *remedies]
     if report.predicted:
         title: Words = (f"{oom.place}  ", source)
     else:
         title = (Span(_headline(oom), Style.STRONG), "  ", source)
         said = [wording.oom_facts(oom)[-1], *said, RECOVERY]
     return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
+
+
+def _too_large(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
+    if not oom.too_large:
+        return ()
+    source = wording.source_of(report, oom.line)
+    return too_large(oom, min(report.device.total, oom.allowed or report.device.total), source)
 
 
 def _grown(report: Report) -> list[str]:
@@ -96,17 +101,22 @@ def _headline(oom: OutOfMemory) -> str:
     return wording.oom_headline(oom).replace("Out of memory", "OUT OF MEMORY")
 
 
+def made_of(held: Mapping[Category, int]) -> Iterator[str | Span]:
+    """The kinds of memory in words, with the colours that they have in bars."""
+    for place, (kind, size) in enumerate(wording.shown(held)):
+        yield ", " if place else ""
+        yield Span(f"{kind.value} {format_size(size)}", colour=COLOURS[kind])
+
+
 def composition(held: Mapping[Category, int]) -> Bar:
     """The kinds of memory side by side."""
     parts = (Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held))
     return Bar(tuple(parts), sum(held.values()))
 
 
-def _table(report: Report, oom: OutOfMemory) -> tuple[Piece, ...]:
+def _table(oom: OutOfMemory) -> tuple[Piece, ...]:
     """The largest storages that were alive, those that are alike together."""
-    then = replace(report.peak, allocated=sum(oom.held.values()))
-    groups = alike(replace(report, blocks=oom.blocks, peak=then))[:_BLOCKS]
-    rows = tuple(map(block_row, groups))
+    rows = tuple(map(block_row, alike(oom.blocks, sum(oom.held.values()))[:_BLOCKS]))
     return (Table("The largest of it", BLOCKS, rows),) if rows else ()
 
 
@@ -121,7 +131,11 @@ def _remedies(oom: OutOfMemory, brief: bool = False) -> list[tuple[str, str, lis
         )
         for enough, title, short in _TITLES
     ]
-    if oom.missing and not any(one.enough is not False for one in oom.remedies):
+    if (
+        oom.missing
+        and not oom.too_large
+        and not any(one.enough is not False for one in oom.remedies)
+    ):
         found.insert(0, (_NONE, "No single change helps", [_left(oom)]))
     return [one for one in found if one[-1]]
 

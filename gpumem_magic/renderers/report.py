@@ -9,6 +9,7 @@ from itertools import islice
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.advice import advice_pieces, first_advice
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
+from gpumem_magic.renderers.call_tree import by_module, most_at_peak
 from gpumem_magic.renderers.document import (
     FOLDED,
     Bar,
@@ -43,10 +44,8 @@ _BLOCKS = 12
 _PRINTED = 200  # lines of output that can be opened; the report has all
 _COLUMNS = 500
 _MATTER = 3
-_SEEN = 200  # a part of a bar that is smaller than one of so many is not named
+_SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
 _SHORT = 60
-_DEEPEST = 7  # levels of calls, and
-_LEAST = 0.01  # of the peak, that are shown; report.call_tree has all
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
 
@@ -73,7 +72,7 @@ def report_document(report: Report, plot: bool = True) -> Document:
         failure(report, oom) if oom else Section(()),
         Section(_levels(report)),
         Section(_by_line(report)),
-        Section(_by_module(report)),
+        Section(by_module(report)),
         Section(_by_kind(report)),
         Section(largest(report)),
         Section(advice_pieces(report)),
@@ -160,11 +159,11 @@ def _reservations(report: Report) -> tuple[Line, ...]:
 
 def _in_use(report: Report) -> tuple[Piece, ...]:
     """The card at the peak as one bar, by kind, and the size of each part."""
-    used = wording.full(report, report.peak)
+    used = report.peak.in_use
     if used is None:
         return ()
     total = report.device.total or used  # a snapshot does not tell how large its device was
-    held = report.oom.held if report.oom and report.oom.held else report.at_peak
+    _, held = wording.held_then(report)
     kinds = [Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held)]
     _, *others = _parts(report.peak, used)
     parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
@@ -177,7 +176,10 @@ def _in_use(report: Report) -> tuple[Piece, ...]:
 
 
 def _that_matter(report: Report) -> tuple[Piece, ...]:
-    """The lines that moved most, that of the peak among them, in the order of the cell."""
+    """The lines that moved most, that of the peak among them, in the order of the cell; where few
+    lines do all, what they ran."""
+    if len(report.lines) < _MATTER and (inside := most_at_peak(report, _MATTER)):
+        return (inside,)
     ranked = sorted(report.lines, key=lambda line: (-(line.highest or 0), -_moved(line)))
     most = sorted(ranked[1:], key=_moved, reverse=True)
     chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
@@ -209,7 +211,7 @@ def output(report: Report) -> tuple[Fold, ...]:
 def _levels(report: Report) -> tuple[Piece, ...]:
     rows = tuple(_level(report, name) for name in ("before", "peak", "after"))
     parts = wording.device_parts(report)
-    sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts)
+    sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts if part.size != 0)
     told = f"after the cell: {sums}; {wording.device_total(report)}"
     retries = wording.retries_phrase(report)
     below = (told, *((retries,) if retries else ()), *wording.reasons(report.unknown))
@@ -220,10 +222,10 @@ def _levels(report: Report) -> tuple[Piece, ...]:
 
 def _level(report: Report, name: str) -> Row:
     level: Level = getattr(report, name)
-    used, total = wording.full(report, level), report.device.total
+    used, total = level.in_use, report.device.total
     sizes = (format_size(size) for size in (level.allocated, level.reserved, level.device_used))
     # a snapshot does not tell how large its device was: then the peak is the whole
-    whole = total or wording.full(report, report.peak) or 0
+    whole = total or report.peak.in_use or 0
     bar = "" if used is None else Bar(_parts(level, used), whole)
     return Row((name, *sizes, wording.format_share(used, total), bar))
 
@@ -309,32 +311,6 @@ def _peak_bar(report: Report, line: findings.Line | Call) -> tuple[Bar, ...]:
     return (Bar((Part("peak", peak, ALARM if peak == top else ALLOCATED),), top, thin=True),)
 
 
-def _by_module(report: Report) -> tuple[Table, ...]:
-    """The call tree without what had little at the peak; bars are parts of it."""
-    least = (report.peak.allocated or 0) * _LEAST
-    nodes = [n for n in report.call_tree if n.depth <= _DEEPEST and n.at_peak >= max(least, 1)]
-    head = ("line, module, call", "at the peak", "allocated", "kept")
-    rows, _ = _inside(report, nodes, 0)
-    return (Table("By module and by call", head, rows),) if rows else ()
-
-
-def _inside(
-    report: Report, nodes: Sequence[findings.CallNode], start: int
-) -> tuple[tuple[Row, ...], int]:
-    """The rows of the nodes from `start` on that have its depth, with what they called inside; and
-    where the next node that is none of them stands."""
-    rows, place = [], start
-    while place < len(nodes) and nodes[place].depth >= nodes[start].depth:
-        node = nodes[place]
-        deeper = place + 1 < len(nodes) and nodes[place + 1].depth > node.depth
-        inner, place = _inside(report, nodes, place + 1) if deeper else ((), place + 1)
-        sizes = (format_size(size) for size in (node.at_peak, node.allocated, node.kept))
-        part = (Part("at the peak", node.at_peak, ALLOCATED),)
-        bar = Bar(part, report.peak.allocated or 1, thin=True)
-        rows.append(Row((Span(wording.visible(node.name), Style.CODE), *sizes), (bar,), inner))
-    return tuple(rows), place
-
-
 def _by_kind(report: Report) -> tuple[Piece, ...]:
     kinds = [kind for kind in Category if report.at_peak.get(kind) or report.at_end.get(kind)]
     rows = tuple(_kind(report, kind) for kind in kinds)
@@ -352,6 +328,10 @@ def _kind(report: Report, kind: Category) -> Row:
 
 def largest(report: Report, most: int = _BLOCKS) -> tuple[Piece, ...]:
     """The largest storages at the peak; those alike as one row."""
-    rows = [block_row(group) for group in alike(report)]
-    table = Table("Largest at the peak", BLOCKS, tuple(rows[:most]))
-    return listed(table, rows[most:], "smaller", "report.blocks") if rows else ()
+    peak = report.peak.allocated or 0
+    groups = alike(report.blocks, peak)
+    seen = sum(1 for group in groups[:most] if group.size * _SEEN >= peak)
+    seen += len(groups) == seen + 1  # to say that one is left out takes as much room as the one
+    rows = [*map(block_row, groups)]
+    table = Table("Largest at the peak", BLOCKS, tuple(rows[:seen]))
+    return listed(table, rows[seen:], "smaller", "report.blocks") if rows else ()

@@ -225,9 +225,14 @@ def right(text: str, columns: int) -> str:
     return " " * (columns - width(text)) + text
 
 
+def with_units(text: str) -> str:
+    """`text` with no-break spaces between numbers and their units."""
+    return _SIZE.sub("\\1\u00a0\\2", text)
+
+
 def wrap(text: str, hanging: str = "", start: str = "") -> list[str]:
     """`text` in lines of at most WIDTH columns, sizes whole; all but the first stand `hanging`."""
-    whole = _SIZE.sub("\\1\u00a0\\2", text)  # textwrap does not break at a no-break space
+    whole = with_units(text)  # textwrap does not break at a no-break space
     if not text.isascii():  # and takes every character for one column
         whole = "".join(c + _SECOND * (_wide(c) - 1) for c in whole)
     rows = textwrap.wrap(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.units import format_bytes, format_change
-from gpumem_magic.values.findings import Block, Call, Level, Line, OutOfMemory
+from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -78,19 +78,14 @@ def kept(report: Report) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def kept_phrase(report: Report) -> str:
+def kept_phrase(report: Report, form: Callable[[int | None], str] = format_bytes) -> str:
     """ "+512.00 MiB kept", "1.00 GiB freed" or "nothing kept"."""
     change = kept(report)
     if change is None:
         return "unknown amount kept"
     if change < 0:
-        return f"{format_bytes(-change)} freed"
-    return f"{format_change(change)} kept" if change else "nothing kept"
-
-
-def full(report: Report, level: Level) -> int | None:
-    """The bytes of the card in use at `level`; those reserved where no more is known."""
-    return level.reserved if level.device_used is None else level.device_used
+        return f"{form(-change)} freed"
+    return f"{format_change(change, form)} kept" if change else "nothing kept"
 
 
 def device_parts(report: Report) -> tuple[Part, ...]:
@@ -233,6 +228,8 @@ def _asked(oom: OutOfMemory) -> str:
 
 
 def _other_processes(oom: OutOfMemory) -> str:
+    if oom.others == 0:
+        return ""
     if oom.others is not None:
         return f"other processes: {format_bytes(oom.others)}"
     why = visible(oom.unknown.get("others", ""))  # nothing in reports of older versions
@@ -254,10 +251,12 @@ def _verdict(oom: OutOfMemory) -> str:
     return f"truly full: all that lay free in the cache together would not have held it{missing}"
 
 
-def held_at_failure(report: Report, oom: OutOfMemory) -> tuple[str, Mapping[Category, int]]:
-    """What was allocated when memory ran out, and which moment that is."""
-    if oom.held:
-        return "allocated at that moment", oom.held
+def held_then(report: Report) -> tuple[str, Mapping[Category, int]]:
+    """What was allocated at the peak, or when memory ran out, and which moment that is."""
+    if not report.oom:
+        return "at the peak", report.at_peak
+    if report.oom.held:
+        return "allocated at that moment", report.oom.held
     return "allocated at the peak", report.at_peak
 
 
@@ -278,12 +277,6 @@ def fits(report: Report) -> bool | None:
     return None if report.error else True
 
 
-def free(report: Report) -> int | None:
-    """Bytes of the card that stay free at the peak."""
-    used = full(report, report.peak)
-    return None if used is None else max(report.device.total - used, 0)
-
-
 def short(oom: OutOfMemory) -> int | None:
     """Bytes that the card lacked; None where that is not known, or not why it failed."""
     wanted = oom.requested if oom.segment is None else oom.segment
@@ -293,7 +286,9 @@ def short(oom: OutOfMemory) -> int | None:
 
 
 def word(report: Report) -> str:
-    """ "fits", "does not fit" or "ends early"; "probably" where the way was guessed."""
+    """ "fits", "may not fit", "does not fit", "ends early"; "probably" if the way was guessed."""
+    if report.is_tight and fits(report):
+        return "may not fit"
     found = {True: "fits", False: "does not fit", None: "ends early"}[fits(report)]
     return f"probably {found}" if report.flow_guessed and not _raised(report) else found
 
@@ -309,13 +304,15 @@ def verdict(report: Report) -> str:
 
 def by_how_much(report: Report) -> str:
     """What stays free of the card or what was missing and where, as far as it is known."""
-    used = format_bytes(full(report, report.peak))
+    used = format_bytes(report.peak.in_use)
     total = format_bytes(report.device.total)
     if report.oom:
         return f"out of memory{_place(report.oom.line)}{_lack(report.oom)}"
     if report.error:
         return f"up to there {used} of {total} in use at the peak"
-    return f"{used} of {total} in use at the peak, {format_bytes(free(report))} free"
+    left = f"{used} of {total} in use at the peak, {format_bytes(report.free_at_peak)} free"
+    more = f"; convolutions may take up to {format_bytes(report.uncounted)} more"
+    return left + more if report.uncounted else left
 
 
 def failing_line(report: Report) -> int | None:
@@ -336,15 +333,6 @@ def output_phrase(report: Report) -> str:
 def notes_of(reports: Sequence[Report]) -> tuple[str, ...]:
     """What the reports say below their numbers, every sentence once."""
     return tuple(dict.fromkeys(note for report in reports for note in report.notes))
-
-
-def composition(report: Report) -> str:
-    """ "at the peak: parameter 1.20 GiB, ...", or when memory ran out."""
-    moment, held = "at the peak", report.at_peak
-    if report.oom:
-        moment, held = held_at_failure(report, report.oom)
-    parts = [f"{kind.value} {format_bytes(size)}" for kind, size in shown(held)]
-    return f"{moment}: {', '.join(parts)}" if parts else ""
 
 
 def _raised(report: Report) -> bool:

@@ -64,7 +64,7 @@ def opened(browser, screenshots):
         page.screenshot(path=screenshots / "panel-failed.png")
         told = page.inner_text("body")
         (screenshots / "panel-failed.txt").write_text(told)
-        print(f"{page.url} said:\n{told}")
+        print(f"{page.url} said:\n{told[-5000:]}")
         raise
     finally:
         page.close()
@@ -90,13 +90,19 @@ def open_and_run(page, kind, cells: int, count: int) -> None:
 
 
 def ready(page, kind, cells: int) -> None:
-    """Wait for the cells, and in the classic notebook for the extension of the widgets."""
+    """Wait for the cells and the kernel; in the classic notebook for the extension of the widgets.
+
+    A cell that is run before there is a kernel asks for one in a dialog.
+    """
     page.locator(kind.cell).nth(cells - 1).wait_for()
     if kind is CLASSIC:
         page.wait_for_function(
             "() => window.Jupyter?.notebook?.kernel?.is_connected() "
             "&& Jupyter.notebook.kernel.widget_manager"
         )
+    else:
+        page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
+        page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
 
 
 def appears(page, what: str, milliseconds: int) -> bool:

@@ -102,6 +102,8 @@ def test_the_panel_follows_advises_and_shows_text(
         assert "broken" not in page.title()
         assert page.locator(f"{PANEL} script, {PANEL} b").count() == 0
 
+        check_slider(page)
+
         # AND it can be used by everyone, on every page
         check_height(page, screenshots, kind)
         name = f"panel-{kind.module}"
@@ -119,6 +121,24 @@ def test_the_panel_follows_advises_and_shows_text(
         page.goto(report.as_uri())
         check_accessible(page, "html")
         assert "broken" not in page.title()
+
+
+def check_slider(page) -> None:
+    """The handle is below the moment that the chart above marks, at any moment."""
+    handle = page.locator(f"{PANEL} .gpumem-slider [role=slider], {PANEL} .ui-slider-handle").first
+    for key in ("Home", "End"):
+        handle.press(key)
+        page.wait_for_function(BELOW, timeout=20_000)
+
+
+BELOW = """() => {
+  const middle = (box) => (box.left + box.right) / 2;
+  const panel = [...document.querySelectorAll('.gpumem-panel')].find(p => p.offsetParent);
+  const handle = panel.querySelector('.gpumem-slider [role=slider], .ui-slider-handle');
+  const mark = panel.querySelector('svg line[stroke=currentColor]');
+  const [x, wanted] = [handle, mark].map(one => middle(one.getBoundingClientRect()));
+  return Math.abs(x - wanted) <= 1.5;
+}"""
 
 
 def check_height(page, screenshots, kind) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
+from gpumem_magic.history import compare
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page as whole_page
+from gpumem_magic.values.forecast import Forecast
 from tests.renderers.conftest import MAKERS
 
 pytestmark = pytest.mark.browser
@@ -30,9 +35,12 @@ def tab(browser):
 
 def shown(tab, name, width, theme="light"):
     """The report at `width` pixels, as in the output of a notebook."""
+    show(tab, mimebundle(MAKERS[name]())["text/html"], width, THEMES[theme])
+
+
+def show(tab, html, width, colours):
     tab.set_viewport_size({"width": width, "height": 500})
-    html = mimebundle(MAKERS[name]())["text/html"]
-    body = f'<body style="margin:0;font-family:system-ui,sans-serif;{THEMES[theme]}">{html}</body>'
+    body = f'<body style="margin:0;font-family:system-ui,sans-serif;{colours}">{html}</body>'
     tab.set_content(f'<!DOCTYPE html><meta charset="utf-8">{body}')
     tab.wait_for_function("() => [...document.images].every(image => image.naturalWidth)")
 
@@ -99,3 +107,94 @@ def test_a_saved_page_is_low_as_well(tab, tmp_path):
     assert tab.evaluate(TOO_WIDE) == []
     article = tab.locator("article > div").first
     assert article.bounding_box()["height"] <= HEIGHT
+
+
+# The right edges of each column of numbers, in every table: one edge, where nothing wraps.
+EDGES = """() => [...document.querySelectorAll('table')].map(table => {
+  const rows = [...table.rows].map(row => [...row.cells].slice(1));
+  const right = cells => cells.map(cell => Math.round(cell.getBoundingClientRect().right * 2) / 2);
+  return [table.caption.textContent, [...new Set(rows.map(row => right(row).join()))]];
+}).filter(([_, edges]) => edges.length > 1)"""
+
+# Sizes that a line's end divides from their unit.
+DIVIDED = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  for (let node; node = walker.nextNode();) {
+    if (node.parentElement.closest('code, pre, [dir=ltr]')) continue;
+    for (const match of node.data.matchAll(/[\\d.]+\\s(?:[KMG]iB|bytes|%)/g)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      const tops = [...range.getClientRects()].map(box => Math.round(box.top));
+      if (new Set(tops).size > 1) found.push(node.data.slice(0, 80));
+    }
+  }
+  return found;
+}"""
+
+
+def answers():
+    """What has tables: reports, two of them compared, one cell on four cards."""
+    fits, unfit = replace(MAKERS["predicted"](), name="train"), MAKERS["unfit"]()
+    cards = [
+        replace(fits, device=replace(fits.device, name=name, total=size << 30))
+        for name, size in (("NVIDIA L4", 22), ("NVIDIA A100-SXM4-80GB", 79), ("NVIDIA H200", 140))
+    ]
+    return {
+        "comparison": compare(MAKERS["calling"](), MAKERS["story"]()),
+        "four-cards": Forecast((unfit, *cards)),
+        **{name: MAKERS[name]() for name in ("story", "calling", "unfit", "unknown")},
+    }
+
+
+@pytest.mark.parametrize("name", sorted(answers()))
+def test_numbers_are_in_line_and_keep_their_units(tab, name, screenshots):
+    html = answers()[name]._repr_mimebundle_()["text/html"]
+    for width in (1400, 800, 360):
+        for theme, colours in THEMES.items():
+            show(tab, html, width, colours)
+            tab.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
+            if name in ("comparison", "four-cards"):
+                picture = screenshots / f"{name}-{width}-{theme}.png"
+                tab.screenshot(path=picture, full_page=True)
+        assert tab.evaluate(TOO_WIDE) == []
+        assert tab.evaluate(DIVIDED) == []
+        if width == 1400:
+            assert tab.evaluate(EDGES) == []
+
+
+def test_four_cards_say_once_what_they_have_alike(tab, screenshots):
+    show(tab, answers()["four-cards"]._repr_mimebundle_()["text/html"], 1000, THEMES["light"])
+    said = tab.inner_text("body")
+    assert said.count("at the peak: ") == 1
+    assert said.count("Fits: ") == 3
+    assert said.count("Probably does not fit: ") == 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_of_nbconvert_shows_what_the_notebook_showed(tab, tmp_path, screenshots, theme):
+    """Without scripts and without a kernel; the folds open, nothing is cut off."""
+    nbconvert, nbformat = (pytest.importorskip(name) for name in ("nbconvert", "nbformat"))
+    bundles = [answers()[name]._repr_mimebundle_() for name in ("story", "comparison", "calling")]
+    cells = [
+        nbformat.v4.new_code_cell(
+            "%%gpumem\ntrain()",
+            outputs=[nbformat.v4.new_output("display_data", data={"text/html": data["text/html"]})],
+        )
+        for data in bundles
+    ]
+    exporter = nbconvert.HTMLExporter(theme=theme, embed_images=True)
+    text, _ = exporter.from_notebook_node(nbformat.v4.new_notebook(cells=cells))
+    page = tmp_path / "notebook.html"
+    page.write_text(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
+    for width in (1400, 800, 360):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto(page.as_uri())
+        tab.wait_for_function("() => [...document.images].every(image => image.naturalWidth)")
+        tab.screenshot(path=screenshots / f"nbconvert-{width}-{theme}.png", full_page=True)
+        assert tab.evaluate(DIVIDED) == []
+    tab.get_by_text("Details", exact=False).first.click()
+    assert tab.get_by_text("By kind").first.is_visible()
+    wide = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.className)"
+    assert tab.locator(".jp-OutputArea-output").evaluate_all(wide) == []

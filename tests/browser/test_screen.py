@@ -3,6 +3,8 @@ and by keyboard; how tall and how wide it is; who can use it."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("anywidget")
@@ -42,6 +44,9 @@ WIDE = """p => [...document.querySelector(p).querySelectorAll('*')]
     > document.querySelector(p).getBoundingClientRect().right + 1)
   .filter(e => !e.parentElement.closest('.g-scroll, .gpumem-screen pre, .gpumem-screen [dir=ltr]'))
   .map(e => e.outerHTML.slice(0, 120))"""
+
+SCROLLED = """p => [...document.querySelectorAll(`${p} .g-scroll`)]
+  .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 120))"""
 
 
 @pytest.mark.timeout(900)
@@ -132,10 +137,11 @@ def check_cell(page):
     page.locator(SCREEN).get_by_text("twelve").first.wait_for()
     page.get_by_role("button", name="Peak", exact=True).click()
     said = page.locator(f"{SCREEN} .g-said")
-    assert f"{peak} allocated" in said.inner_text()
+    whole = float(re.search(r"([\d.]+) MiB allocated", said.inner_text())[1])
+    assert peak == f"{whole:.1f} MiB"
     page.locator(f"{SCREEN} .g-plot").press("Enter")
     rows = page.locator(f"{SCREEN} .g-blocks tr").all_inner_texts()
-    assert any("4.00 MiB" in row for row in rows)
+    assert any("4.0 MiB" in row for row in rows)
 
 
 def check_keyboard(page):
@@ -203,4 +209,5 @@ def check_looks(page, screenshots, kind):
             page.locator(PANEL).first.screenshot(path=screenshots / file)
             assert page.locator(PANEL).first.bounding_box()["height"] <= 900, (name, width)
             assert page.evaluate(WIDE, PANEL) == [], (name, width)
+            assert page.evaluate(SCROLLED, SCREEN) == [], (name, width)
     page.evaluate(style, [PANEL, ""])

@@ -213,7 +213,7 @@ def test_an_assessment_says_what_is_no_advice_here(assessment):
     assert "retained-graph: saves nothing at the peak. It would be: Drop it." in text
     assert "frozen-layers: costs 256.00 MiB (1 %) at the peak" in text
     assert "note: step-in-backward is no advice here: the changed cell raised Attribute" in text
-    assert "5 all together 24.00 GiB 13.00 GiB 11.00 GiB" in text
+    assert "5 all together 24.0 GiB 13.0 GiB 11.0 GiB" in text
     assert "saves 11.00 GiB (46 %) at the peak; the cell then fits" in text
     assert "%gpucheck --apply 5 puts" in text
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpumem_magic.renderers.alike import alike
 from gpumem_magic.units import MIB
-from gpumem_magic.values.findings import Block, Level
+from gpumem_magic.values.findings import Block
 from gpumem_magic.values.recording import Category as K
 
 
@@ -16,9 +14,8 @@ def block(name, size=4 * MIB, kind=K.PARAMETER, line=1):
     return Block(name, size, (1024, 1024), "float32", kind, line)
 
 
-def rows(report, *blocks, peak=None):
-    total = sum(b.size for b in blocks) if peak is None else peak
-    return alike(replace(report, blocks=blocks, peak=Level(total, total, total)))
+def rows(*blocks, peak=None):
+    return alike(blocks, sum(b.size for b in blocks) if peak is None else peak)
 
 
 @pytest.mark.parametrize(
@@ -31,16 +28,15 @@ def rows(report, *blocks, peak=None):
         ([None, None], "(parameter)"),
     ],
 )
-def test_one_name_stands_for_all(names, name, story):
-    (row,) = rows(story, *map(block, names))
+def test_one_name_stands_for_all(names, name):
+    (row,) = rows(*map(block, names))
     assert row.name == name
     assert row.size == len(names) * 4 * MIB
     assert row.tensor == (f"{len(names)} x " if len(names) > 1 else "") + "float32[1024, 1024]"
 
 
-def test_what_differs_in_more_than_a_number_stays_apart(story):
+def test_what_differs_in_more_than_a_number_stays_apart():
     found = rows(
-        story,
         block("net[0].weight", 8 * MIB),
         *(block("net[0].weight"), block("net[0].bias"), block("net[1].weight", line=2)),
         block("net[1].weight", kind=K.GRADIENT),
@@ -48,19 +44,19 @@ def test_what_differs_in_more_than_a_number_stays_apart(story):
     assert len(found) == 5
 
 
-def test_the_most_bytes_come_first(story):
-    found = rows(story, block("big", 10 * MIB), *(block(f"many[{i}]") for i in range(3)))
+def test_the_most_bytes_come_first():
+    found = rows(block("big", 10 * MIB), *(block(f"many[{i}]") for i in range(3)))
     assert [row.name for row in found] == ["many[0..2]", "big"]
 
 
-def test_where_the_list_is_cut_there_may_be_more_of_the_smallest(story):
+def test_where_the_list_is_cut_there_may_be_more_of_the_smallest():
     blocks = block("big", 8 * MIB), *(block(f"w[{i}]") for i in range(3))
-    cut = rows(story, *blocks, peak=100 * MIB)
+    cut = rows(*blocks, peak=100 * MIB)
     assert [row.size_text for row in cut] == ["12.0 MiB+", "8.0 MiB"]
     assert cut[0].tensor.startswith("3+ x ")
-    whole = rows(story, *blocks)
+    whole = rows(*blocks)
     assert [row.size_text for row in whole] == ["12.0 MiB", "8.0 MiB"]
 
 
-def test_of_no_blocks(story):
-    assert rows(story) == ()
+def test_of_no_blocks():
+    assert rows() == ()

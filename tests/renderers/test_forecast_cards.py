@@ -38,7 +38,7 @@ def test_each_card_says_its_peak_and_its_verdict(forecast):
     text = cards_text(forecast)
     first, second = forecast[:2]
     row = next(line for line in text.splitlines() if line.startswith("  Tesla T4"))
-    assert row.split()[2:4] == ["14.20", "GiB"]
+    assert row.split()[2:4] == ["14.2", "GiB"]
     said = "Probably does not fit: out of memory in line 7, at least 303.50 MiB short:"
     assert f"{said} optimizer.step()" in " ".join(text.split())
     assert f"{A100.name} " in text

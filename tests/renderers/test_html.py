@@ -110,7 +110,7 @@ def test_every_line_is_there_the_small_ones_folded(reports):
 
 def test_many_blocks_are_cut_where_it_is_said(reports):
     names = [f"{a}{b}" for a in "abcdefghijklmno" for b in "abcdefghij"]
-    blocks = tuple(Block(name, 9000, None, None, Category.INPUT, 1) for name in names)
+    blocks = tuple(Block(name, 99 << 20, None, None, Category.INPUT, 1) for name in names)
     text = report_html(replace(reports["story"](), blocks=blocks), plot=False)
     assert "138 smaller; the first 100 here, all in report.blocks" in text
     assert f">{names[111]}<" in text

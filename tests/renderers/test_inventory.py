@@ -42,7 +42,7 @@ HOLDINGS = (
     ),
     Holding(
         HolderKind.VARIABLE,
-        "model.encoder.layers[0-11]",
+        "model.encoder.layers[0..11]",
         2048 * MIB,
         148,
         Category.PARAMETER,
@@ -52,7 +52,7 @@ HOLDINGS = (
     ),
     Holding(
         HolderKind.OPTIMIZER,
-        "optimizer.state[model.encoder.layers[0-11].self_attn.in_proj_weight]['exp_avg']",
+        "optimizer.state[model.encoder.layers[0..11].self_attn.in_proj_weight]['exp_avg']",
         1024 * MIB,
         296,
         Category.OPTIMIZER_STATE,
@@ -62,7 +62,7 @@ HOLDINGS = (
     ),
     Holding(
         HolderKind.VARIABLE,
-        "model.encoder.layers[0-11]",
+        "model.encoder.layers[0..11]",
         1024 * MIB,
         148,
         Category.GRADIENT,
@@ -136,7 +136,7 @@ def make_empty():
 
 
 def make_breakdown():
-    names = {"model.encoder.layers[0-11]": 2048, "model.head": 64, "model.a" + ".b" * 40: 1}
+    names = {"model.encoder.layers[0..11]": 2048, "model.head": 64, "model.a" + ".b" * 40: 1}
     parts = [
         Holding(HolderKind.VARIABLE, name, size * MIB // share, 12, category)
         for name, size in names.items()
@@ -214,8 +214,8 @@ def test_of_what_is_not_needed_it_says_the_bytes_and_the_command():
     assert [re.split(r" {2,}", row.strip()) for row in rows if row[2] == "%"] == [
         ["%gpucheck --free", "4.00 GiB"],
         ["%gpucheck --free --all", "1.00 GiB"],
-        ["%gpucheck --free --outputs", "512.00 MiB"],
-        ["%gpucheck --free", "600.00 MiB"],
+        ["%gpucheck --free --outputs", "512.0 MiB"],
+        ["%gpucheck --free", "600.0 MiB"],
     ]
 
 

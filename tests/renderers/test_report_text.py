@@ -11,7 +11,8 @@ import pytest
 from gpumem_magic.renderers.report import summary_line
 from gpumem_magic.renderers.terminal import width
 from gpumem_magic.units import GIB, KIB, MIB
-from gpumem_magic.values.findings import Level, Line
+from gpumem_magic.values.findings import Block, Level, Line
+from gpumem_magic.values.recording import Category
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -55,7 +56,7 @@ def test_unknown_numbers_are_never_zero(unknown):
 def test_the_parts_add_up_to_what_nvidia_smi_shows(story):
     text = " ".join(story.text().split())
     assert (
-        "allocated 13.00 GiB + cached 1.20 GiB + context 112.00 MiB + other processes 0 bytes; "
+        "allocated 13.00 GiB + cached 1.20 GiB + context 112.00 MiB; "
         "nvidia-smi would show 14.31 GiB"
     ) in text
 
@@ -120,3 +121,11 @@ def test_an_error_is_named(story):
     report = replace(story, oom=None, error="ValueError: boo")
     assert summary_line(report).endswith("ValueError: boo")
     assert "the cell raised ValueError: boo" in report.text()
+
+
+def test_blocks_that_hardly_count_are_counted_not_listed(story):
+    large = Block("x", 900 << 20, None, None, Category.INPUT, 1)
+    small = tuple(replace(large, name=name, size=4096) for name in ("a", "b"))
+    text = replace(story, blocks=(large, *small)).text()
+    assert "... and 2 smaller" in text
+    assert "smaller" not in replace(story, blocks=(large, small[0])).text()

@@ -71,7 +71,7 @@ def test_the_segment_is_named_where_it_is_not_the_request(story):
 
 
 def test_what_was_held_falls_back_to_the_peak_and_says_so(story):
-    moment, held = wording.held_at_failure(story, replace(story.oom, held={}))
+    moment, held = wording.held_then(replace(story, oom=replace(story.oom, held={})))
     assert moment == "allocated at the peak"
     assert held == story.at_peak
 

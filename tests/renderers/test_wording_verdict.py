@@ -25,7 +25,7 @@ def test_what_fits_says_how_much_of_the_card_stays_free(predicted):
     assert wording.fits(predicted) is True
     assert wording.word(predicted) == "fits"
     used, total = predicted.peak.device_used, predicted.device.total
-    assert wording.free(predicted) == total - used
+    assert predicted.free_at_peak == total - used
     assert wording.verdict(predicted) == (
         "Fits: 492.00 MiB of 14.57 GiB in use at the peak, 14.09 GiB free"
     )

@@ -95,7 +95,8 @@ def printed(kernel, code):
     answer = kernel.run(code)
     assert answer.reply["status"] == "ok", answer
     lines = "".join(answer.texts("stream")).splitlines()  # others are IPython's: of its history
-    return ast.literal_eval(next(line for line in lines if line.startswith("[")))
+    line = next(line for line in lines if line.startswith("["))
+    return ast.literal_eval(line.partition("ERROR!")[0])  # it may follow on the same line
 
 
 def messages(kernel, sent):

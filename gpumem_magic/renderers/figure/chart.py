@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from gpumem_magic.renderers.figure import scale
 from gpumem_magic.renderers.figure.palette import ALARM
 from gpumem_magic.renderers.html import EMPTY, Markup, element, join
-from gpumem_magic.units import format_bytes
+
+AXIS = 80
+"""Pixels left of the picture, for its sizes."""
 
 _FULL = 1000  # the picture's own coordinates, in both directions
 _GRID = "rgba(128,128,128,0.35)"
@@ -23,7 +25,7 @@ def chart(what: str, top: int, layers: Iterable[Markup], height: int, below: Mar
     """
     marks = scale.steps(top)
     labels = [
-        element("span", format_bytes(size), style=f"{_LABEL};top:{_y(size, top) / 10:.1f}%")
+        element("span", scale.tick(size), style=f"{_LABEL};top:{_y(size, top) / 10:.1f}%")
         for size in marks
     ]
     grid = [_level(size, top, _GRID) for size in marks]
@@ -37,14 +39,12 @@ def chart(what: str, top: int, layers: Iterable[Markup], height: int, below: Mar
         style=f"display:block;width:100%;height:{height}px;overflow:visible",
         **{"aria-label": what},
     )
-    axis = element(
-        "div",
-        *labels,
-        style="position:relative;flex:0 0 80px;font-size:11px;font-variant-numeric:tabular-nums",
-    )
+    beside = f"position:relative;flex:0 0 {AXIS}px;font-size:11px;font-variant-numeric:tabular-nums"
+    axis = element("div", *labels, style=beside)
     plot = element("div", picture, style="flex:1 1 auto;min-width:0")
     row = element("div", axis, plot, style="display:flex;margin:12px 0 6px 0")
-    under = element("div", below, style="margin-left:80px;font-size:11px") if below else EMPTY
+    beneath = f"margin-left:{AXIS}px;font-size:11px"
+    under = element("div", below, style=beneath) if below else EMPTY
     return join(row, under)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import OutOfMemory, Timeline
 from gpumem_magic.values.report import Report
 
@@ -27,6 +28,12 @@ def steps(top: int) -> list[int]:
     if top // step < 3 and step > 1:
         step //= 2
     return list(range(0, top + 1, step))
+
+
+def tick(size: float) -> str:
+    """A round size without the zeros behind it: "1.5 GiB"."""
+    number, unit = format_bytes(int(size)).split()
+    return f"{float(number):g} {unit}"
 
 
 def moments(line: Timeline) -> tuple[list[int], list[str]]:

@@ -42,22 +42,35 @@ const LOOKS = `
 .gpumem-screen .g-blocks { max-height: 260px; overflow: auto; }
 .gpumem-screen .g-blocks th, .gpumem-screen .g-blocks td { padding: 2px 8px 2px 0; text-align: left;
   vertical-align: top; border: 0; border-top: 1px solid var(--soft); font-weight: normal; }
+.gpumem-screen .g-blocks thead th { border: 0; opacity: .75; }
 .gpumem-screen .g-blocks code { overflow-wrap: break-word; }
 .gpumem-screen .g-blocks td:nth-child(2), .gpumem-screen .g-blocks td:nth-child(4) {
   white-space: nowrap; }
 @container (max-width: 560px) {
   .gpumem-screen .g-blocks tr { display: flex; flex-wrap: wrap; border-top: 1px solid var(--soft); }
   .gpumem-screen .g-blocks th, .gpumem-screen .g-blocks td { border: 0; }
-  .gpumem-screen .g-blocks th { flex: 1 1 100%; } }
+  .gpumem-screen .g-blocks th { flex: 1 1 100%; }
+  .gpumem-screen .g-blocks thead { display: none; } }
 `;
 
 const UNITS = ["bytes", "KiB", "MiB", "GiB"];
 
 /** Bytes as text; as `units.format_bytes` writes them. */
-export function bytes(size) {
+export function bytes(size, decimals = 2) {
   let place = 0;
   for (let rest = Math.abs(size); rest >= 1024 && place < 3; rest /= 1024) place += 1;
-  return place === 0 ? `${size} bytes` : `${(size / 1024 ** place).toFixed(2)} ${UNITS[place]}`;
+  return place === 0 ? `${size} bytes` : `${(size / 1024 ** place).toFixed(decimals)} ${UNITS[place]}`;
+}
+
+/** Bytes for a table; as `units.format_size` writes them. */
+function size(of) {
+  return bytes(of, Math.abs(of) >= 1024 ** 3 && Math.abs(of) < 10 * 1024 ** 3 ? 2 : 1);
+}
+
+/** A round size without the zeros behind it. */
+function tick(of) {
+  const [number, unit] = bytes(of).split(" ");
+  return `${Number(number)} ${unit}`;
 }
 
 function seconds(time) {
@@ -203,7 +216,8 @@ export function timeline(place, data) {
     if (!at || !data.lives) return "";
     const [size, , , born, , name, , stack] = at;
     const where = (data.stacks[stack] || [])[0];
-    return `${born === point ? "made" : "freed"} ${name} ${bytes(size)}${where ? ` in ${where}` : ""}`;
+    const place = where ? `, made in ${where}` : "";
+    return `${born === point ? "allocated" : "freed"} here: ${name} ${bytes(size)}${place}`;
   }
 
   function tell() {
@@ -226,24 +240,29 @@ export function timeline(place, data) {
   function list() {
     const { point, kind } = state;
     const rows = blocksAt(point, kind).sort((a, b) => b[0] - a[0]);
-    const size = kind < 0 ? allocated[point] : kinds[kind].sizes[point];
-    const rest = size - rows.reduce((sum, row) => sum + row[0], 0);
+    const sum = kind < 0 ? allocated[point] : kinds[kind].sizes[point];
+    const rest = sum - rows.reduce((all, row) => all + row[0], 0);
     const what = kind < 0 ? "allocated" : kinds[kind].name;
     const shown = rows.slice(0, 100).map(([of, , line, , , name, tensor, stack]) =>
-      make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", {}, bytes(of)),
-        make("td", {}, tensor), make("td", {}, line),
-        make("td", {}, frames(data.stacks[stack]))));
+      make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", {}, size(of)),
+        make("td", {}, tensor), make("td", {}, ...madeIn(line, data.stacks[stack] || []))));
     const more = rest > 0 || rows.length > 100
       ? make("div", {}, `and ${rows.length > 100 ? `${rows.length - 100} more, ` : ""}`
         + `${bytes(Math.max(rest, 0))} in blocks that are not listed`) : null;
-    const head = make("caption", {}, `${what} at ${seconds(time[point])}: ${bytes(size)}`);
-    blocks.replaceChildren(make("table", {}, head, make("tbody", {}, ...shown)), ...(more ? [more] : []));
+    const head = make("caption", {}, `${what} at ${seconds(time[point])}: ${bytes(sum)}`);
+    const names = ["name", "size", "tensor", "made in"];
+    const columns = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
+    const table = make("table", {}, head, make("thead", {}, columns), make("tbody", {}, ...shown));
+    blocks.replaceChildren(table, ...(more ? [more] : []));
   }
 
-  function frames(stack) {
-    if (!stack || !stack.length) return "";
-    if (stack.length === 1) return stack[0];
-    return make("details", {}, make("summary", {}, stack[0]), make("pre", {}, stack.slice(1).join("\n")));
+  /** The line of the cell, and the call stack where that tells more. */
+  function madeIn(line, stack) {
+    const [first, ...callers] = stack;
+    const own = line && first !== line ? [make("div", {}, line)] : [];
+    if (!callers.length) return [...own, first];
+    return [...own, make("details", {}, make("summary", {}, first),
+      make("pre", {}, callers.join("\n")))];
   }
 
   function zoom(begin, end) {
@@ -346,7 +365,7 @@ export function timeline(place, data) {
     "aria-valuemin": 0, "aria-valuemax": count - 1, onkeydown: key, onpointermove: hover,
     onpointerdown: press, onpointerup: release }, picture, brush, mark);
   const labels = steps(top).map((size) =>
-    make("span", { style: `top:${y(size) / 10}%` }, bytes(size)));
+    make("span", { style: `top:${y(size) / 10}%` }, tick(size)));
   const ends = make("div", { class: "g-ends" });
   const said = make("div", { class: "g-said" });
   const blocks = make("div", { class: "g-blocks", tabindex: 0, role: "region",
@@ -381,7 +400,7 @@ const PANEL = `
 .gpumem-screen [role=tabpanel] { max-height: 660px; overflow: auto; padding: 2px 4px; }
 .gpumem-screen .g-two, .gpumem-screen .g-broad { display: grid; gap: 8px 20px; grid-template-columns: minmax(0, 1fr); }
 @container (min-width: 700px) {
-  .gpumem-screen .g-two { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
+  .gpumem-screen .g-two { grid-template-columns: minmax(0, 5fr) minmax(0, 7fr); } }
 @container (min-width: 1200px) {
   .gpumem-screen .g-broad { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
 @container (max-width: 699px) { .gpumem-screen [role=tabpanel] { max-height: 560px; } }
@@ -401,6 +420,9 @@ const PANEL = `
 .gpumem-screen .g-card > button { border: 0; width: 100%; text-align: left; }
 .gpumem-screen .g-spark { fill: #4477AA; }
 @container (max-width: 699px) { .gpumem-screen .g-wide { display: none; } }
+@container (max-width: 420px) {
+  .gpumem-screen .g-rows .g-name { min-width: 60px; }
+  .gpumem-screen .g-rows :is(th, td):nth-child(6) { display: none; } }
 `;
 
 /** Call `act` now and whenever one of the traits changes; gives what ends that. */
@@ -512,14 +534,14 @@ function history(model) {
         event.stopPropagation();
         model.send({ compare: one.number === other ? null : one.number });
       } }, "compare");
-    const size = (bytes_) => (bytes_ === null ? "unknown" : bytes(bytes_));
+    const told = (of) => (of === null ? "unknown" : size(of));
     const made = make("tr", { tabindex: one.number === chosen ? 0 : -1,
       "aria-selected": one.number === chosen, "data-number": one.number,
       onclick: () => model.send({ choose: one.number }) },
     make("td", {}, one.number), make("th", { scope: "row", class: "g-name" },
       `${one.failed ? "✖ out of memory: " : ""}${one.name}`),
-    make("td", { class: "g-wide" }, spark(one.course)), make("td", {}, size(one.peak)),
-    make("td", {}, `${one.kept > 0 ? "+" : ""}${size(one.kept)}`), make("td", {}, one.time),
+    make("td", { class: "g-wide" }, spark(one.course)), make("td", {}, told(one.peak)),
+    make("td", {}, `${one.kept > 0 ? "+" : ""}${told(one.kept)}`), make("td", {}, one.time),
     make("td", { class: "g-wide" }, one.card),
     make("td", {}, one.number === chosen ? "chosen" : versus));
     return made;
@@ -663,12 +685,12 @@ async function render({ model, el }) {
 
   const panels = {
     Now: [now],
-    Cell: [part("Cell.course"), course, two([part("Cell.source")], [part("Cell.blocks")])],
+    Cell: [part("Cell.course"), course, broad([part("Cell.source")], [part("Cell.blocks")])],
     History: [broad([table, row("History.first", "History.last", "History.all")],
       [part("History.difference")]),
     files],
     Advice: [row("Advice.measure", "Advice.cancel"),
-      two([cards], [part("Advice.answer"), part("Advice.code")])],
+      broad([cards], [part("Advice.answer"), part("Advice.code")])],
     Predict: [two([part("Predict.cards"), row("Predict.variable", "Predict.what"),
       part("Predict.code"), row("Predict.run", "Predict.cancel")], [part("Predict.result")])],
   };

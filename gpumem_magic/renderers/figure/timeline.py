@@ -29,6 +29,7 @@ from gpumem_magic.values.report import Report
 INK = "#808080"  # 4:1 on white and 5:1 on black
 _SIGHT = 3  # a limit further than this many times the highest level is told, not drawn
 _DPI = 160
+_LOW = "every memory event has the same width; grey line: reserved by PyTorch"
 
 
 class Picture(Figure):
@@ -49,7 +50,7 @@ def timeline_figure(report: Report, low: bool = False) -> Picture:
         axes = _clear_axes(figure, place)
         _draw(axes, report)
         if low:
-            axes.set_xlabel("grey line: reserved by PyTorch", color=INK, size=8, labelpad=1)
+            axes.set_xlabel(_LOW, color=INK, size=8, labelpad=1)
         else:
             title = _printable(wording.peak_phrase(report), 90)
             figure.text(0.015, 0.965, title, color=INK, size=10.5, weight="bold", va="top")
@@ -141,7 +142,7 @@ def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * (1 + 0.24 / _high(axes)))
     axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
     places, labels = scale.moments(line)
     axes.set_xticks(places, labels)
     axes.set_xlabel(
@@ -272,7 +273,7 @@ def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
         axes.set_ylim(0, top * 1.1)
         axes.set_xticks([0, 1], ["begin", "end"])
         axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
         _plain(axes, "y")
         _legend(figure, axes)
     return figure
@@ -320,7 +321,7 @@ def _bars(axes: Axes, reports: Sequence[Report]) -> None:
     axes.set_ylim(len(reports) - 0.5, -0.5)
     axes.set_xlim(0, top * 1.3)
     axes.xaxis.set_major_locator(FixedLocator(scale.steps(top)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(int(size))))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
     _plain(axes, "x")
 
 

@@ -25,6 +25,8 @@ _MOST = 1 << 60
 """No size, count or time in a report is larger."""
 _LATEST = 253_000_000_000.0
 """Seconds since 1970 until the year 9987, the last times that Python can show."""
+_RARE = ("uncounted",)
+"""Fields that are written only where they are not 0."""
 _SIGNED = ("net", "saving")
 """Fields that may be negative."""
 
@@ -93,7 +95,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, Timeline):
         return _encode_timeline(value)
     if is_dataclass(value):
-        return {field.name: encode(getattr(value, field.name)) for field in _told(value)}
+        told = {field.name: getattr(value, field.name) for field in _told(value)}
+        return {name: encode(held) for name, held in told.items() if held or name not in _RARE}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
