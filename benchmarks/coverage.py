@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,18 +24,23 @@ from datetime import date
 from importlib import metadata
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fidelity_ways import Runners
+    from fidelity_ways import Runners, Way
 
 FOLDER = Path(__file__).parent / "coverage_cells"
 LIMIT = 60.0
 _SEED = "import random, numpy, torch; random.seed(0); numpy.random.seed(0); torch.manual_seed(0)\n"
 _LIKE = {"L4": "A10G"}  # the stub cannot launch kernels for the capability of an L4
+_SAME = 0.01
+"""Percent up to which a prediction and the real allocator are taken to agree."""
 _REFUSED = re.compile(
     "not supported in a dry run|cannot be predicted|not covered by the virtual GPU"
+    "|a dry run makes no connections"
 )
+_ENDLESS = "the dry run came to nothing new in"
 # "Requires mslk >= 1.0.0", "... `pip install -U gemlite`": not "requires a GPU".
 _ASKED_FOR = re.compile(
     r"(?:requires? (?=[\w.-]+ *[<>=~!]=?)|pip install (?:-\S+ )*)[`'\"]?(?P<package>\w[\w.-]*)",
@@ -56,7 +62,8 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What became of a cell. date: of the run. outcome: predicted, refused, crashed, timed out or
-    absent (a package is not installed). peak, reserved: bytes, None where it was not predicted."""
+    absent (a package is not installed). processor: seconds of it, imports and all. peak, reserved:
+    bytes, None where it was not predicted."""
 
     name: str
     page: str
@@ -64,6 +71,7 @@ class Result:
     date: str
     outcome: str
     seconds: float
+    processor: float
     peak: int | None = None
     reserved: int | None = None
     reason: str = ""
@@ -84,7 +92,7 @@ def result_of(cell: Cell, seconds: float) -> Result:
     """Predict one cell in a fresh process."""
     known = cell.name, cell.page, cell.card, date.today().isoformat()
     order = json.dumps(asdict(cell))
-    began = time.monotonic()
+    began, used = time.monotonic(), _processor()
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PREDICT, order],
@@ -94,14 +102,20 @@ def result_of(cell: Cell, seconds: float) -> Result:
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return Result(*known, "timed out", seconds)
-    taken = round(time.monotonic() - began, 2)
+        return Result(*known, "timed out", seconds, _processor() - used)
+    taken = round(time.monotonic() - began, 2), round(_processor() - used, 2)
     try:
         said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        return Result(*known, "crashed", taken, reason=done.stderr[-400:])
+        return Result(*known, "crashed", *taken, reason=done.stderr[-400:])
     said["notes"] = tuple(said["notes"])
-    return Result(*known, said.pop("outcome") or outcome_of(said["reason"]), taken, **said)
+    return Result(*known, said.pop("outcome") or outcome_of(said["reason"]), *taken, **said)
+
+
+def _processor() -> float:
+    """Seconds of processor time of this process's children that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def outcome_of(error: str) -> str:
@@ -110,6 +124,8 @@ def outcome_of(error: str) -> str:
         return "predicted"
     if error.startswith("ModuleNotFoundError") or names_absent_package(error):
         return "absent"
+    if _ENDLESS in error:
+        return "timed out"
     return "refused" if _REFUSED.search(error) else "crashed"
 
 
@@ -153,15 +169,53 @@ def versions() -> dict[str, str]:
 
 def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     """Percent that the prediction is more than the real peaks, or the reason why it is not known.
-    Values are meaningless on the stub: where a cell's sizes go by them, this says nothing of us."""
+
+    The stub's kernels compute nothing, so what goes by values goes another way there. Where the two
+    differ, `value` names such a use (see fidelity_events.value_between), and `answered` has the
+    errors once code that reads values there hears what the dry run answered (fidelity_answers.py).
+    """
     from fidelity import off
-    from fidelity_ways import REAL, WAYS
+    from fidelity_ways import REAL
 
     job: Any = replace(cell, source=_SEED + cell.source, card=_LIKE.get(cell.card, cell.card))
     real = runners.run(REAL, job)
-    mine = real if real.error else runners.run(next(w for w in WAYS if w.name == "dry"), job)
+    mine = real if real.error else runners.run(_dry(), job)
     found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
-    return {**found, "reason": (real.error or mine.error or "")[:160]}
+    differ = any(error and abs(error) > _SAME for error in found.values())
+    value = _value_between(runners, job) if differ else None
+    told = {**found, "reason": (real.error or mine.error or "")[:160], "value": value}
+    return told | ({"answered": _answered(runners, job)} if value else {})
+
+
+def _answered(runners: Runners, job: Any) -> dict[str, float | None]:
+    from fidelity import off
+    from fidelity_answers import answers_in, replaying
+    from fidelity_ways import REAL
+
+    mine = runners.run(replace(_dry(), child="dry answers"), job)
+    cell = replace(job, source=replaying(answers_in(mine.printed)) + job.source)
+    real = runners.run(REAL, cell)
+    return {size: off(mine, real, size) for size in ("allocated", "reserved")}
+
+
+def _dry() -> Way:
+    from fidelity_ways import WAYS
+
+    return next(way for way in WAYS if way.name == "dry")
+
+
+def _value_between(runners: Runners, job: Any) -> str | None:
+    from fidelity_events import value_between
+    from fidelity_ways import REAL
+
+    with TemporaryDirectory() as folder:
+        real, mine = Path(folder, "real"), Path(folder, "mine")
+        watched = runners.run(replace(REAL, child="watched"), job, real)
+        runners.run(_dry(), job, mine)
+        if not real.exists() or not mine.exists():
+            return None
+        uses = [(count, what) for count, what in json.loads(watched.printed or "[]")]
+        return value_between(*(json.loads(f.read_text()) for f in (real, mine)), uses)
 
 
 def judge(cells: Iterable[Cell], file: Path | None) -> None:
@@ -181,9 +235,10 @@ def judge(cells: Iterable[Cell], file: Path | None) -> None:
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Of each size the median and the worst error, in percent, and how many could be judged."""
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {"by_values": sum(row["value"] is not None for row in rows.values())}
     for size in ("allocated", "reserved"):
-        known = {name: abs(row[size]) for name, row in rows.items() if row[size] is not None}
+        judged = {name: row for name, row in rows.items() if row["value"] is None}
+        known = {name: abs(row[size]) for name, row in judged.items() if row[size] is not None}
         worst = max(known, key=known.__getitem__, default=None)
         told[size] = {
             "median": median(known.values()) if known else None,
@@ -202,7 +257,7 @@ def lines_of(results: Iterable[Result]) -> Iterator[str]:
         counts[result.outcome] += 1
         peak = "" if result.peak is None else f"{result.peak / 2**20:,.1f} MiB"
         said = result.reason.strip().replace("\n", " ")[:160]
-        yield f"{result.name:42} {result.outcome:10} {result.seconds:6.1f} s {peak:>14}  {said}"
+        yield f"{result.name:42} {result.outcome:10} {result.processor:6.1f} s {peak:>14}  {said}"
     yield ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
 
 

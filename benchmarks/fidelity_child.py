@@ -81,6 +81,15 @@ def on_cuda(source: str, card: str, events: Path | None) -> Outcome:
     return outcome
 
 
+def watched_on_cuda(source: str, card: str, events: Path | None) -> Outcome:
+    """On this process's CUDA device; `printed` tells which values were used, and when."""
+    from fidelity_events import UsesOfValues
+
+    with UsesOfValues() as uses:
+        outcome = on_cuda(source, card, events)
+    return replace(outcome, printed=json.dumps(uses.found))
+
+
 def compiled_on_cuda(source: str, card: str, events: Path | None) -> Outcome:
     """On the stub device, with inductor's plans and without its kernels."""
     from no_kernels import plan_without_kernels
@@ -104,8 +113,11 @@ def predicted(source: str, card: str, events: Path | None) -> Outcome:
     """Told by a dry run."""
     from gpumem_magic import predict
 
-    with recorded(events):
-        report = predict(source, names_of_main(), gpu=card)
+    report = predict(source, names_of_main(), gpu=card)
+    if events is not None and report.basis is not None:
+        from fidelity_events import from_recording
+
+        events.write_text(json.dumps(from_recording(report.basis.recording)))
     return Outcome(
         report.peak.allocated,
         report.peak.reserved,
@@ -114,6 +126,14 @@ def predicted(source: str, card: str, events: Path | None) -> Outcome:
         note="; ".join(report.notes),
         printed=report.output,
     )
+
+
+def predicted_with_answers(source: str, card: str, events: Path | None) -> Outcome:
+    """Told by a dry run; `printed` has what it answered code that read values of the card."""
+    from fidelity_answers import noting_answers
+
+    with noting_answers():
+        return predicted(source, card, events)
 
 
 def predicted_upwards(source: str, card: str, events: Path | None) -> Outcome:
@@ -271,9 +291,11 @@ class StorageSums(TorchDispatchMode):
 
 WAYS: dict[str, Callable[[str, str, Path | None], Outcome]] = {
     "cuda": on_cuda,
+    "watched": watched_on_cuda,
     "compiled": compiled_on_cuda,
     "live": on_virtual_gpu,
     "dry": predicted,
+    "dry answers": predicted_with_answers,
     "dry up": predicted_upwards,
     "mem_tracker": in_mem_tracker,
     "fake_sums": in_fake_sums,

@@ -6,13 +6,19 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+if TYPE_CHECKING:
+    from gpumem_magic.values.recording import Recording
 
 Event = tuple[str, int, str, int]
 """Action, bytes as asked for, where, address."""
@@ -28,6 +34,109 @@ def from_history() -> list[Event]:
         (HISTORY[event["action"]], event["size"], _place(event.get("frames") or []), event["addr"])
         for event in trace
         if event["action"] in HISTORY
+    ]
+
+
+class UsesOfValues(TorchDispatchMode):
+    """Notes when a program's way may go by values of the card, or by random numbers of the host: a
+    number is read, or an operator's result is as large as values say.
+
+    found: how many blocks the first CUDA device had handed out till then, and what was used.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, str]] = []
+        self._random = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if _is_tensor(t)]
+        on_card = any(t.is_cuda for t in tensors)
+        is_random = any(t in self._random for t in tensors)
+        if (on_card or is_random) and _goes_by_values(func, args):
+            handed_out = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
+            self.found.append((handed_out, str(func)))
+        result = func(*args, **(kwargs or {}))
+        if is_random or (torch.Tag.nondeterministic_seeded in func.tags and not on_card):
+            for tensor in torch.utils._pytree.tree_leaves(result):
+                if _is_tensor(tensor) and not tensor.is_cuda:
+                    self._random[tensor] = True
+        return result
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _goes_by_values(func: Any, args: Any) -> bool:
+    if func is torch.ops.aten.index.Tensor:  # tagged for what it does with masks alone
+        return any(_is_tensor(i) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    tags = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+    return str(func) in _READ or any(tag in func.tags for tag in tags)
+
+
+_NEAR = 6
+"""Blocks handed out between a number that is read and what is asked otherwise because of it."""
+
+_SMALL = 512
+"""Bytes of a block up to which it is not looked at: the allocator's smallest."""
+
+_READ = ("aten._local_scalar_dense.default", "aten.item.default", "aten.is_nonzero.default")
+
+
+def value_between(
+    real: list[Event], virtual: list[Event], uses: list[tuple[int, str]]
+) -> str | None:
+    """By what value the stub went another way: a result that is as large as values say, or a number
+    that was read right before both sides part for the first time. None: by none."""
+    sizes = [what for _, what in uses if what not in _READ]
+    if sizes:
+        return sizes[0]
+    handed_out = sum(event[0] == "alloc" for event in real[: _parting(real, virtual)])
+    after = bisect_left(uses, (handed_out + 1, ""))
+    if not after or handed_out - uses[after - 1][0] > _NEAR:
+        return None
+    return uses[after - 1][1]
+
+
+def _parting(real: list[Event], virtual: list[Event]) -> int:
+    """Where `real` parts from `virtual` for the first time: at a block that is not small, or at the
+    small ones before it if they differ already."""
+    sides = (real, virtual)
+    places = [
+        [i for i, event in enumerate(side) if event[0] != "segment_alloc" and event[1] > _SMALL]
+        for side in sides
+    ]
+    parted = _common([[side[i][:2] for i in at] for side, at in zip(sides, places, strict=True)])
+    between = [
+        [
+            i
+            for i in range(at[parted - 1] + 1 if parted else 0, (*at, len(side))[parted])
+            if side[i][0] != "segment_alloc"
+        ]
+        for side, at in zip(sides, places, strict=True)
+    ]
+    small = _common([[side[i][:2] for i in at] for side, at in zip(sides, between, strict=True)])
+    return between[0][small] if small < len(between[0]) else (*places[0], len(real))[parted]
+
+
+def from_recording(recording: Recording) -> list[Event]:
+    """From what a dry run recorded, whose events happened in a process of their own."""
+    events = recording.events
+    frames = [
+        [{"filename": f.filename, "line": f.line, "name": f.function} for f in stack]
+        for stack in recording.stacks
+    ]
+    columns = (events.action, events.requested, events.size, events.stack, events.address)
+    return [
+        (
+            ACTIONS[action],
+            size if action == 3 else asked,
+            _place(frames[stack] if stack >= 0 else []),
+            address,
+        )
+        for action, asked, size, stack, address in zip(*(c.tolist() for c in columns), strict=True)
+        if action in ACTIONS
     ]
 
 

@@ -1,7 +1,7 @@
 """What measuring costs per operator, per empty cell and at import, beside the tools in use; and on
 a CUDA device, or its stub, per allocation and free, beside PyTorch's own recording.
 
-python benchmarks/overhead.py [--json] [--rounds N] [--events]
+python benchmarks/overhead.py [--json] [--rounds N] [--seconds N] [--events]
 
 Everything that is compared runs in one process, in turns, and the best turn counts: a busy machine
 only ever adds time. A tool that is not installed is named as such.
@@ -39,6 +39,10 @@ from gpumem_magic import measure
 from gpumem_magic.devices import choose_source
 
 EVENTS = "microseconds_per_allocation_or_free"
+UNWATCHED = "unwatched"
+TORCHS = "PyTorch's recording and snapshot"
+OURS = "gpumem_magic, report included"
+STEPS = 50
 LAYERS = 60
 CELLS = 100
 
@@ -210,17 +214,40 @@ def ipyexperiments(shell: InteractiveShell) -> float | str:
         experiment.finish()
 
 
-def per_event(rounds: int) -> dict[str, float | str]:
+def per_event(rounds: int, limit: float) -> dict[str, float | str]:
     """Microseconds for each block that is allocated or freed on this machine's CUDA device, over
     the same steps unwatched: medians of rounds in which all ways take turns, in processor time.
 
-    PyTorch's own recording has the settings that ours has.
+    limit: seconds that they may take, after which no further round begins.
+
+    PyTorch's own recording has the settings that ours has. A cell of few events pays for looking at
+    the model and for its report all the same: what it pays is told for a cell of one step, and for
+    one without any.
     """
     from gpumem_magic.sources.cuda.device import read_counters
 
     step = training("cuda")
     step()  # the optimizer's state
-    steps = 50
+    begun = read_counters(0).changes
+    step()
+    events = STEPS * (read_counters(0).changes - begun)
+    until = time.monotonic() + limit
+    empty, once, took = (watched(step, steps, rounds, until) for steps in (0, 1, STEPS))
+    micros = {name: (one - took[UNWATCHED]) / events * 1e6 for name, one in took.items()}
+    return {
+        "torch": torch.__version__,
+        "events": float(events),
+        **micros,
+        UNWATCHED: took[UNWATCHED] / events * 1e6,
+        "gpumem_magic beside PyTorch's recording and snapshot": micros[OURS] - micros[TORCHS],
+        "the same, milliseconds a cell of one step": (once[OURS] - once[TORCHS]) * 1e3,
+        "the same, milliseconds an empty cell": (empty[OURS] - empty[TORCHS]) * 1e3,
+    }
+
+
+def watched(step: Callable[[], None], steps: int, rounds: int, until: float) -> dict[str, float]:
+    """Seconds of so many steps in one cell, by the way in which they are watched; in fewer rounds
+    where the next would go on after `until`."""
 
     def plain() -> None:
         for _ in range(steps):
@@ -241,25 +268,18 @@ def per_event(rounds: int) -> dict[str, float | str]:
             plain()
 
     ways = {
-        "unwatched": plain,
+        UNWATCHED: plain,
         "PyTorch's recording": lambda: recorded(read=False),
-        "PyTorch's recording and snapshot": lambda: recorded(read=True),
-        "gpumem_magic, report included": measured,
+        TORCHS: lambda: recorded(read=True),
+        OURS: measured,
     }
-    begun = read_counters(0).changes
-    plain()
-    events = read_counters(0).changes - begun
-    turns = [{name: processor_seconds(way) for name, way in ways.items()} for _ in range(rounds)]
-    took = {name: statistics.median(turn[name] for turn in turns) for name in ways}
-    micros = {name: (took[name] - took["unwatched"]) / events * 1e6 for name in ways}
-    *_, torchs, ours = micros
-    return {
-        "torch": torch.__version__,
-        "events": float(events),
-        "unwatched": took["unwatched"] / events * 1e6,
-        **{name: value for name, value in micros.items() if name != "unwatched"},
-        "gpumem_magic beside PyTorch's recording and snapshot": micros[ours] - micros[torchs],
-    }
+    turns: list[dict[str, float]] = []
+    lasted = 0.0
+    while not turns or (len(turns) < rounds and time.monotonic() + lasted < until):
+        begun = time.monotonic()
+        turns.append({name: processor_seconds(way) for name, way in ways.items()})
+        lasted = time.monotonic() - begun
+    return {name: statistics.median(turn[name] for turn in turns) for name in ways}
 
 
 def processor_seconds(work: Callable[[], Any]) -> float:
@@ -269,13 +289,14 @@ def processor_seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def on_device(rounds: int) -> dict[str, float | str]:
+def on_device(rounds: int, limit: float) -> dict[str, float | str]:
     """`per_event` here, or on the stub; {} where there is neither."""
     if torch.cuda.is_available():
-        return per_event(rounds)
+        return per_event(rounds, limit)
     if not stub_device.has_stub():
         return {}
-    command = stub_device.on_stub(__file__, "--events", "--json", "--rounds", str(rounds))
+    how = ("--rounds", str(rounds), "--seconds", str(limit))
+    command = stub_device.on_stub(__file__, "--events", "--json", *how)
     environment = stub_device.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float | str] = json.loads(done.stdout)[EVENTS]
@@ -344,6 +365,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="after which no more turns on the device begin"
+    )
     parser.add_argument("--events", action="store_true", help="only what needs a CUDA device")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -356,7 +380,7 @@ def main() -> None:
                 "milliseconds_per_empty_cell": per_cell(options.rounds),
                 "milliseconds_to_import": import_time(options.rounds),
             }
-        results[EVENTS] = on_device(options.rounds)
+        results[EVENTS] = on_device(options.rounds, options.seconds)
     if options.json:
         print(json.dumps(results, indent=2))
         return
