@@ -48,7 +48,7 @@ stacks: .venv-ipython8/ready .venv-colab/ready
 
 ifneq ($(wildcard $(STUB)/build.sh),)
 test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on the stub CUDA device (5 GB of downloads)
-	build/stub/run.sh .venv-cuda/bin/python -m pytest -q $(PYTEST_ARGS) tests/cuda
+	build/stub/run.sh .venv-cuda/bin/python $(PYTEST) -q tests/cuda
 	GPUMEM_STUB=$(CURDIR)/build/stub GPUMEM_STUB_PYTHON=$(CURDIR)/.venv-cuda/bin/python \
 	  .venv-test/bin/python $(PYTEST) --dist=loadfile -q tests/stub  # a file's tests share its runs
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.advice import RULES, ranked
+from gpumem_magic.advice import KINDS, ranked
 from gpumem_magic.advice.changes.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
@@ -123,9 +123,8 @@ def assessing(question: Question) -> Flow[Assessment]:
 
 def _told_before(question: Question, report: Report) -> Iterator[Advice]:
     """What was said of the cell before; a dry run writes changes anew that have their price."""
-    kinds = {rule.name: rule.kind for rule in RULES}
     for one in question.known:
-        anew = kinds.get(one.rule) is Kind.TRADE and one.source is None and report.error is None
+        anew = KINDS.get(one.rule) is Kind.TRADE and one.source is None and report.error is None
         if one.rule not in question.ignore and not anew:
             yield one
 
@@ -148,7 +147,9 @@ def assess_source(
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     to_code = shell.transform_cell if shell is not None else str
-    return assess(Question(read_scenario(source, namespace, gpu, optimizer_steps), to_code))
+    return assess(
+        Question(read_scenario(source, namespace, gpu, optimizer_steps=optimizer_steps), to_code)
+    )
 
 
 _STOPPED = "the user did not wait for it"
@@ -314,10 +315,10 @@ def _estimate(question: Question, advice: Advice) -> int | None:
 def _is_worth(claimed: Advice, measured: Advice) -> bool:
     """Whether a change saves something, or is made for another reason than memory."""
     saving = max(measured.saving or 0, measured.estimate or 0)
-    if measured.saving is None or saving > WORTH * (measured.before or 0):
+    least = MIB if KINDS.get(claimed.rule) is Kind.TRADE else 0
+    if measured.saving is None or saving > max(WORTH * (measured.before or 0), least):
         return True
-    kinds = {rule.name: rule.kind for rule in RULES}
-    return not claimed.saving and kinds.get(claimed.rule) in (Kind.MISTAKE, Kind.FACT)
+    return not claimed.saving and KINDS.get(claimed.rule) in (Kind.MISTAKE, Kind.FACT)
 
 
 def _saved_peak(advice: Advice) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.formats.json import loads
 from gpumem_magic.snapshots import SNAPSHOTS, load_snapshot
+from gpumem_magic.trace.levels import NO_TIMELINE
 from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.trace.peak import find_places
-from gpumem_magic.trace.timeline import NO_TIMELINE
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.findings import Line
 from gpumem_magic.values.recording import Category, Cell

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +69,46 @@ def test_one_that_fails_otherwise_has_another_status(predicted):
     status, out, err = predicted("--gpu", "no such card")
     assert (status, out) == (2, "")
     assert "no such card" in err
+
+
+def test_ctrl_c_ends_it_in_one_line(tmp_path):
+    script = tmp_path / "long.py"
+    script.write_text("while True:\n    pass\n")
+    command = [sys.executable, "-m", "gpumem_magic", "predict", str(script), "--timeout", "60"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while children_of(process.pid) == "":
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, f"{script}: prediction stopped\n")
+
+
+def children_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
+LOADER = """
+import torch
+
+
+def main():
+    rows = [torch.ones(n) for n in (3, 1 << 20, 5)]
+    batches = torch.utils.data.DataLoader(rows, batch_size=None)
+    for batch in batches:
+        kept = batch.to("cuda")
+        break
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"), [([], 512), (["--worst-batch", "batches"], 1 << 22)]
+)
+def test_a_loader_of_the_script_begins_with_its_largest_batch(tmp_path, capsys, options, largest):
+    script = tmp_path / "train.py"
+    script.write_text(LOADER)
+    main(["predict", str(script), "--gpu", "T4", "--json", *options])
+    report = json.loads(capsys.readouterr().out)
+    assert report["peak"]["allocated"] == largest

@@ -116,10 +116,7 @@ def test_what_saves_nothing_is_put_apart(ask):
 
 
 def test_a_mistake_that_never_was_about_memory_stays(ask, monkeypatch):
-    class Named:
-        name, kind = "wrong", Kind.MISTAKE
-
-    monkeypatch.setattr("gpumem_magic.assess.RULES", (Named(),))
+    monkeypatch.setattr("gpumem_magic.assess.KINDS", {"wrong": Kind.MISTAKE})
     wrong = change("wrong", CELL, "ones(4", "zeros(4")
     found = ask(wrong)
     assert [(one.rule, one.saving) for one in found.advice] == [("wrong", 0)]

@@ -11,9 +11,9 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.dryrun.rehearsal import Rehearsals
 from gpumem_magic.dryrun.script import Scribe
 from gpumem_magic.fitting import Found, Try, search
+from gpumem_magic.rehearsal import Rehearsals
 
 ROOM = 16 << 30
 MOST = 12

@@ -12,6 +12,7 @@ import pytest
 
 from gpumem_magic.history import DETAILED, History, compare
 from gpumem_magic.renderers.formats.json import dumps, loads
+from gpumem_magic.trace.peak import UNKNOWN
 from gpumem_magic.units import MIB
 from gpumem_magic.values.comparison import Difference
 from gpumem_magic.values.findings import Level, Line, Timeline
@@ -95,7 +96,7 @@ def test_clear(history):
 def test_the_list_has_one_line_each(history):
     rows = history.text().splitlines()
     words = " ".join(rows[1].split())
-    assert words == "1 first (virtual Tesla T4) 3.00 MiB +3.00 MiB kept 0.5 s"
+    assert words == "1 first (virtual Tesla T4) 3.0 MiB +3.0 MiB kept 0.5 s"
     assert all(len(row) <= 80 for row in rows)
     assert "second" in history._repr_mimebundle_()["text/html"]
 
@@ -132,7 +133,7 @@ def test_the_comparison_in_words(history):
     ]  # fmt: skip
     assert all(len(row) <= 80 for row in text.splitlines())
     html = history.compare(2, 1)._repr_mimebundle_()["text/html"]
-    assert "the peak is 3.00 MiB (50 %) lower" in html
+    assert "the peak is 3.00\xa0MiB (50\xa0%) lower" in html
     assert "same peak: 3.00 MiB" in history.compare(1, 1).text()
 
 
@@ -340,3 +341,27 @@ def test_old_reports_share_what_is_equal():
         assert getattr(first, part) is getattr(second, part)
     assert first.cell.source is second.cell.source
     assert loads(dumps(second)) == (second,)
+
+
+def test_lines_that_allocate_in_neither_cell_are_not_told():
+    idle = Line(2, "del a", 0, MIB, -MIB, MIB, 1)
+    one = report("one")
+    first, second = (replace(each, lines=(each.lines[0], idle)) for each in (one, report("b")))
+    assert "del a" not in compare(first, second).text()
+    assert "del a" in compare(first, report("c", ("a()", "del a"))).text()
+
+
+def test_what_no_python_code_made_is_no_cause(two_snapshots):
+    comparison = two_snapshots.compare(1, 2)
+    older = replace(comparison.frames[0], name=UNKNOWN)
+    assert UNKNOWN not in replace(comparison, frames=(older,)).text().partition("By place")[0]
+
+
+def test_what_moved_the_other_way_is_no_cause(two_snapshots):
+    comparison = two_snapshots.compare(1, 2)
+    (grown, *_), peak = comparison.frames, comparison.levels[0]
+    shrunk = replace(grown, first=grown.second, second=grown.first)
+    found = replace(comparison, frames=(shrunk, grown)).text()
+    assert "at the peak +30.00 MiB" in found
+    assert "at the peak -30.00 MiB" not in found
+    assert peak.change > 0

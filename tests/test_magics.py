@@ -90,7 +90,9 @@ def test_the_history_is_listed_shown_compared_saved_loaded_and_forgotten(loaded,
         run(loaded, f"%%gpumem -q --name {name}\nx = 1")
     assert "second" in gpumem(loaded, "--history")[1]
     assert "first" in gpumem(loaded, "--show 1")[1]
-    assert "second" in gpumem(loaded, "--compare 1 2")[1]
+    both = gpumem(loaded, "--compare 1 2")[1]
+    assert "second" in both
+    assert gpumem(loaded, "--compare")[1] == gpumem(loaded, "--compare 1")[1] == both
     for suffix in ("json", "csv", "html", "png", "svg", "txt"):
         gpumem(loaded, f"--save {tmp_path / 'all'}.{suffix}")
         assert (tmp_path / f"all.{suffix}").stat().st_size > 100
@@ -103,7 +105,14 @@ def test_the_history_is_listed_shown_compared_saved_loaded_and_forgotten(loaded,
 @pytest.mark.parametrize(
     "line",
     [
-        *("--show 7", "--show x", "--compare 1", "--compare 1 9", "--load nowhere.json"),
+        *(
+            "--show 7",
+            "--show x",
+            "--compare",
+            "--compare 1",
+            "--compare 1 9",
+            "--load nowhere.json",
+        ),
         *("--load some.csv", "--save x.pdf", "--device T1000x", "--frobnicate", "--name only"),
         *("-q", "--on x = 1"),
         *("--save ~nouser/x.json", "--load ~nouser/x.json"),

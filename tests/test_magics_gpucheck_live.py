@@ -263,6 +263,28 @@ def test_the_largest_batch_of_a_loader_comes_first(run, shell, name, told, first
     assert next(iter(shell.user_ns[name]))["x"].numel() in (3, 10)
 
 
+def test_a_loader_that_the_cell_makes_is_looked_through_when_it_is_walked(run, shell):
+    loop = "for b in loader:\n    y = b['x'].cuda()"
+    run(f"%%gpucheck -o r --worst-batch loader\n{LOADERS}{loop}")
+    assert shell.user_ns["r"].peak.allocated >= 4 << 18
+    run(f"%%gpucheck -o r --worst-batch batches\n{LOADERS}{loop}")
+    assert "the cell walked no DataLoader of that name" in " ".join(shell.user_ns["r"].notes)
+
+
+def test_objects_with_tensors_are_batches(run, shell):
+    graphs = (
+        "class Graph:\n"
+        "    def __init__(self, n):\n"
+        "        self.store = type('Store', (), {})()\n"
+        "        self.store.mapping = {'x': torch.ones(n)}\n"
+        "graphs = [Graph(4), Graph(1 << 18), Graph(5)]"
+    )
+    run(graphs)
+    cell = "%%gpucheck -o r --worst-batch graphs\nfor g in graphs: y = g.store.mapping['x'].cuda()"
+    run(cell)
+    assert "number 1 of 3 from 0: float32[262144]" in " ".join(shell.user_ns["r"].notes)
+
+
 def test_what_is_no_loader_is_told(run):
     run("n = 3\nonce = iter([1])")
     assert "there is no variable nix" in run("%%gpucheck --worst-batch nix\nx = 1")[1]

@@ -78,7 +78,6 @@ def test_the_users_own_underscore_stays(run, shell):
     assert held(output_places(shell), alive()) == []
     roots = [root for root in shell_roots(shell) if root.get() is alive()]
     assert [(root.kind, root.name) for root in roots] == [(HolderKind.VARIABLE, "_")]
-    assert roots[0].unneeded is None
     let_go(output_places(shell))
     assert alive() is not None
     assert shell.user_ns["_"] is alive()

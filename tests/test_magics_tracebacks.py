@@ -1,5 +1,6 @@
 import dataclasses
 import re
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -40,14 +41,23 @@ def test_an_out_of_memory_error_shows_no_frame_of_ours(loaded, capsys, mark):
     assert "(x @ w).sum().backward()" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
 
 
-def test_the_error_itself_keeps_every_frame(loaded, capsys):
-    result = loaded.run_cell(FAILING)
+def test_debuggers_begin_at_the_users_line(loaded, capsys):
+    # GIVEN an error with another error as its context, both raised below operators on the card
+    loaded.run_cell(
+        "import torch\nx = torch.ones(3, device='cuda')\ndef product(here):\n"
+        "    try:\n        x @ torch.ones(7, device='cuda')\n    except RuntimeError:\n"
+        "        x.reshape(here)\nproduct(2)"
+    )
     capsys.readouterr()
-    entry, names = result.error_in_exec.__traceback__, []
-    while entry is not None:
-        names.append(entry.tb_frame.f_code.co_name)
-        entry = entry.tb_next
-    assert "malloc" in names
+    # THEN %debug and pdb.pm() find the user's function where the traceback ends
+    error, ends = sys.last_value, []
+    for each in (error, error.__context__):
+        entry = each.__traceback__
+        while entry.tb_next is not None:
+            entry = entry.tb_next
+        ends.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
+    assert ends == [("product", 7), ("product", 5)]
+    assert sys.last_traceback is error.__traceback__
 
 
 def test_an_error_in_user_code_is_shown_as_it_is(loaded, capsys):

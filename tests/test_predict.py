@@ -153,6 +153,20 @@ def test_a_variable_of_the_namespace():
     assert namespace == {"rows": 5}
 
 
+def test_the_argument_of_a_call_is_fitted():
+    code = "import torch\nx = torch.utils.data.DataLoader(list(range(9)), batch_size=2)\n"
+    code += "y = torch.empty(x.batch_size, 1 << 28, device='cuda')"
+    assert fit(code, "batch_size", {}, "T4").value == 14
+
+
+def test_settings_that_a_cell_makes_count_in_it():
+    code = "import os, torch\n{}x = [torch.empty(15 << 20, device='cuda').byte() for _ in range(3)]"
+    setting = "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'\n"
+    plain, growing = (predict(code.format(text), {}, "T4").peak for text in ("", setting))
+    page = 20 << 20
+    assert (plain.reserved % page > 0, growing.reserved % page) == (True, 0)
+
+
 def test_nothing_fits():
     found = fit("import torch\nn = 2\nx = torch.empty(n, 1 << 34, device='cuda')", "n", {}, "T4")
     assert (found.value, found.report, found.exact) == (0, None, True)

@@ -132,3 +132,37 @@ def test_predictions_beside_busy_threads_after_backward():
             thread.join()
     assert [report.error for report in reports] == [None] * 5
     assert len({report.peak.allocated for report in reports}) == 1
+
+
+def test_generators_of_the_card_draw_in_the_child_and_stay_as_they_are():
+    made = torch.Generator("cuda").manual_seed(3)
+    held = torch.Generator("cuda")
+    source = """
+a = torch.rand(1 << 18, device="cuda", generator=made)
+made.manual_seed(5)
+b = a.normal_(generator=made).bernoulli(0.5, generator=held[0])
+c = torch.randperm(1000, device="cuda", generator=made)
+made.set_state(made.get_state())
+device = str(made.device)
+"""
+    namespace = {"torch": torch, "made": made, "held": [held]}
+    before = made.get_state(), held.get_state()
+    predicted = predict(source, namespace)
+    assert predicted.error is None
+    assert torch.equal(made.get_state(), before[0])
+    assert torch.equal(held.get_state(), before[1])
+    with measure() as measured:
+        exec(source, namespace)
+    assert levels(predicted) == levels(measured.report)
+
+
+def test_sparse_gradients_of_earlier_cells_are_there_in_the_child():
+    table = nn.Embedding(1000, 64, sparse=True).cuda()
+    namespace = {"torch": torch, "table": table, "index": torch.arange(100).cuda()}
+    source = "table(index).mul(2).sum().backward()"
+    exec(source, namespace)
+    predicted = predict(source, namespace)
+    assert predicted.error is None
+    with measure() as measured:
+        exec(source, namespace)
+    assert levels(predicted) == levels(measured.report)

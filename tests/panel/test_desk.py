@@ -42,7 +42,7 @@ def test_the_slider_tells_what_was_alive_at_each_moment(measured):
         measured.cell.moment.value = moment
         told.add(measured.cell.alive.value)
     assert len(told) == measured.cell.moment.max + 1
-    assert any("3.00 MiB allocated" in text for text in told)
+    assert any("3.00\xa0MiB allocated" in text for text in told)
 
 
 @pytest.mark.parametrize(("lines", "whole"), [(1, True), (12, True), (300, False)])
@@ -170,6 +170,37 @@ def test_nothing_acts_on_the_device_while_a_cell_runs(measured):
         assert measured.header.device.value == "auto"
     finally:
         measured.desk.host.running = False
+
+
+def test_where_there_is_no_advice_there_is_nothing_to_press_but_measure(measured):
+    section = measured.advice
+    assert section.list.layout.display == "none"
+    assert [b.disabled for b in (section.insert, section.explain, section.ignore)] == [True] * 3
+    assert not section.measure.disabled
+
+
+@pytest.mark.parametrize(
+    "click",
+    [
+        lambda board: setattr(board.past.rows, "index", 0),
+        lambda board: setattr(board.header.switches["Predict"], "value", True),
+        lambda board: setattr(board.cell.moment, "value", 1),
+        lambda board: setattr(board.past.other, "value", 1),
+    ],
+    ids=["row", "section", "moment", "comparison"],
+)
+def test_a_click_sends_each_control_once_at_most(measured, monkeypatch, click):
+    with measured.desk.quiet():
+        measured.header.switches["Predict"].value = False
+    sent = []
+
+    def send(widget, message, buffers=None):
+        sent.extend((widget.model_id, name) for name in message.get("state", ()))
+
+    monkeypatch.setattr("ipywidgets.Widget._send", send)
+    click(measured)
+    assert sent
+    assert len(sent) == len(set(sent))
 
 
 def test_advice_needs_advice(measured):

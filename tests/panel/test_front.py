@@ -104,7 +104,7 @@ def test_peaks_are_the_same_on_every_tab(answered, settle):
     (row, _) = answered.front.widget.rows["rows"]
     assert row["peak"] == 3 << 20
     look(answered, "Cell")
-    assert "peak 3.00 MiB" in answered.cell.course.value
+    assert "peak 3.00\xa0MiB" in answered.cell.course.value
 
 
 def test_closing_takes_it_all_away(answered, settle):
