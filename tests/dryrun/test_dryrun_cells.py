@@ -139,6 +139,9 @@ ROWS = """
 places = torch.stack([torch.arange(9999), torch.arange(9999).roll(1)])
 graph = torch.sparse_coo_tensor(places, torch.rand(9999), (10000, 10000)).cuda().coalesce()
 likely = torch.sparse.softmax(graph, dim=1)
+degrees = torch.sparse.sum(graph.cpu(), 1).to_dense()
+features = torch.sparse_coo_tensor(places, torch.rand(9999, 3), (10000, 10000, 3))
+assert torch.sparse.sum(features, (0, 1)).shape == (3,) and degrees.shape == (10000,)
 rows = likely.to_sparse_csr()
 assert rows.layout is torch.sparse_csr
 out = rows @ torch.randn(10000, 30, device="cuda")

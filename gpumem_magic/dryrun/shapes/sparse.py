@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ class SparseResults:
             return self._dense(first.shape, first.dtype)
         if name == "aten::sparse_mask":
             return self._like(args[1], args[0].dtype)
+        if name == "aten::_sparse_sum" and first.layout is torch.sparse_coo:
+            return self._summed(first, args[1])
         if name in ("aten::add", "aten::add_") and len(tensors) == 2:
             return self._sum(func, args, kwargs)
         if name in _KEEP_PLACES or "softmax" in name or torch.Tag.pointwise in func.tags:
@@ -85,6 +88,22 @@ class SparseResults:
             self._valueless.written(one)
             return one
         return self._dense(one.shape, torch.result_type(one, other))
+
+    def _summed(self, tensor: torch.Tensor, dims: list[int]) -> torch.Tensor:
+        """Over these dimensions: at most as many places as there were."""
+        summed, places = {dim % tensor.dim() for dim in dims}, tensor.sparse_dim()
+        kept = [dim for dim in range(tensor.dim()) if dim not in summed]
+        size = torch.Size(tensor.shape[dim] for dim in kept)
+        sparse = sum(dim < places for dim in kept)
+        if not sparse:
+            return self._dense(size, tensor.dtype)
+        self._guesses.needed("how many different places a sparse tensor names")
+        n = min(tensor._nnz(), math.prod(size[:sparse]))
+        indices = self._dense((sparse, n), torch.int64)
+        values = self._dense((n, *size[sparse:]), tensor.dtype)
+        made: torch.Tensor = torch.ops.aten._sparse_coo_tensor_unsafe(indices, values, size)
+        made._coalesced_(True)
+        return made
 
     def _dense(self, size: Any, dtype: torch.dtype) -> torch.Tensor:
         stride = torch.empty(size, device="meta").stride()

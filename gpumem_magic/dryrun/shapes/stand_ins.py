@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.dryrun.running.conditions import answer_that_goes_on
+from gpumem_magic.sources.stacks.conditions import answer_that_goes_on
 
 _PATIENCE = 1000
 """Times that one place gets the same answer to a question of yes or no: loops that wait for a value
@@ -20,7 +20,8 @@ end then."""
 _TORCH = str(Path(torch.__file__).parent)
 """Below it, numbers are compared to choose between values rather than between ways."""
 
-_COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
+_EQUALITY = ("__eq__", "__ne__")
+_COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", *_EQUALITY, "__bool__")
 _ARITHMETIC = (
     *(
         f"__{side}{name}__"
@@ -69,10 +70,12 @@ class Guesses:
         asked[what] = asked.get(what, False) or decides
         self.flow_depends = self.flow_depends or decides
 
-    def decision(self, frame: FrameType, usual: bool) -> bool:
+    def decision(self, frame: FrameType, usual: bool, *, compares: bool = False) -> bool:
         """What to answer the code of `frame`: what lets a loop go on, else `usual`, but at some
-        time the opposite."""
-        goes_on = answer_that_goes_on(frame)
+        time the opposite. compares: see answer_that_goes_on; of these only loops get others."""
+        goes_on = answer_that_goes_on(frame, compares=compares)
+        if compares and goes_on is None:
+            return usual
         usual = usual if goes_on is None else goes_on
         place = frame.f_code, frame.f_lasti
         self._asked[place] = times = self._asked.get(place, 0) + 1
@@ -102,9 +105,14 @@ class Guesses:
 
         def comparing(name: str) -> Any:
             def compare(number: Any, *other: Any) -> Any:
-                in_torch = sys._getframe(1).f_code.co_filename.startswith(_TORCH)
+                frame = sys._getframe(1)
+                in_torch = frame.f_code.co_filename.startswith(_TORCH)
                 self.needed("a number that came from a tensor", decides=not in_torch)
-                return getattr(kind, name)(number, *other)
+                found = getattr(kind, name)(number, *other)
+                is_size = kind is int and name not in _EQUALITY  # an index within its bounds
+                if is_size or name == "__bool__" or found is NotImplemented:
+                    return found
+                return self.decision(frame, found, compares=True)
 
             return compare
 

@@ -142,6 +142,8 @@ def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[
     for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
         if not (isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor)):
             continue
+        if torch._C._functorch.is_legacy_batchedtensor(gradient):
+            continue  # of is_grads_batched: what it holds cannot be seen
         if gradient.device != output.device:
             if gradient.dim():
                 raise RuntimeError(

@@ -238,3 +238,11 @@ def test_storages_tell_the_device():
     assert (storage.device, storage.is_cuda, storage.cpu().device.type) == (CUDA, True, "cpu")
     assert storage.clone().device == CUDA
     assert torch.arange(3.0).untyped_storage().cuda().device == CUDA
+
+
+def test_batched_gradients_of_the_device_are_taken():
+    """As `torch.autograd.functional.jacobian(..., vectorize=True)` makes them."""
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    many = torch.eye(3, device="cuda")
+    (found,) = torch.autograd.grad(2 * x, x, many, is_grads_batched=True)
+    assert (found.device, found.tolist()) == (CUDA, (2 * torch.eye(3)).tolist())

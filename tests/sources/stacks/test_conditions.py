@@ -38,6 +38,9 @@ def module(tmp_path, monkeypatch):
         "end = False\nwhile not end:\n    n += 1\n    end = not (\n        more(n)\n    )",
         "while True:\n    n += 1\n    if not more(n):\n        break",
         "for n in range(1, 30):\n    if (~more(n)).reshape(1, 1).any(-1).all():\n        break",
+        "while n < 50 and more(n):\n    n += 1",
+        "while len(range(n)) < 50 and not (~more(n)).all():\n    n += 1",
+        "for n in range(1, 30):\n    if not more(n):\n        return n",
     ],
 )
 def test_a_loop_goes_on_to_its_known_bound(module, loop):
@@ -76,4 +79,49 @@ while not finished:
     finished = not more(n)
 assert n == 20
 """
+    assert predict(SETUP + code, {}, gpu="T4").error is None
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "if abs(loss - last) < 1e-4:\n        break",
+        "if not loss >= 0.6:\n        break",
+        "if n >= 40 or loss < 0.6: break",
+        "if chosen == 1:\n        break",
+    ],
+)
+def test_numbers_that_nobody_knows_end_no_loop(loop):
+    """GIVEN a loss that seems to stand still, or the stand-in of an end token."""
+    code = f"""
+last = 0.5
+for n in range(1, 21):
+    loss, chosen = big[0, 0].item(), big.argmax().item()
+    {loop}
+    last = loss
+else:
+    n = "all"
+assert n == "all"
+"""
+    report = predict(SETUP + code, {}, gpu="T4")
+    assert report.error is None
+    assert any("a number that came from a tensor" in note for note in report.notes)
+
+
+def test_a_count_that_nobody_knows_keeps_indices_within_their_bounds():
+    code = """
+n, count = 0, (big[0, :7] > 0).sum().item()
+while n < count:
+    big[0, :7][n]
+    n += 1
+for n in range(30):
+    if n >= count:
+        break
+    big[0, :7][n]
+"""
+    assert predict(SETUP + code, {}, gpu="T4").error is None
+
+
+def test_a_loop_over_a_number_that_stands_still_ends():
+    code = "loss = 1.0\nwhile loss > 1e-3:\n    loss = big[0, 0].item()"
     assert predict(SETUP + code, {}, gpu="T4").error is None
