@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpumem_magic.sources.accelerator.backend import Counters
 from gpumem_magic.sources.collected import Death, Row, events_of, tensors_in
 from gpumem_magic.sources.cuda.history import Columns
-from gpumem_magic.sources.modes import enter_mode, leave_mode
+from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.values.recording import Action, LiveBlocks
 
@@ -106,8 +106,7 @@ class StorageLog(TorchDispatchMode):
         self._unseen = [(self._new_address(), rest)] if rest > 0 else []
         address, size = np.array([*self._sizes.items(), *self._unseen], np.int64).reshape(-1, 2).T
         self._clock = time.perf_counter()
-        modes = _python_dispatch
-        enter_mode(self, modes._get_current_dispatch_mode_stack(), modes)
+        self.__enter__()  # type: ignore[no-untyped-call]
         return LiveBlocks(address, size, size)
 
     def end(self) -> float:
