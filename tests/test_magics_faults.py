@@ -4,7 +4,9 @@ line tells, nothing is left on, and the next cell is measured."""
 from __future__ import annotations
 
 import contextlib
+import io
 import signal
+import sys
 
 import pytest
 from IPython.utils.capture import capture_output
@@ -143,6 +145,31 @@ def test_the_outcome_stands_and_one_line_tells(loaded, source, monkeypatch, name
     assert (result.result, shown.stderr) == (42, "")
     assert len(monitor(loaded).history) == before + 1
     assert nothing_is_left(loaded)
+
+
+class Full(io.StringIO):
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Full, closed])
+@pytest.mark.parametrize("name", ["finishing", "the mark", "entering the device", "showing"])
+def test_the_outcome_stands_where_nobody_can_be_told(loaded, source, monkeypatch, name, stream):
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS[name][0])
+        with capture_output():
+            patch.setattr(sys, "stderr", stream())
+            result = loaded.run_cell(CELL, store_history=True)
+    assert result.success
+    assert result.result == 42
+    assert nothing_is_left(loaded)
+    assert run(loaded, CELL)[0].result == 42
 
 
 def test_a_cell_that_code_runs_by_the_magics_name_runs_as_well(loaded, monkeypatch):

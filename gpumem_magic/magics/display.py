@@ -83,8 +83,12 @@ def tell(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print one line about the extension itself, apart from what the user's code prints."""
-    print(f"gpumem_magic: {text}", file=sys.stderr)  # noqa: T201
+    """Print one line about the extension itself, apart from what the user's code prints.
+
+    Where that fails, as with a closed stream or a full disk, nobody can be told.
+    """
+    with contextlib.suppress(Exception):
+        print(f"gpumem_magic: {text}", file=sys.stderr)  # noqa: T201
 
 
 DELAY = 1.0  # seconds before the first line: a short cell shows none

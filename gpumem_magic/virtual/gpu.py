@@ -13,7 +13,7 @@ from torch.utils import _python_dispatch
 from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.modes import leave_mode
+from gpumem_magic.sources.modes import enter_mode, leave_mode
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.headroom import Headroom
@@ -168,10 +168,11 @@ class VirtualGPU:
     def enter(self) -> None:
         """Track this thread's operators from here on."""
         self._interrupts.install()
-        self._facade.__enter__()  # type: ignore[no-untyped-call]
+        operators, functions = _python_dispatch, overrides
+        enter_mode(self._facade, functions._get_current_function_mode_stack(), functions)
         self._facade.is_entered = True
         self._here.tracker, self._here.facade = self.tracker, self._facade
-        self.tracker.__enter__()  # type: ignore[no-untyped-call]
+        enter_mode(self.tracker, operators._get_current_dispatch_mode_stack(), operators)
 
     def leave(self) -> None:
         """Stop tracking; modes that user code has left open above stay open."""

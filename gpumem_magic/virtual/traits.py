@@ -174,19 +174,24 @@ def host_kernel(operator: Any) -> Callable[..., Any]:
     )
 
 
+_TOO_MANY = 1 << 63
+"""Bytes that torch cannot count."""
+
+
 def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not
-    tell."""
+    tell, or where no tensor has such a size, as the operator will say."""
     size = args[0] if args else None
     dtype = kwargs.get("dtype") or (None if traits.name == "full" else torch.get_default_dtype())
     if dtype is None or not isinstance(size, (list, torch.Size)):
         return 0
     numel = 1
     for n in size:
-        if not isinstance(n, int):
+        if not isinstance(n, int) or n < 0:
             return 0
         numel *= n
-    return numel * int(dtype.itemsize)
+    taken = numel * int(dtype.itemsize)
+    return taken if taken < _TOO_MANY else 0
 
 
 def mixed_devices(

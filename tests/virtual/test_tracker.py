@@ -79,6 +79,25 @@ def test_an_output_that_grows_gets_a_larger_block(blocks, gpu):
     assert (blocks(), gpu.allocator.size_of(gpu.storages.locate(out))) == ([], 4096)
 
 
+IMPOSSIBLE = {
+    "negative": (lambda: torch.ones(-1, device="cuda"), "negative dimension -1"),
+    "negative random": (lambda: torch.rand(2, -3, device="cuda"), "negative dimension -3"),
+    "two negatives": (lambda: torch.empty(-1, -2, device="cuda"), "negative dimension -1"),
+    "strided": (lambda: torch.empty_strided((-4,), (1,), device="cuda"), "negative dimension -4"),
+    "too many": (lambda: torch.zeros(1 << 62, 1 << 62, device="cuda"), "calculation overflowed"),
+    "too many bytes": (lambda: torch.empty(1 << 61, device="cuda"), "calculation overflowed"),
+}
+
+
+@pytest.mark.parametrize("make", IMPOSSIBLE)
+def test_sizes_that_no_tensor_has_are_refused_in_torchs_words(make, gpu):
+    function, words = IMPOSSIBLE[make]
+    with pytest.raises(RuntimeError, match=words) as refused:
+        function()
+    assert refused.type is RuntimeError
+    assert gpu.allocator.allocated == 0
+
+
 def test_a_factory_asks_the_card_before_it_spends_host_memory():
     with pytest.raises(torch.OutOfMemoryError):
         torch.zeros(1 << 50, device="cuda")

@@ -240,7 +240,7 @@ class TensorMethods:
         return self._on_device(copy) if storage._cdata in self._storages.addresses else copy
 
     def _storage_resize(self, storage: torch.UntypedStorage, size: int) -> Any:
-        if storage._cdata in self._storages.addresses:
+        if size >= 0 and storage._cdata in self._storages.addresses:
             self._storages.reallocate(storage, size)
             if not storage.resizable() and size <= _storage_base.nbytes(storage):
                 return _said_to_have(size, storage)
