@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -149,6 +150,14 @@ def test_the_device_is_named_once_unless_there_are_several(history):
     history.append(replace(history[1], device=replace(history[1].device, virtual=False)))
     assert history.text().count("(virtual Tesla T4)") == 3
     assert "(measured on Tesla T4)" in history.text()
+
+
+def test_the_numbers_of_all_its_tables_stand_below_each_other(history):
+    rows = history.compare(1, 3).text().splitlines()
+    start = next(n for n, row in enumerate(rows) if row.startswith("In numbers"))
+    numbers = [row for row in rows[start:] if re.search(r"(change|bytes|[KMG]iB)$", row)]
+    assert len(numbers) > 8
+    assert len({len(row) for row in numbers}) == 1
 
 
 def test_a_comparison_is_kept_and_saved(history, tmp_path):

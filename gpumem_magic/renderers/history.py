@@ -73,15 +73,30 @@ def comparison_document(comparison: Comparison) -> Document:
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
     lines = [_line_row(pair) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
+    places, modules = (
+        [_row(each.name, each) for each in found]
+        for found in (comparison.frames, _named(comparison.modules))
+    )
+    groups = (
+        _group("On the card", levels),
+        _group("Allocated by line", lines),
+        _group("By kind, at the peak", kinds),
+        _group("By place in the code, at the peak", places[:_MOST]),
+        _group("By module, at the peak", modules[:_MOST]),
+    )
+    head = ("", *(f"report {number}" for number in comparison.numbers), "change")
+    rows = tuple(row for group in groups for row in group)
+    folds = (*_smaller("place", places, head), *_smaller("module", modules, head))
     return (
         Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
         Section(_timelines(comparison, names)),
-        _table(comparison, "On the card", "", levels),
-        _table(comparison, "Allocated by line", "line", lines),
-        _table(comparison, "By kind, at the peak", "kind", kinds),
-        _changed(comparison, "By place in the code, at the peak", comparison.frames),
-        _changed(comparison, "By module, at the peak", _named(comparison.modules)),
+        Section((Table("In numbers", head, rows), *folds)),
     )
+
+
+def _group(caption: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Rows of one table, so that the numbers of all groups stand below each other."""
+    return (Row((Span(caption, Style.STRONG), "", "", ""), inner=tuple(rows)),) if rows else ()
 
 
 def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
@@ -89,13 +104,13 @@ def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
     return modules if any(not one.name.startswith("(") for one in modules) else ()
 
 
-def _changed(comparison: Comparison, caption: str, found: Sequence[Difference]) -> Section:
-    """The largest changes, and on demand the others."""
-    rows = [_row(each.name, each) for each in found]
-    told = f"{len(rows) - _MOST} smaller changes"
-    more = _table(comparison, "Smaller changes", "", rows[_MOST:]).pieces
-    fold = (Fold(told, more, f"  ... and {told}"),) if more else ()
-    return Section((*_table(comparison, caption, "", rows[:_MOST]).pieces, *fold))
+def _smaller(by: str, rows: Sequence[Row], head: tuple[str, ...]) -> tuple[Fold, ...]:
+    """The changes for which the table has no room, on demand."""
+    if len(rows) <= _MOST:
+        return ()
+    told = f"{len(rows) - _MOST} smaller changes by {by}"
+    others = Table("Smaller changes", head, tuple(rows[_MOST:]))
+    return (Fold(told, (others,), f"  ... and {told}"),)
 
 
 def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
@@ -137,11 +152,6 @@ def _sparkline(levels: NDArray[np.int64], top: int) -> str:
     starts = np.arange(_COLUMNS) * len(levels) // _COLUMNS
     highest = np.maximum.reduceat(levels, starts)
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * level // top)] for level in highest.tolist())
-
-
-def _table(comparison: Comparison, caption: str, name: str, rows: Sequence[Row]) -> Section:
-    head = (name, *(f"report {number}" for number in comparison.numbers), "change")
-    return Section((Table(caption, head, tuple(rows)),) if rows else ())
 
 
 def _names(comparison: Comparison) -> tuple[str, str]:
