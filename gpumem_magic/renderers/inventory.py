@@ -50,7 +50,7 @@ _UNBORN = (
 _BY_NAME = frozenset(
     {HolderKind.VARIABLE, HolderKind.OPTIMIZER, HolderKind.GRAPH, HolderKind.CACHE}
 )
-_DELETE = "`del NAME`, then %gpucheck --free, lets go of what you no longer need."
+_DELETE = "`del\u00a0NAME`, then %gpucheck --free, lets go of what you no longer need."
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
 _PROCESSES = 5
