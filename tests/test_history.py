@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -96,7 +97,8 @@ def test_clear(history):
 def test_the_list_has_one_line_each(history):
     rows = history.text().splitlines()
     words = " ".join(rows[1].split())
-    assert words == "1 first (virtual Tesla T4) 3.0 MiB +3.0 MiB kept 0.5 s"
+    assert words == "1 first 3.0 MiB +3.0 MiB kept 0.5 s"
+    assert rows[-1].strip() == "all on a virtual Tesla T4"
     assert all(len(row) <= 80 for row in rows)
     assert "second" in history._repr_mimebundle_()["text/html"]
 
@@ -129,12 +131,33 @@ def test_what_is_unknown_has_no_change(history):
 def test_the_comparison_in_words(history):
     text = history.compare(2, 1).text()
     assert text.splitlines()[:2] == [
-        "2 second  ->  1 first", "the peak is 3.00 MiB (50 %) lower",
+        "report 2 (second) \u2192 report 1 (first)", "the peak is 3.00 MiB (50 %) lower",
     ]  # fmt: skip
     assert all(len(row) <= 80 for row in text.splitlines())
     html = history.compare(2, 1)._repr_mimebundle_()["text/html"]
     assert "the peak is 3.00\xa0MiB (50\xa0%) lower" in html
     assert "same peak: 3.00 MiB" in history.compare(1, 1).text()
+
+
+def test_a_line_that_a_cell_does_not_have_allocated_nothing_there(history):
+    rows = [" ".join(row.split()) for row in history.compare(1, 3).text().splitlines()]
+    assert "new c() - 2.0 MiB +2.0 MiB" in rows
+    assert "gone a() 1.0 MiB - -1.0 MiB" in rows
+
+
+def test_the_device_is_named_once_unless_there_are_several(history):
+    assert history.text().count("virtual Tesla T4") == 1
+    history.append(replace(history[1], device=replace(history[1].device, virtual=False)))
+    assert history.text().count("(virtual Tesla T4)") == 3
+    assert "(measured on Tesla T4)" in history.text()
+
+
+def test_the_numbers_of_all_its_tables_stand_below_each_other(history):
+    rows = history.compare(1, 3).text().splitlines()
+    start = next(n for n, row in enumerate(rows) if row.startswith("In numbers"))
+    numbers = [row for row in rows[start:] if re.search(r"(change|bytes|[KMG]iB)$", row)]
+    assert len(numbers) > 8
+    assert len({len(row) for row in numbers}) == 1
 
 
 def test_a_comparison_is_kept_and_saved(history, tmp_path):
@@ -283,10 +306,17 @@ def test_snapshots_are_compared_by_place_and_module(two_snapshots):
     ]
     assert [(d.name, d.change) for d in comparison.modules] == [("layers.attention", 34 * MIB)]
     text = comparison.text()
-    assert "at the peak +30.00 MiB in attention.py:2 forward" in text
+    assert "the largest part of it: +30.00 MiB in attention.py:2 forward" in text
     first, second = (line for line in text.splitlines() if "█" in line or "▄" in line)
     assert (first.split()[0][-1], second.split()[0][-1]) == ("▄", "█")
     assert 'src="data:image/png' in comparison._repr_mimebundle_()["text/html"]
+
+
+def test_modules_without_a_name_are_left_out(two_snapshots):
+    comparison = two_snapshots.compare(1, 2)
+    unnamed = tuple(replace(one, name="(cells)") for one in comparison.modules)
+    assert "By module" in comparison.text()
+    assert "By module" not in replace(comparison, modules=unnamed).text()
 
 
 def test_without_events_places_are_left_out(two_snapshots):
@@ -362,6 +392,6 @@ def test_what_moved_the_other_way_is_no_cause(two_snapshots):
     (grown, *_), peak = comparison.frames, comparison.levels[0]
     shrunk = replace(grown, first=grown.second, second=grown.first)
     found = replace(comparison, frames=(shrunk, grown)).text()
-    assert "at the peak +30.00 MiB" in found
+    assert "the largest part of it: +30.00 MiB" in found
     assert "at the peak -30.00 MiB" not in found
     assert peak.change > 0

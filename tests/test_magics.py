@@ -299,3 +299,11 @@ def test_a_file_with_numbers_that_cannot_be_is_refused_by_field(loaded, tmp_path
     with pytest.raises(UsageError, match=r"--load: .*report\.seconds is inf"):
         loaded.run_line_magic("gpumem", f"--load {tmp_path}/r.json")
     assert "In[1]" in gpumem(loaded, "--history")[1]
+
+
+@pytest.mark.parametrize("magic", ["gpumem", "gpucheck"])
+def test_help_fits_a_terminal(loaded, magic, capsys):
+    loaded.run_line_magic(magic, "--help")
+    said = capsys.readouterr().out
+    assert "--help" in said
+    assert all(len(row) <= 80 for row in said.splitlines())

@@ -460,3 +460,10 @@ def test_options_of_fit_are_checked_before_anything_runs(run, dry, line, said):
 def test_fit_keeps_a_share_of_the_card_free(run, dry, given, kept):
     run(f"%%gpucheck --fit n{given}\nn = 1")
     assert dry.scenarios[-1].headroom == kept
+
+
+def test_what_rules_there_are_fits_a_terminal(run):
+    result, _ = run("%gpucheck --explain no_such_thing")
+    said = str(result.error_in_exec)
+    assert "no rule no_such_thing; the rules are" in said
+    assert all(len(row) <= 80 for row in said.splitlines())

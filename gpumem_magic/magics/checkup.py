@@ -16,6 +16,7 @@ from gpumem_magic.magics.shell_places import error_places, output_places, shell_
 from gpumem_magic.oom_text import Explanation, Origin, explain
 from gpumem_magic.renderers.wording import visible
 from gpumem_magic.sources import Source
+from gpumem_magic.sources.failures import one_line
 from gpumem_magic.sources.holders import Looked, break_down, take_inventory
 from gpumem_magic.sources.holders.letting_go import (
     Step,
@@ -146,10 +147,10 @@ def explained(text: str) -> Explanation:
     lines = traceback.TracebackException.from_exception(error, limit=0).format()
     explanation = explain("".join(lines)[-_LONGEST:])
     if explanation.reading.origin is Origin.NONE:
-        said = visible("".join(traceback.format_exception_only(error)).strip()[:_SHORT])
         raise UsageError(
-            f"%gpucheck: the last error was no out-of-memory error: {said}\n"
-            'The text of another one can be given: --explain "...", or below %%gpucheck --explain; '
-            f"or a rule: {known_rules()}"
+            "%gpucheck: the last error was no out-of-memory error: "
+            f"{visible(one_line(error))[:_SHORT]}\n"
+            'Give the text of another one: --explain "...", or in a cell below '
+            f"%%gpucheck --explain; or a rule: {known_rules()}"
         )
     return explanation

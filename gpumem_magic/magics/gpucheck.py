@@ -40,7 +40,7 @@ from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
 from gpumem_magic.virtual.assumable import ASSUMABLE, assumable
 
-_RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_RULE = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 """How the name of a rule looks; no text of an error is one word."""
 
 

@@ -8,6 +8,7 @@ import builtins
 import difflib
 import keyword
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from gpumem_magic.snapshots import SNAPSHOTS
 from gpumem_magic.virtual.catalog import lookup
 
 _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+_WIDTH = 80  # columns of a terminal
 
 SUFFIXES = (".json", ".csv", ".html", ".png", ".svg", ".txt", ".pickle")
 
@@ -105,7 +108,11 @@ def nearest_rule(name: str) -> str | None:
 
 def known_rules() -> str:
     """What there is to explain, as part of a sentence."""
-    return f"the rules are {', '.join(rule_names())}"
+    lines = textwrap.wrap(
+        ", ".join(rule_names()), _WIDTH, initial_indent="  ", subsequent_indent="  ",
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(("the rules are ", *lines))
 
 
 def rule_names() -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
 
+_HELP = 57  # columns that a terminal of 80 has beside the flags
 _NEAR = 0.8  # likeness of what was typed and what was meant; a slip of one or two letters
 
 
@@ -122,7 +124,8 @@ class OptionTable:
         """The table as text, for the magic's help."""
         lines = []
         for option in self.options:
-            head, *more = option.help.splitlines()
+            texts = option.help.splitlines()
+            head, *more = (row for text in texts for row in textwrap.wrap(text, _HELP))
             lines += [f"  {option.usage:<20} {head}", *(f"  {'':<20} {text}" for text in more)]
         return "\n".join(lines)
 

@@ -50,7 +50,8 @@ _SENTENCES: Mapping[Outlook, str] = MappingProxyType(
         Outlook.FRAGMENTED: "Fragmented: {cached} lay free inside PyTorch's own memory, more than "
         "the {asked} asked for, but no single gap was large enough.",
         Outlook.EITHER: "Nearly full, and perhaps fragmented: the card's free memory and PyTorch's "
-        "gaps come to {both}, enough had they been one piece. How large each gap is, is not told.",
+        "gaps come to {both}, enough had they been one piece. The text does not say how large each "
+        "gap is.",
         Outlook.LIMITED: "Stopped by a limit, not by the card: {held} held and {asked} more pass "
         "the {allowed} that are allowed.",
         Outlook.TOO_LARGE: "Too large for this card in any state: {asked} asked for, {total} in "
@@ -206,7 +207,11 @@ def explain(text: str) -> Explanation:
 
 def _headline(reading: Reading) -> str:
     if reading.origin is Origin.NONE:
-        return "No lack of the GPU's memory" if reading.certain else "Not a text I know"
+        return (
+            "No lack of the GPU's memory"
+            if reading.certain
+            else "Not recognised as an out-of-memory error"
+        )
     ran = "ran out of memory" if reading.certain else "may have run out of memory"
     if reading.origin is Origin.LIBRARY:
         apart = "" if reading.library in SERVERS else ", outside PyTorch's allocator"

@@ -128,7 +128,7 @@ def _names(chosen: str) -> tuple[str, ...]:
 
 
 def _every(on: bool) -> str:
-    return f"Every cell is measured: {'yes' if on else 'no'}"
+    return f"Measure every cell: {'on' if on else 'off'}"
 
 
 def _titled(title: str, is_open: bool) -> str:

@@ -31,7 +31,7 @@ class PredictSection(Section):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         names = [name for name in device_names() if name not in ("auto", "off")]
-        self.cards = controls.many("Cards (none: the one in use)", names, 5)
+        self.cards = controls.many("Cards (choose none for the one in use)", names, 5)
         self.variable = controls.line(
             "Largest value of", placeholder="a variable, such as batch_size"
         )

@@ -65,7 +65,7 @@ def most_at_peak(report: Report, count: int) -> Table | None:
         return None
     ranked = sorted(found, key=lambda way: -nodes[way[-1]].at_peak)[:count]
     rows = tuple(_part(report, [nodes[place] for place in way]) for way in ranked)
-    return Table("What had most at the peak", ("", "", ""), rows)
+    return Table("What had most at the peak", ("", "", "", ""), rows)
 
 
 def _children(nodes: Sequence[CallNode], place: int) -> list[int]:
@@ -93,4 +93,5 @@ def _part(report: Report, way: Sequence[CallNode]) -> Row:
     )
     node = way[-1]
     share = wording.format_share(node.at_peak, report.peak.allocated)
-    return Row((name, f"{share}  {format_size(node.at_peak)}", f"{format_size(node.kept)} kept"))
+    kept = f"{format_size(node.kept)} kept" if node.kept else "nothing kept"
+    return Row((name, share, format_size(node.at_peak), kept))

@@ -27,6 +27,7 @@ from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.report import Report
 
+_MUCH = 4  # one part of so many of the peak
 _SIZES = ("allocated", "reserved", "device used")
 
 
@@ -51,8 +52,9 @@ def _row(label: str, report: Report, before: Report | None = None) -> Row:
     source = wording.source_of(report, wording.failing_line(report)) if report.oom else ""
     colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
     colour = ALARM if report.is_tight else colour
-    said = Span(f"{wording.verdict(report)}{': ' if source else ''}", Style.STRONG, colour)
-    below = [Line((said, Span(source, Style.CODE)) if source else said)]
+    below = [Line(Span(f"{wording.verdict(report)}{':' if source else ''}", Style.STRONG, colour))]
+    if source:
+        below.append(Line(source, Style.CODE, 1))
     if held and (before is None or (moment, held) != wording.held_then(before)):
         below.append(Line((f"{moment}: ", *made_of(held)), Style.FAINT))
     bar = (_on_the_card(report, composition(held)),) if held else ()
@@ -70,8 +72,22 @@ def _on_the_card(report: Report, made: Bar) -> Bar:
 def _below(reports: Sequence[Report]) -> tuple[Piece, ...]:
     """The notes of all reports, and what the dry run of the first printed."""
     guessed = (wording.GUESSED,) if any(report.flow_guessed for report in reports) else ()
+    found = tuple(map(_found, reports[:1]))
     printed = [output(report) for report in reports if report.output][:1]
-    return (*notes((*guessed, *wording.notes_of(reports))), *(p for one in printed for p in one))
+    return (
+        *notes((*guessed, *filter(None, found), *wording.notes_of(reports))),
+        *(p for one in printed for p in one),
+    )
+
+
+def _found(report: Report) -> str:
+    """What the notebook held before the cell, where that is much of the peak."""
+    before, peak = report.before.allocated, report.peak.allocated
+    if not before or not peak or before * _MUCH < peak:
+        return ""
+    return (
+        f"{format_bytes(before)} of it was allocated before the cell; %gpucheck shows what holds it"
+    )
 
 
 def _cards(reports: Sequence[Report]) -> str:

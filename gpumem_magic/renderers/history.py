@@ -39,17 +39,25 @@ def history_document(reports: Sequence[Report]) -> Document:
     """A row for each report."""
     if not reports:
         return (Section((Line("The history is empty."),)),)
-    rows = tuple(_listed(number, report) for number, report in enumerate(reports, 1))
-    return (Section((Table("Measured so far", _HEAD, rows),)),)
+    devices = {wording.device_phrase(report) for report in reports}
+    alike = len(devices) == 1
+    rows = tuple(_listed(number, report, not alike) for number, report in enumerate(reports, 1))
+    pieces: tuple[Piece, ...] = (Table("Measured so far", _HEAD, rows),)
+    if alike:
+        said = devices.pop().removeprefix("measured ")
+        article = "on a " if said.startswith("virtual ") else ""
+        pieces = (*pieces, Line(f"all {article}{said}", Style.FAINT))
+    return (Section(pieces),)
 
 
-def _listed(number: int, report: Report) -> Row:
-    """The numbers, and what tells reports apart: name, device, whether the cell failed."""
-    state = "out of memory, " if report.oom else ""
-    device = Span(f" ({state}{wording.device_phrase(report)})", Style.FAINT)
+def _listed(number: int, report: Report, device: bool) -> Row:
+    """The numbers, and what tells reports apart: name, whether the cell failed, its device."""
+    facts = ["out of memory"] if report.oom else []
+    facts += [wording.device_phrase(report)] if device else []
+    state = Span(f" ({', '.join(facts)})" if facts else "", Style.FAINT)
     return Row(
         (
-            (f"{number}  {wording.title(report)}", device),
+            (f"{number}  {wording.title(report)}", state),
             format_size(report.peak.allocated),
             wording.kept_phrase(report, format_size),
             wording.format_seconds(report.seconds),
@@ -60,29 +68,49 @@ def _listed(number: int, report: Report) -> Row:
 def comparison_document(comparison: Comparison) -> Document:
     """What became of the peak, of every level, line and kind."""
     names = _names(comparison)
-    title = Line(Span("  ->  ".join(names), Style.STRONG))
+    title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
     levels = [_row(each.name, each) for each in comparison.levels]
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
-    lines = [_row(_line(pair), pair.allocated) for pair in moved]
+    lines = [_line_row(pair) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
+    places, modules = (
+        [_row(each.name, each) for each in found]
+        for found in (comparison.frames, _named(comparison.modules))
+    )
+    groups = (
+        _group("On the card", levels),
+        _group("Allocated by line", lines),
+        _group("By kind, at the peak", kinds),
+        _group("By place in the code, at the peak", places[:_MOST]),
+        _group("By module, at the peak", modules[:_MOST]),
+    )
+    head = ("", *(f"report {number}" for number in comparison.numbers), "change")
+    rows = tuple(row for group in groups for row in group)
+    folds = (*_smaller("place", places, head), *_smaller("module", modules, head))
     return (
         Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
         Section(_timelines(comparison, names)),
-        _table(comparison, "On the card", "", levels),
-        _table(comparison, "Allocated by line", "line", lines),
-        _table(comparison, "By kind, at the peak", "kind", kinds),
-        _changed(comparison, "By place in the code, at the peak", comparison.frames),
-        _changed(comparison, "By module, at the peak", comparison.modules),
+        Section((Table("In numbers", head, rows), *folds)),
     )
 
 
-def _changed(comparison: Comparison, caption: str, found: Sequence[Difference]) -> Section:
-    """The largest changes, and on demand the others."""
-    rows = [_row(each.name, each) for each in found]
-    told = f"{len(rows) - _MOST} smaller changes"
-    more = _table(comparison, "Smaller changes", "", rows[_MOST:]).pieces
-    fold = (Fold(told, more, f"  ... and {told}"),) if more else ()
-    return Section((*_table(comparison, caption, "", rows[:_MOST]).pieces, *fold))
+def _group(caption: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Rows of one table, so that the numbers of all groups stand below each other."""
+    return (Row((Span(caption, Style.STRONG), "", "", ""), inner=tuple(rows)),) if rows else ()
+
+
+def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
+    """None of them where no module has a name: the places in the code say the same."""
+    return modules if any(not one.name.startswith("(") for one in modules) else ()
+
+
+def _smaller(by: str, rows: Sequence[Row], head: tuple[str, ...]) -> tuple[Fold, ...]:
+    """The changes for which the table has no room, on demand."""
+    if len(rows) <= _MOST:
+        return ()
+    told = f"{len(rows) - _MOST} smaller changes by {by}"
+    others = Table("Smaller changes", head, tuple(rows[_MOST:]))
+    return (Fold(told, (others,), f"  ... and {told}"),)
 
 
 def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
@@ -90,7 +118,11 @@ def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
     peak = comparison.levels[0].change or 0
     known = (one for one in comparison.frames if one.name != UNKNOWN)
     most = next((one for one in known if (one.change or 0) * peak > 0), None)
-    return (Line(f"at the peak {format_change(most.change)} in {most.name}"),) if most else ()
+    return (
+        (Line(f"the largest part of it: {format_change(most.change)} in {most.name}"),)
+        if most
+        else ()
+    )
 
 
 def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:
@@ -110,7 +142,7 @@ def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, .
     ]
     words = f"Memory over the course of both, the highest level {format_bytes(top)}"
     return (
-        Line("Allocated, from begin to end", Style.HEADING),
+        Line("Allocated, from start to end", Style.HEADING),
         Picture(png, words, text=tuple(text)),
     )
 
@@ -122,14 +154,9 @@ def _sparkline(levels: NDArray[np.int64], top: int) -> str:
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * level // top)] for level in highest.tolist())
 
 
-def _table(comparison: Comparison, caption: str, name: str, rows: Sequence[Row]) -> Section:
-    head = (name, *(f"report {number}" for number in comparison.numbers), "change")
-    return Section((Table(caption, head, tuple(rows)),) if rows else ())
-
-
 def _names(comparison: Comparison) -> tuple[str, str]:
     reports = zip(comparison.numbers, (comparison.first, comparison.second), strict=True)
-    first, second = (f"{number} {wording.title(report)}" for number, report in reports)
+    first, second = (f"{number} ({wording.title(report)})" for number, report in reports)
     return first, second
 
 
@@ -149,6 +176,13 @@ def _verdict(comparison: Comparison) -> str:
 def _allocates(sizes: Difference) -> bool:
     """Whether there is anything to tell of a line, in one cell or in the other."""
     return bool(sizes.first or sizes.second) or None in (sizes.first, sizes.second)
+
+
+def _line_row(pair: LineDifference) -> Row:
+    """A dash where a cell has no such line: it did not allocate 0 bytes."""
+    name, first, second, change = _row(_line(pair), pair.allocated).cells
+    before, after = ("-" if pair.first is None else first), ("-" if pair.second is None else second)
+    return Row((name, before, after, change))
 
 
 def _line(pair: LineDifference) -> Words:

@@ -50,7 +50,7 @@ _UNBORN = (
 _BY_NAME = frozenset(
     {HolderKind.VARIABLE, HolderKind.OPTIMIZER, HolderKind.GRAPH, HolderKind.CACHE}
 )
-_DELETE = "`del NAME`, then %gpucheck --free, lets go of what you no longer need."
+_DELETE = "`del\u00a0NAME`, then %gpucheck --free, lets go of what you no longer need."
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
 _PROCESSES = 5
@@ -170,14 +170,16 @@ def facts(holding: Holding) -> str:
     if holding.category is not Category.OTHER:
         known.append(holding.category.value)
     if also := others(holding):
-        known.append(f"also {', '.join(also)}")
+        known.append(f"also held by {', '.join(also)}")
     return " · ".join(filter(None, known))
 
 
 def others(holding: Holding) -> list[str]:
     """What else leads to it, but for IPython's inner places where one of these is the holder."""
     inner = holding.kind in (HolderKind.OUTPUT_HISTORY, HolderKind.EXCEPTION)
-    return [visible(name) for name in holding.also if not (inner and name.startswith(_INNER))]
+    names = [visible(name) for name in holding.also if not (inner and name.startswith(_INNER))]
+    more = len(names) - _NAMES
+    return [*names[:_NAMES], f"{more} more"] if more > 1 else names
 
 
 def remedy(holding: Holding) -> str:
@@ -225,9 +227,10 @@ def inventory_document(inventory: Inventory) -> Document:
     said = f" allocated; {headline(inventory)}"
     size = Span(format_bytes(inventory.level.allocated), Style.LARGE)
     facts = (*unused_facts(inventory.cached), *reasons(inventory.unknown))
+    own = _what_names_hold(inventory.holdings, "Held by your own names:")
     places_ = Table("On the card", ("", "size", "share", ""), _place_rows(inventory))
     return (
-        Section((Line((device_phrase(inventory.device), " · ", size, said)),)),
+        Section((Line((device_phrase(inventory.device), " · ", size, said)), *own)),
         Section((places_, *(Line(fact, Style.FAINT, 1) for fact in facts))),
         Section(_holders(inventory)),
         Section(_unneeded(inventory)),
@@ -270,8 +273,13 @@ def _holders(inventory: Inventory) -> tuple[Piece, ...]:
 
 def _holding(holding: Holding, whole: int | None) -> Row:
     name = Span(name_of(holding), Style.CODE, COLOURS[holding.category])
+    # the gradients of a model hang on its name, as its parameters do
+    of = " gradients" if holding.category is Category.GRADIENT and holding.name else ""
     size, share = format_size(holding.size), format_share(holding.size, whole)
-    return Row((name, size, share, birth(holding)), (Line(facts(holding), Style.FAINT),))
+    return Row(
+        ((name, Span(of, Style.FAINT)) if of else name, size, share, birth(holding)),
+        (Line(facts(holding), Style.FAINT),),
+    )
 
 
 def _unneeded(inventory: Inventory) -> tuple[Piece, ...]:
@@ -303,18 +311,18 @@ def recovery_document(recovery: Recovery) -> Document:
         Section((device, Line(_what_came_back(recovery), Style.LARGE))),
         Section((Table("Step by step", head, rows),)),
         Section(left),
-        Section(_what_names_hold(recovery.holdings)),
+        Section(_what_names_hold(recovery.holdings, "Your own names hold the rest:")),
     )
 
 
-def _what_names_hold(holdings: Iterable[Holding]) -> tuple[Line, ...]:
+def _what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]:
     """The names that hold most of what no command lets go of: only a person knows if it goes."""
     sizes: Counter[str] = Counter()
     for one in holdings:
         if one.kind in _BY_NAME and not remedy(one):
             sizes[re.split(r"\W", name_of(one), maxsplit=1)[0]] += one.size
     named = ", ".join(f"{name} {format_size(size)}" for name, size in sizes.most_common(_NAMES))
-    return (Line(f"Your own names hold the rest: {named}. {_DELETE}"),) if named else ()
+    return (Line(f"{said} {named}. {_DELETE}"),) if named else ()
 
 
 def _what_came_back(recovery: Recovery) -> str:

@@ -66,7 +66,7 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
             Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
             composition(held),
             *_table(oom),
-            *(piece for title, _, said in _remedies(oom) for piece in _list(title, said)),
+            *(piece for title, _, said in _remedies(report, oom) for piece in _list(title, said)),
         ),
         alarm=True,
     )
@@ -76,14 +76,21 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, what grew, and the first thing that would have left room; of a
     prediction, whose verdict says the rest, without what was missing."""
     source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
-    remedies = [f"{short}: {found[0]}" for _, short, found in _remedies(oom, brief=True)[:1]]
-    said = [*_too_large(report, oom), *_grown(report)[:1], *remedies]
+    remedies = [
+        f"{short}: {found[0]}" for _, short, found in _remedies(report, oom, brief=True)[:1]
+    ]
+    causes = [*_too_large(report, oom), *_grown(report)[:1]]
     if report.predicted:
         title: Words = (f"{oom.place}  ", source)
+        said = [*causes, *remedies]
     else:
         title = (Span(_headline(oom), Style.STRONG), "  ", source)
-        said = [wording.oom_facts(oom)[-1], *said, RECOVERY]
+        said = [*causes, _sentence(wording.oom_facts(oom)[-1]), *remedies, RECOVERY]
     return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
+
+
+def _sentence(fact: str) -> str:
+    return fact[:1].upper() + fact[1:]
 
 
 def _too_large(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
@@ -120,7 +127,9 @@ def _table(oom: OutOfMemory) -> tuple[Piece, ...]:
     return (Table("The largest of it", BLOCKS, rows),) if rows else ()
 
 
-def _remedies(oom: OutOfMemory, brief: bool = False) -> list[tuple[str, str, list[str]]]:
+def _remedies(
+    report: Report, oom: OutOfMemory, brief: bool = False
+) -> list[tuple[str, str, list[str]]]:
     """Changes under what they would have done, also in short; if none is enough, what is left.
     brief: without how far each one goes."""
     found = [
@@ -131,11 +140,9 @@ def _remedies(oom: OutOfMemory, brief: bool = False) -> list[tuple[str, str, lis
         )
         for enough, title, short in _TITLES
     ]
-    if (
-        oom.missing
-        and not oom.too_large
-        and not any(one.enough is not False for one in oom.remedies)
-    ):
+    explained = oom.too_large or _grown(report)
+    helps = any(one.enough is not False for one in oom.remedies)
+    if oom.missing and not explained and not helps:
         found.insert(0, (_NONE, "No single change helps", [_left(oom)]))
     return [one for one in found if one[-1]]
 

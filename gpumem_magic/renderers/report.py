@@ -46,6 +46,7 @@ _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
 _SHORT = 60
+_ONE_PIECE = 40
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
 
@@ -106,13 +107,14 @@ def _in_one_line(report: Report) -> Document:
     line = Line((title, "".join(f" \u00b7 {fact}" for fact in (*facts, *raised) if fact)))
     return (
         Section((line, *_reservations(report))),
-        Section(advice_pieces(report)),
         Section((*notes(report.notes), *output(report))),
     )
 
 
-def _source(report: Report) -> tuple[str, str]:
-    return wording.device_phrase(report), wording.duration(report)
+def _source(report: Report) -> tuple[str]:
+    """On which device, and how long it took: in one piece, unless that is too long for a line."""
+    said = f"{wording.device_phrase(report)} \u00b7 {wording.duration(report)}"
+    return (said.replace(" ", "\u00a0") if len(said) < _ONE_PIECE else said,)
 
 
 def _contents(report: Report) -> str:
@@ -193,7 +195,9 @@ def _moved(line: findings.Line) -> int:
 
 def _in_short(report: Report, line: findings.Line) -> Row:
     peak = "" if line.highest is None else f"peak {format_size(line.highest)}"
-    return Row((_name(line, _SHORT), peak, f"{format_change(line.total_net, format_size)} kept"))
+    net = line.total_net
+    kept = f"{format_size(-net)} freed" if net < 0 else f"{format_change(net, format_size)} kept"
+    return Row((_name(line, _SHORT), peak, kept if net else "nothing kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:

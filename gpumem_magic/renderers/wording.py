@@ -10,7 +10,7 @@ from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
-_JOINER = "\u200d"  # holds emoji together; every other invisible character is spelled out
+_HOLDING = "\u200d\u00a0"  # emoji and words together; other invisible characters are spelled out
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 
 
 def _spell(character: str) -> str:
-    if character.isprintable() or character == _JOINER:
+    if character.isprintable() or character in _HOLDING:
         return character
     return " " if character.isspace() else ascii(character)[1:-1]
 

@@ -112,6 +112,7 @@ def one_line(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        # str() of a syntax error ends with the name of a file that no one has seen
+        return str(error.msg if isinstance(error, SyntaxError) else error)
     except Exception:  # the user's own class may fail at this
         return ""

@@ -246,7 +246,7 @@ def test_the_oldest_texts_are_of_pytorchs_allocator(text):
 )
 def test_what_is_not_known_is_called_so(text, told):
     explanation = explain(text)
-    assert explanation.headline == "Not a text I know"
+    assert explanation.headline == "Not recognised as an out-of-memory error"
     assert told in explanation.untold[0]
     assert "not one of" not in str(explanation)
 

@@ -75,7 +75,7 @@ def test_what_is_missing_is_named_with_its_reason(texts):
     untold = explain(text[: text.index("Of the")]).untold
     assert "allocated, cached: the text is cut off before it" in untold
     assert explain("").untold == ("the text is empty",)
-    assert "Not a text I know" in explain("what is this").headline
+    assert "Not recognised as an out-of-memory error" in explain("what is this").headline
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

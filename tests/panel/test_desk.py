@@ -155,7 +155,7 @@ def test_device_and_measuring_follow_the_settings_both_ways(measured, rich, cell
     cell(rich, "%gpumem --device L4\n%gpumem --on")
     assert measured.header.device.value == "L4"
     assert measured.header.every.value is True
-    assert "yes" in measured.header.every.description
+    assert measured.header.every.description == "Measure every cell: on"
     measured.header.every.value = False
     assert measured.desk.host.settings.every_cell is False
     settle(measured)

@@ -38,11 +38,21 @@ def test_it_says_the_value_and_what_happens_above_it(found):
     for text in (largest_text([found]), page):
         assert "The largest batch_size that fits Tesla T4 (14.57 GiB) is 96" in text
         assert "14.09 GiB free" in text
-        assert "out of memory in line 7, at least 303.50 MiB short: optimizer.step()" in " ".join(
-            text.split()
-        )
+        assert "out of memory in line 7, at least 303.50 MiB short:" in " ".join(text.split())
         assert "9 dry runs" in text
     assert re.findall(r"^  batch_size = (\d+)", largest_text([found]), re.MULTILINE) == ["96", "97"]
+
+
+def test_the_line_that_fails_stands_on_a_line_of_its_own(found):
+    rows = [row.strip() for row in largest_text([found]).splitlines()]
+    assert "optimizer.step()" in rows
+
+
+def test_it_says_how_much_of_it_was_there_before_the_cell(found):
+    assert "before the cell" not in largest_text([found])
+    before = replace(found.report.before, allocated=300 << 20)
+    full = replace(found, report=replace(found.report, before=before))
+    assert "300.00 MiB of it was allocated before the cell" in largest_text([full])
 
 
 def test_nothing_fits(found):

@@ -291,6 +291,21 @@ def test_what_no_option_lets_go_of_has_its_statement_and_the_rest_of_the_kind_no
     assert "reserved but unused" in rows[-1]
 
 
+def test_what_ones_own_names_hold_comes_first():
+    head = make_inventory().text().split("\n\n")[0]
+    assert "Held by your own names: model 2.00 GiB, optimizer 1.00 GiB." in head
+
+
+def test_gradients_are_told_from_the_model_that_has_them():
+    assert "model.encoder.layers[0..11] gradients " in make_inventory().text()
+
+
+def test_of_many_ways_to_a_thing_it_names_three():
+    ways = tuple(f"outputs[{n}].grad_fn" for n in range(6))
+    whole = replace(make_inventory(), holdings=(replace(HOLDINGS[0], also=ways),))
+    assert "outputs[1].grad_fn, outputs[2].grad_fn, 3 more" in " ".join(whole.text().split())
+
+
 def test_where_nothing_is_known_of_births_it_says_how_to_learn_it():
     unborn = tuple(replace(h, cell=None, line=None, newest=None) for h in HOLDINGS)
     whole = replace(make_inventory(), holdings=unborn)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-from gpumem_magic.renderers import post_mortem_bundle
+from gpumem_magic.renderers import mimebundle, post_mortem_bundle
 from gpumem_magic.renderers.out_of_memory import RECOVERY
 from gpumem_magic.renderers.terminal import width
+from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Remedy, Way
 from gpumem_magic.values.report import Report
 
@@ -54,6 +56,15 @@ def test_changes_stand_under_what_they_would_have_done(story):
     assert "No single change that the numbers show would have left room for it: at least" in text
     assert "Not enough alone: Call optimizer.zero_grad() before this line: 900.00 MiB" in text
     assert "No single change" not in said(story, remedies=(), missing=None)
+
+
+def test_what_grew_comes_first_and_is_a_change_that_helps(story):
+    grown = Advice("growth", "Memory grew by 1.00 GiB in each pass.", change="Keep less of it.")
+    report = replace(story, advice=(grown,), oom=replace(story.oom, remedies=()))
+    assert "No single change" not in report.text()
+    short = re.sub("<[^>]*>", "", mimebundle(report)["text/html"]).partition("Details")[0]
+    assert "No single change" not in short
+    assert short.index("Memory grew") < short.index("Truly full")
 
 
 def test_what_is_not_known_of_others_has_its_reason(story):

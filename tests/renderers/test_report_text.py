@@ -11,6 +11,7 @@ import pytest
 from gpumem_magic.renderers.report import summary_line
 from gpumem_magic.renderers.terminal import width
 from gpumem_magic.units import GIB, KIB, MIB
+from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Block, Level, Line
 from gpumem_magic.values.recording import Category
 
@@ -90,6 +91,18 @@ def test_a_cell_that_did_nothing_is_one_line(reports):
     assert replace(empty, predicted=True).text().startswith("In[3] \u00b7 Fits: ")
     assert broken.text().endswith("SyntaxError: invalid syntax")
     assert "nothing allocated" not in replace(empty, unknown={"lines": "lost"}).text()
+
+
+def test_advice_does_not_make_that_line_longer(reports):
+    advice = (Advice("earlier-cells", "Earlier cells hold 14.00 GiB.", change="del big"),)
+    assert replace(reports["empty"](), advice=advice).text() == reports["empty"]().text()
+
+
+def test_no_line_ends_between_the_device_and_the_time(reports):
+    head = (
+        replace(reports["small"](), name="a long name of a cell to train").text().split("\n\n")[0]
+    )
+    assert head.splitlines()[-1].strip() == "virtual Tesla T4 \u00b7 0 ms"
 
 
 def test_runs_are_a_column_only_where_there_are_loops(reports):

@@ -142,6 +142,11 @@ def test_an_error_in_one_line_has_no_colon_without_text():
     assert one_line(ValueError("first\nsecond")) == "ValueError: first"
 
 
+def test_a_syntax_error_is_told_without_the_name_of_a_file():
+    error = SyntaxError("expected ':'", ("<ipython-input-6>", 2, 1, "for", 2, 2))
+    assert one_line(error) == "SyntaxError: expected ':'"
+
+
 def test_an_error_that_cannot_be_shown_does_not_hinder():
     class MuteError(Exception):
         def __str__(self):

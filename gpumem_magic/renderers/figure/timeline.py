@@ -260,7 +260,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
-    """What was allocated in the course of two reports, from begin to end, one over the other."""
+    """What was allocated in the course of two reports, from start to end, one over the other."""
     with _our_style():
         figure = Picture(figsize=(9.2, 3.0))
         axes = _clear_axes(figure, (0.095, 0.2, 0.875, 0.74))
@@ -271,7 +271,7 @@ def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
             axes.step(x, levels, where="post", color=colour, linewidth=1.4, label=label)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, top * 1.1)
-        axes.set_xticks([0, 1], ["begin", "end"])
+        axes.set_xticks([0, 1], ["start", "end"])
         axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
         _plain(axes, "y")
