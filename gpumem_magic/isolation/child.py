@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from gpumem_magic.isolation.answers import read_answer, write_answer
+from gpumem_magic.isolation.forks import HeldBack, hold_back
 from gpumem_magic.isolation.progress import Progress
 
 _PACKAGE = Path(__file__).parents[1]
@@ -45,12 +46,15 @@ class DryRunError(RuntimeError):
 
 class Inside:
     """What work in a child is given: a folder of its own, and the page on which it tells how far it
-    is. answer: the descriptor of the pipe to the parent."""
+    is. answer: the descriptor of the pipe to the parent. held: what waits for the walls."""
 
-    def __init__(self, scratch: Path, progress: Progress, answer: int) -> None:
+    def __init__(
+        self, scratch: Path, progress: Progress, answer: int, held: HeldBack | None = None
+    ) -> None:
         self.scratch = scratch
         self.progress = progress
         self.answer = answer
+        self.held = held or HeldBack()
 
 
 class Child:
@@ -58,6 +62,7 @@ class Child:
 
     def __init__(self, work: Work) -> None:
         self._parts: list[bytes] = []
+        self._left = _LONGEST
         self._ended = self._closed = False
         try:
             with contextlib.ExitStack() as undo:
@@ -73,18 +78,24 @@ class Child:
     def _begin(self, work: Work) -> tuple[int, int]:
         """The process, and the descriptor on which it sends its answer and then closes."""
         receive, send = os.pipe()
-        child = fork()
-        if child == 0:
-            _live(work, Inside(self.scratch, self.progress, send))
+        with hold_back() as held:
+            child = fork()
+            if child == 0:
+                _live(work, Inside(self.scratch, self.progress, send, held))
         os.close(send)
         os.set_blocking(receive, False)
         return child, receive
 
     def poll(self) -> bool:
-        """Take in what the child has sent; whether that is all, because it has ended."""
+        """Take in what the child has sent; whether that is all, because it has ended. Raises
+        DryRunError where it is more than an answer can be: the cell writes there, too."""
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self.descriptor, _PIECE):
                 self._parts.append(part)
+                self._left -= len(part)
+                if self._left < 0:
+                    self._parts.clear()
+                    raise DryRunError("the dry run sent no answer, but more than there is room for")
             return True
         return False
 
@@ -115,7 +126,10 @@ class Child:
         if not self._ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            _thread.start_new_thread(_bury, (self.pid, self.scratch))
+            try:
+                _thread.start_new_thread(_bury, (self.pid, self.scratch))
+            except RuntimeError:  # no thread is left: the child's have to end first
+                _bury(self.pid, self.scratch)
         os.close(self.descriptor)
 
     def _status(self) -> int | None:

@@ -1,9 +1,11 @@
-"""When a child is given up: nothing new for too long, a dead lock, no more memory on the host."""
+"""When a child is given up: nothing new for too long, a dead lock, no more memory on the host, no
+room for its files, threads without end."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -23,6 +25,11 @@ _IDLE = 0.05
 
 _MUCH = 256 * MIB
 """Bytes that a dry run may take without anyone asking."""
+
+_TOLD = re.compile(r"^(RssAnon|RssShmem|Threads):\s*(\d+)", re.MULTILINE)
+
+_MANY = 5000
+"""Threads; a system has room for some thousands, and others would get none."""
 
 _EVERY = 0.1  # seconds between two looks at the system
 
@@ -44,6 +51,7 @@ class Watch:
         self._news = -1
         self._processor = 0.0
         self._memory = 1 << 62
+        self._room = _room_for(child)
 
     def check(self) -> None:
         """Raises DryRunError, which names the line and what to do."""
@@ -64,6 +72,7 @@ class Watch:
         self._check_length(now)
         self._check_work(now, line)
         self._check_memory(line)
+        self._check_room(line)
 
     def _check_length(self, now: float) -> None:
         """It may always come to something new, and yet to no end."""
@@ -87,7 +96,9 @@ class Watch:
             )
 
     def _check_memory(self, line: int) -> None:
-        memory = _memory_of(self._child.pid)
+        memory, threads = _read_status(self._child.pid)
+        if threads > _MANY:
+            raise DryRunError(f"the dry run started {threads:,} threads{_at(line)}")
         self._memory = min(self._memory, memory)
         taken = memory - self._memory
         if taken < _MUCH:
@@ -98,6 +109,24 @@ class Watch:
                 f"the dry run took {format_bytes(taken)} of the host's memory{_at(line)}, and only "
                 f"{format_bytes(free)} are left; what the cell makes on the host is made for real"
             )
+
+    def _check_room(self, line: int) -> None:
+        """Others write there, too; it does not matter who has filled it."""
+        (total, free), before = _room_for(self._child), self._room[1]
+        if before - free >= _MUCH and free < SPARED * total:
+            raise DryRunError(
+                f"the dry run wrote{_at(line)}, and only {format_bytes(free)} are left in the "
+                "folder for temporary files, where what the cell writes is kept until it ends"
+            )
+
+
+def _room_for(child: Child) -> tuple[int, int]:
+    """Bytes of the disk that has the child's folder, and those that are free; 0 where unknown."""
+    try:
+        usage = shutil.disk_usage(child.scratch)
+    except OSError:
+        return 0, 0
+    return usage.total, usage.free
 
 
 def _at(line: int) -> str:
@@ -115,14 +144,16 @@ def _processor_seconds(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory_of(pid: int) -> int:
-    """Bytes of anonymous memory, what it shares with its parent among them; 0 where unknown."""
+def _read_status(pid: int) -> tuple[int, int]:
+    """Bytes of memory, but for copies of files, what it shares with its parent among them; threads.
+    0 where unknown."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return 0
-    found = re.search(r"RssAnon:\s*(\d+) kB", status)
-    return int(found[1]) << 10 if found else 0
+        return 0, 0
+    told = {name: int(value) for name, value in _TOLD.findall(status)}
+    memory = told.get("RssAnon", 0) + told.get("RssShmem", 0)
+    return memory << 10, told.get("Threads", 0)
 
 
 def room_for_another() -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from gpumem_magic.isolation import watch
 from gpumem_magic.isolation.child import DryRunError
+from gpumem_magic.units import GIB
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def clock(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(watch, "_processor_seconds", lambda pid: None)
-    monkeypatch.setattr(watch, "_memory_of", lambda pid: 0)
+    monkeypatch.setattr(watch, "_read_status", lambda pid: (0, 1))
     return now
 
 
@@ -23,6 +24,7 @@ class Child:
     """A child that always comes to something new, at lines that it is given."""
 
     pid = 1
+    scratch = "/"
 
     def __init__(self):
         self.news, self.line = 0, 0
@@ -53,3 +55,21 @@ def test_one_that_comes_to_nothing_new_is_ended_sooner(clock):
     clock[0] += 2
     with pytest.raises(DryRunError, match="nothing new in 10 s"):
         follow.check()
+
+
+def test_one_that_fills_the_disk_is_ended(clock, monkeypatch):
+    free = iter([5 * GIB, 4 * GIB, 3 * GIB, 2 * GIB])
+    monkeypatch.setattr(watch, "_room_for", lambda child: (100 * GIB, next(free)))
+    with pytest.raises(DryRunError, match=r"at line 2, and only 2\.00? GiB are left"):
+        run(clock, Child(), [1, 1, 2, 2])
+
+
+def test_a_full_disk_alone_ends_nothing(clock, monkeypatch):
+    monkeypatch.setattr(watch, "_room_for", lambda child: (100 * GIB, GIB))
+    run(clock, Child(), [1, 1, 2, 2])
+
+
+def test_one_with_threads_without_end_is_ended(clock, monkeypatch):
+    monkeypatch.setattr(watch, "_read_status", lambda pid: (0, 5001))
+    with pytest.raises(DryRunError, match="5,001 threads at line 3"):
+        run(clock, Child(), [3])

@@ -41,6 +41,7 @@ class Stopped:
     def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
         self._progress = inside.progress
         self._scratch = inside.scratch
+        self._held = inside.held
         self._effects = effects
         self.output = output
         self.places = effects.places
@@ -81,6 +82,7 @@ class Stopped:
         _load_data_in_process(effects)
         confine(scratch)
         watch(effects, scratch)
+        self._held.release()
 
 
 def stop_effects(inside: Inside, filename: str) -> Stopped:

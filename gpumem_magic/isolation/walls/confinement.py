@@ -25,13 +25,14 @@ _KEPT = 1 << 1 | 1 << 2 | 1 << 24  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
 _VERSION = 1  # LANDLOCK_CREATE_RULESET_VERSION
 _BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
-_EXECUTE, _WRITE_FILE, _REFER, _TRUNCATE = 1 << 0, 1 << 1, 1 << 13, 1 << 14
+_EXECUTE, _WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 13, 1 << 14
 _REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
 _CONTROL_DEVICE = 1 << 15
 _TCP = 3  # LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP
 _SCOPES = 3  # LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL
 _WITHOUT_LOG = 1  # LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
+_READABLE = ("/dev/random", "/dev/urandom", "/dev/shm", "/dev/hugepages")
 
 
 def confine(folder: Path) -> tuple[str, ...]:
@@ -83,7 +84,8 @@ def read_landlock_version(libc: ctypes.CDLL) -> int:
 
 def _write_only_below(folder: Path, libc: ctypes.CDLL) -> bool:
     """From now on this thread, and those it starts, write only below `folder` and in devices that
-    keep nothing, execute no file, and reach no other process; False if that could not be had.
+    keep nothing, read no other devices (what is typed into a terminal is gone once it was read),
+    execute no file, and reach no other process; False if that could not be had.
 
     It takes PR_SET_NO_NEW_PRIVS. Metadata are not covered, and before version 3 truncate is not.
     """
@@ -94,7 +96,7 @@ def _write_only_below(folder: Path, libc: ctypes.CDLL) -> bool:
     everything = written | _REMOVE_AND_MAKE | (_REFER if version >= 2 else 0)
     handled = struct.pack(
         "=QQQ",
-        everything | _EXECUTE | (_CONTROL_DEVICE if version >= 5 else 0),
+        everything | _EXECUTE | _READ_FILE | (_CONTROL_DEVICE if version >= 5 else 0),
         _TCP if version >= 4 else 0,
         _SCOPES if version >= 6 else 0,
     )
@@ -102,10 +104,13 @@ def _write_only_below(folder: Path, libc: ctypes.CDLL) -> bool:
     if rules < 0:
         return False
     try:
-        if not _allow(folder, everything, rules, libc):
+        if not _allow(folder, everything | _READ_FILE, rules, libc):
             return False
         for device in _WRITABLE:
-            _allow(Path(device), written, rules, libc)
+            _allow(Path(device), written | _READ_FILE, rules, libc)
+        places = [entry.path for entry in os.scandir("/") if entry.name != "dev"]
+        for place in (*places, *_READABLE):
+            _allow(Path(place), _READ_FILE, rules, libc)
         return not libc.syscall(_RESTRICT_SELF, rules, _WITHOUT_LOG if version >= 7 else 0)
     finally:
         os.close(rules)

@@ -89,13 +89,17 @@ def _find_open(without: Collection[int], null: int) -> list[_Open]:
 def _look_at(number: int, null: int) -> _Open | None:
     """None for what shares nothing, or cannot be looked at and is therefore put away."""
     try:
-        flags = fcntl.fcntl(number, fcntl.F_GETFL)
-        # O_PATH only names a place
-        return None if flags & _O_PATH else _Open(number, flags, os.fstat(number))
+        flags, status = fcntl.fcntl(number, fcntl.F_GETFL), os.fstat(number)
     except OSError as error:
         if error.errno != errno.EBADF:  # the one that listed the folder is closed by now
             os.dup2(null, number)
         return None
+    if not flags & _O_PATH:
+        return _Open(number, flags, status)
+    # it only names a place, but a pipe or memory, to which no path leads, can be opened by it
+    if not stat.S_ISDIR(status.st_mode):
+        os.dup2(null, number)
+    return None
 
 
 class _Replacements:

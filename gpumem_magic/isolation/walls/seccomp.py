@@ -50,20 +50,34 @@ sched_setparam 142 118, sched_setattr 314 274, migrate_pages 256 238, flock 73 3
 _TRUNCATE = "truncate 76 45"
 _SIGNALS = "kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138"
 _MORE_SIGNALS = "rt_tgsigqueueinfo 297 240"
-_OF_OTHERS = "prlimit64 302 261, move_pages 279 239, setpgid 109 154"
+_OF_OTHERS = "move_pages 279 239, setpgid 109 154"
+_SETRLIMIT, _PRLIMIT = "setrlimit 160 164", "prlimit64 302 261"
 _CLONE, _SENDTO, _SOCKET, _IOCTL = "clone 56 220", "sendto 44 206", "socket 41 198", "ioctl 16 29"
-_FCNTL, _PRCTL = "fcntl 72 25", "prctl 157 167"
+_FCNTL, _PRCTL, _SETSOCKOPT = "fcntl 72 25", "prctl 157 167", "setsockopt 54 208"
 
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+# the default, ICMP, TCP, UDP, ICMPv6: for another one the system would load a module
+_PROTOCOLS = (0, 1, 6, 17, 58)
+_LEVELS = (0, 41)  # IPPROTO_IP, IPPROTO_IPV6
+# IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST, IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_GROUP,
+# MCAST_JOIN_SOURCE_GROUP: the network is told of them
+_JOINING = (20, 27, 35, 39, 42, 46)
 _CLONE_THREAD = 0x10000
-# TCSETS, TCSETSW, TCSETSF, TCSBRK, TCXONC, TCFLSH, TIOCEXCL, TIOCSCTTY, TIOCSPGRP, TIOCSTI,
-# TIOCSWINSZ: they need no more than a terminal that is open for reading
-_OF_TERMINALS = (*range(0x5402, 0x5405), *range(0x5409, 0x540D), 0x540E, 0x5410, 0x5412, 0x5414)
+_CORE = 4  # RLIMIT_CORE: a program may take the dumps
+_TERMINALS = 0x5400  # all others of theirs need no more than one that is open for reading
+# TCGETS, TCGETA, TIOCGPGRP, TIOCOUTQ, TIOCGWINSZ, TIOCMGET, FIONREAD, FIONBIO, TIOCGSID, FIONCLEX,
+# FIOCLEX, FIOQSIZE, TCGETS2, TIOCGPTN, TIOCGPTLCK, TIOCGEXCL
+_ASKING = (
+    *(0x5401, 0x5405, 0x540F, 0x5411, 0x5413, 0x5415, 0x541B, 0x5421, 0x5429, 0x5450, 0x5451),
+    *(0x5460, 0x802C542A, 0x80045430, 0x80045439, 0x80045440),
+)
 _KIND = 0xFF00  # of an ioctl
+_OWNERS = (0x8901, 0x8902, 0x5452)  # FIOSETOWN, SIOCSPGRP, FIOASYNC: who gets signals of a socket
 # FS_IOC_SETFLAGS and all others of file systems, which need no more than a file open for reading
 _OF_FILE_SYSTEMS = tuple(letter << 8 for letter in (*b"Xfv", 0x94))
-# F_SETLK and F_SETLKW, those of open files, F_SETLEASE, F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT
-_FOR_OTHERS = (6, 7, 37, 38, 1024, 1026, 1036, 1038)
+# F_SETLK and F_SETLKW, F_SETOWN, F_SETOWN_EX, locks of open files, F_SETLEASE, F_NOTIFY,
+# F_SET_RW_HINT, F_SET_FILE_RW_HINT
+_FOR_OTHERS = (6, 7, 8, 15, 37, 38, 1024, 1026, 1036, 1038)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # AUDIT_ARCH_*
@@ -116,14 +130,21 @@ class _Assembler:
             self._add(_TRUNCATE, [_fail(errno.EACCES)])
         self._add(f"{_SIGNALS}, {_MORE_SIGNALS}", _allow_only(0, (own,), errno.EPERM))
         self._add(_OF_OTHERS, _allow_only(0, (0, own), errno.EPERM))
-        self._add(_SOCKET, _allow_only(0, _FAMILIES, errno.EAFNOSUPPORT))
+        limits = [_argument(1), *_if_one_of((_CORE,), _refuse_pointer(2, 0))]
+        self._add(_PRLIMIT, [*_allow_only(0, (0, own), errno.EPERM), *limits])
+        self._add(_SETRLIMIT, [_argument(0), *_refuse_values((_CORE,), 0)])
+        protocols = _allow_only(2, _PROTOCOLS, errno.EPROTONOSUPPORT)
+        self._add(_SOCKET, [*_allow_only(0, _FAMILIES, errno.EAFNOSUPPORT), *protocols])
+        joining = [_argument(2), *_refuse_values(_JOINING, errno.ENODEV)]
+        self._add(_SETSOCKOPT, [_argument(1), *_if_one_of(_LEVELS, joining)])
         self._add(_CLONE, [_argument(0), _step(_ANY_BIT, _CLONE_THREAD, 1, 0), _fail(errno.EPERM)])
-        self._add(_SENDTO, _refuse_address(4))
+        self._add(_SENDTO, _refuse_pointer(4, errno.ECONNREFUSED))
         self._add(_FCNTL, [_argument(1), *_refuse_values(_FOR_OTHERS, 0)])
         self._add(_PRCTL, [_argument(0), *_refuse_values((_SET_DEATH_SIGNAL,), 0)])
-        terminals = _refuse_values(_OF_TERMINALS, errno.EPERM)
+        terminals = _refuse_values((_TERMINALS,), errno.EPERM)
         systems = _refuse_values(_OF_FILE_SYSTEMS, errno.EOPNOTSUPP)
-        self._add(_IOCTL, [_argument(1), *terminals, _step(_AND, _KIND), *systems])
+        judged = [*_refuse_values(_OWNERS, 0), _step(_AND, _KIND), *terminals, *systems]
+        self._add(_IOCTL, [_argument(1), *_unless_one_of(_ASKING, judged)])
         return b"".join([*self._steps, _step(_RETURN, _ALLOW)])
 
     def _add(self, calls: str, body: list[bytes]) -> None:
@@ -165,12 +186,28 @@ def _refuse_values(values: tuple[int, ...], error: int) -> list[bytes]:
     return [*jumps, _fail(error)]
 
 
-def _refuse_address(index: int) -> list[bytes]:
-    """A pointer has two halves."""
+def _if_one_of(values: tuple[int, ...], body: list[bytes]) -> list[bytes]:
+    """`body` runs where what is loaded is one of them."""
+    last = len(values) - 1
+    jumps = [
+        _step(_EQUAL, value, last - at, len(body) if at == last else 0)
+        for at, value in enumerate(values)
+    ]
+    return [*jumps, *body]
+
+
+def _unless_one_of(values: tuple[int, ...], body: list[bytes]) -> list[bytes]:
+    """`body` runs where what is loaded is none of them."""
+    after = len(values) - 1 + len(body)
+    return [*(_step(_EQUAL, value, after - at, 0) for at, value in enumerate(values)), *body]
+
+
+def _refuse_pointer(index: int, error: int) -> list[bytes]:
+    """It has two halves."""
     return [
         _argument(index),
         _step(_EQUAL, 0, 0, 2),
         _argument(index, high=True),
         _step(_EQUAL, 0, 1, 0),
-        _fail(errno.ECONNREFUSED),
+        _fail(error),
     ]

@@ -342,7 +342,7 @@ def test_privileges_are_dropped(confined):
 
 @calls
 def test_no_terminal(confined):
-    assert confined(lambda scratch: failure(open, "/dev/tty", "rb")) == "OSError"
+    assert confined(lambda scratch: failure(open, "/dev/tty", "rb")) == "PermissionError"
 
 
 def test_threads_and_kernels_work(confined):

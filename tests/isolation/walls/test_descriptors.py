@@ -278,6 +278,22 @@ def test_terminal_is_not_written_to(unshared):
     os.close(slave)
 
 
+@linux
+def test_what_a_descriptor_only_names_is_not_opened_by_it(unshared, tmp_path):
+    memory = os.memfd_create("memory")
+    named = os.open(f"/proc/self/fd/{memory}", os.O_PATH)
+    folder = os.open(tmp_path, os.O_PATH)
+
+    def run():
+        os.write(os.open(f"/proc/self/fd/{named}", os.O_RDWR), b"dry")
+        return os.stat("scratch", dir_fd=folder).st_nlink > 0
+
+    assert unshared(run)
+    assert os.fstat(memory).st_size == 0
+    for number in (memory, named, folder):
+        os.close(number)
+
+
 def test_harmless_devices_stay(unshared):
     with Path("/dev/urandom").open("rb", buffering=0) as random:
         assert len(unshared(lambda: random.read(5))) == 5

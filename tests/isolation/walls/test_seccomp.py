@@ -62,6 +62,11 @@ def test_calls(x86, arm, error):
         (62, 129, (2**64 - os.getpid(), 9), errno.EPERM),
         (302, 261, (0, 7), ALLOWED),  # prlimit64
         (302, 261, (os.getppid(), 7), errno.EPERM),
+        (302, 261, (0, 4, 0), ALLOWED),  # it asks for RLIMIT_CORE
+        (302, 261, (0, 4, 0x7F), 0),
+        (302, 261, (0, 7, 0x7F), ALLOWED),
+        (160, 164, (4, 0x7F), 0),  # setrlimit
+        (160, 164, (7, 0x7F), ALLOWED),
         (56, 220, (0x3D0F00,), ALLOWED),  # clone, of a thread
         (56, 220, (0x1200011,), errno.EPERM),
         (44, 206, (3, 0, 0, 0, 0), ALLOWED),  # sendto
@@ -70,14 +75,28 @@ def test_calls(x86, arm, error):
         (41, 198, (1, 2), ALLOWED),  # socket
         (41, 198, (10, 1), ALLOWED),
         (41, 198, (16, 3), errno.EAFNOSUPPORT),
+        (41, 198, (2, 1, 6), ALLOWED),
+        (41, 198, (2, 1, 132), errno.EPROTONOSUPPORT),  # SCTP
+        (54, 208, (3, 0, 35), errno.ENODEV),  # setsockopt, IP_ADD_MEMBERSHIP
+        (54, 208, (3, 41, 20), errno.ENODEV),  # IPV6_JOIN_GROUP
+        (54, 208, (3, 0, 1), ALLOWED),
+        (54, 208, (3, 1, 20), ALLOWED),  # SO_RCVTIMEO
         (16, 29, (0, 0x5401), ALLOWED),  # ioctl
         (16, 29, (0, 0x5402), errno.EPERM),
+        (16, 29, (0, 0x5406), errno.EPERM),  # TCSETA
+        (16, 29, (0, 0x402C542B), errno.EPERM),  # TCSETS2
+        (16, 29, (0, 0x5423), errno.EPERM),  # TIOCSETD
         (16, 29, (0, 0x541B), ALLOWED),
+        (16, 29, (0, 0x80045430), ALLOWED),  # TIOCGPTN
+        (16, 29, (0, 0x5452), 0),  # FIOASYNC
+        (16, 29, (0, 0x8901), 0),  # FIOSETOWN
+        (16, 29, (0, 0x8910), ALLOWED),
         (16, 29, (0, 0x40086602), errno.EOPNOTSUPP),  # FS_IOC_SETFLAGS
         (16, 29, (0, 0x40087602), errno.EOPNOTSUPP),  # FS_IOC_SETVERSION
         (16, 29, (0, 0xC0045877), errno.EOPNOTSUPP),  # FIFREEZE
         (72, 25, (0, 1), ALLOWED),  # fcntl, F_GETFD
         (72, 25, (0, 6), 0),  # F_SETLK
+        (72, 25, (0, 8), 0),  # F_SETOWN
         (72, 25, (0, 1024), 0),  # F_SETLEASE
         (72, 25, (0, 1038), 0),  # F_SET_FILE_RW_HINT
         (157, 167, (15,), ALLOWED),  # prctl, PR_SET_NAME

@@ -1,0 +1,86 @@
+"""What a fork calls, and what waits until a child is walled in: in a process that has frozen no
+objects, as the tests' own has."""
+
+import gc
+import subprocess
+import sys
+from textwrap import dedent
+
+from gpumem_magic.isolation.forks import HeldBack, hold_back
+
+PREPARED = """
+    import os, threading
+    from gpumem_magic.isolation.forks import _lists, hold_back
+
+    said = []
+    for way in ("before", "after_in_parent", "after_in_child"):
+        os.register_at_fork(**{way: lambda way=way: said.append(way)})
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+"""
+
+
+def run(script):
+    subprocess.run([sys.executable, "-c", dedent(PREPARED) + dedent(script)], check=True)
+
+
+def test_a_fork_within_calls_only_pythons_own():
+    run("""
+        with hold_back() as held:
+            assert threading._after_fork in _lists()[2]
+            fork()
+            assert said == [], said
+        fork()
+        assert said == ["before", "after_in_parent"], said
+        (handler,) = held.handlers
+        handler()
+        assert said == ["before", "after_in_parent", "after_in_child"], said
+    """)
+
+
+def test_what_others_register_meanwhile_is_kept():
+    run("""
+        with hold_back():
+            os.register_at_fork(before=lambda: said.append("meanwhile"))
+        fork()
+        assert said == ["meanwhile", "before", "after_in_parent"], said
+    """)
+
+
+def test_where_all_is_frozen_a_fork_is_as_ever():
+    run("""
+        import gc
+        gc.freeze()
+        with hold_back() as held:
+            fork()
+        assert said == ["before", "after_in_parent"], said
+        assert held.handlers == ()
+    """)
+
+
+def test_nothing_is_collected_within():
+    with hold_back() as held:
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert held.collects
+
+
+def test_who_collects_by_hand_goes_on_so():
+    gc.disable()
+    try:
+        with hold_back() as held:
+            pass
+        held.release()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_handler_that_raises_stops_no_other():
+    said = []
+    HeldBack((lambda: 1 / 0, lambda: said.append(1))).release()
+    assert said == [1]
