@@ -55,16 +55,20 @@ KINDS = [
 
 @contextmanager
 def opened(browser, screenshots):
-    """A page; where the test fails, a picture of it is kept, and its text is told."""
+    """A page; where the test fails, a picture of it is kept, and its text is told, and what it wrote
+    to its console."""
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.set_default_timeout(RESERVE)
+    console: list[str] = []
+    page.on("console", lambda message: console.append(f"{message.type}: {message.text}"[:500]))
+    page.on("pageerror", lambda error: console.append(f"{error}"[:2000]))
     try:
         yield page
     except BaseException:
         page.screenshot(path=screenshots / "panel-failed.png")
         told = page.inner_text("body")
         (screenshots / "panel-failed.txt").write_text(told)
-        print(f"{page.url} said:\n{told[-5000:]}")
+        print(f"{page.url} said:\n{told[-5000:]}\nIts console:", *console[-50:], sep="\n")
         raise
     finally:
         page.close()
@@ -92,7 +96,9 @@ def open_and_run(page, kind, cells: int, count: int) -> None:
 def ready(page, kind, cells: int) -> None:
     """Wait for the cells and the kernel; in the classic notebook for the extension of the widgets.
 
-    A cell that is run before there is a kernel asks for one in a dialog.
+    A cell that is run before there is a kernel asks for one in a dialog. The extension asks the
+    kernel for widgets that are there already; those that a cell makes meanwhile it may build twice,
+    and only one of the two hears what comes later. Asked again, it answers when both are done.
     """
     page.locator(kind.cell).nth(cells - 1).wait_for()
     if kind is CLASSIC:
@@ -100,6 +106,7 @@ def ready(page, kind, cells: int) -> None:
             "() => window.Jupyter?.notebook?.kernel?.is_connected() "
             "&& Jupyter.notebook.kernel.widget_manager"
         )
+        page.evaluate("() => Jupyter.notebook.kernel.widget_manager._loadFromKernel()")
     else:
         page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
         page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
