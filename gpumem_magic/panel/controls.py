@@ -8,7 +8,17 @@ from typing import Any
 
 import ipywidgets
 
-from gpumem_magic.renderers.document import Document, Line, Piece, Row, Section, Style, Table
+from gpumem_magic.renderers.document import (
+    Document,
+    Fold,
+    Line,
+    Piece,
+    Row,
+    Section,
+    Style,
+    Table,
+    flat,
+)
 from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.html import (
     CLASSES,
@@ -163,7 +173,8 @@ def table(
     """As many rows of a table as fit into a message; `rest` says where the others are."""
     printer = Printer(plain=False)
     columns = widths(head, rows)
-    shown, more = as_many([join(*printer.rows(row, columns)) for row in rows], most)
+    printed_rows = [one for row in rows for one in printer.rows(row, columns)]
+    shown, more = as_many(printed_rows, most)
     below = (Line(f"... and {more} more{rest}", Style.FAINT),) if more else ()
     return join(printer.tabulated(caption, head, columns, shown), printer.pieces(below))
 
@@ -172,9 +183,12 @@ _FRAME = 1500  # bytes of a table beside its rows
 
 
 def fitted(document: Document, rest: str) -> Markup:
-    """A document that fits into a message: its longest tables are cut."""
-    pieces = [p for one in document if isinstance(one, Section) for p in one.pieces]
-    lengths = [len(p.rows) if isinstance(p, Table) else 0 for p in pieces]
+    """A document that fits into a message: its longest tables are cut, what a terminal leaves out
+    is only told."""
+    pieces = [
+        _shortened(p, rest) for one in document if isinstance(one, Section) for p in one.pieces
+    ]
+    lengths = [len([*flat(p.rows)]) if isinstance(p, Table) else 0 for p in pieces]
     made, room = [EMPTY] * len(pieces), MOST
     for i in sorted(range(len(pieces)), key=lengths.__getitem__):
         p = pieces[i]
@@ -184,6 +198,12 @@ def fitted(document: Document, rest: str) -> Markup:
             made[i] = Printer(plain=False).pieces((p,))
         room -= _sent(made[i])
     return element("div", *made, style=ROOT)
+
+
+def _shortened(piece: Piece, rest: str) -> Piece:
+    if isinstance(piece, Fold) and piece.told:
+        return Line(f"{piece.told.strip()}{rest}", Style.FAINT)
+    return piece
 
 
 STYLE = f"""<style>

@@ -79,10 +79,10 @@ def comparison_document(comparison: Comparison) -> Document:
     )
     groups = (
         _group("On the card", levels),
-        _group("Allocated by line", lines),
         _group("By kind, at the peak", kinds),
         _group("By place in the code, at the peak", places[:_MOST]),
         _group("By module, at the peak", modules[:_MOST]),
+        _group("Allocated by line", lines),  # the last: the panel cuts a long table at its end
     )
     head = ("", *(f"report {number}" for number in comparison.numbers), "change")
     rows = tuple(row for group in groups for row in group)

@@ -55,8 +55,7 @@ KINDS = [
 
 @contextmanager
 def opened(browser, screenshots):
-    """A page; where the test fails, a picture of it is kept, and its text is told, and what it wrote
-    to its console."""
+    """A page; where the test fails, a picture of it is kept, its text and its console are told."""
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.set_default_timeout(RESERVE)
     console: list[str] = []

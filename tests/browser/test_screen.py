@@ -117,7 +117,8 @@ def check_history(page):
         page.locator(f"{SCREEN} tr[aria-selected=true]", has_text=first).wait_for()
         row.filter(has_text=second).get_by_role("button").click()
         page.locator(f"{SCREEN} [aria-pressed=true]", has_text="compare").wait_for()
-        page.locator(SCREEN).get_by_text(f"{second} -> ").filter(has_text=first).first.wait_for()
+        title = page.locator(SCREEN).get_by_text(f"({second}) \u2192 ").filter(has_text=first)
+        title.first.wait_for()
         assert page.locator(SCREEN).get_by_text("Allocated by line").first.is_visible()
         assert page.locator(SCREEN).get_by_text("too long to be shown").count() == 0
     with page.expect_download() as download:
