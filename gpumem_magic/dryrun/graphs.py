@@ -28,6 +28,10 @@ _FREED = (
 )
 
 
+_ADDMM = 3
+"""Inputs of a product to which something is added: the first one, whose gradient is made last."""
+
+
 class _Geometry(NamedTuple):
     """A gradient that a node hands on. on_device: None where it is where the
     incoming one is."""
@@ -74,10 +78,12 @@ class _Step(torch.autograd.Function):
         if incoming is not None and ctx.multiplies and incoming.dtype.is_floating_point:
             one = incoming.new_empty((1, 1))
             torch.mm(one, one)  # takes the workspace of products, as the original's do
+        first = int(ctx.multiplies and len(ctx.edges) == _ADDMM)
         made = [
             None if edge is None or incoming is None else _gradient(edge, incoming, passes)
-            for edge in ctx.edges
+            for edge in (*ctx.edges[first:], *ctx.edges[:first])
         ]
+        made = [*made[len(made) - first :], *made[: len(made) - first]]
         if held.storages and not _keeps_graph():
             held.storages.clear()
             held.freed = True

@@ -29,6 +29,9 @@ _WRITES_INTO_ZEROS = {
 """What fills a gradient of zeros in torch/csrc/autograd/FunctionsManual.cpp and native code called
 there: out of place where areAnyTensorSubclassLike says so, as under a dispatch mode."""
 
+_COUNTS = frozenset({"ScatterReduceBackward0", "IndexReduceBackward0"})
+"""Backward passes that add to a count of equal values, which is no gradient: out of place."""
+
 _CHAINED = {
     torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
     torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
@@ -67,8 +70,7 @@ class Accumulation:
         (accumulateGrad in torch/csrc/autograd/functions/accumulate_grad.h); None: elsewhere."""
         if func is not _CLONE or args[0].layout is not torch.sparse_coo:
             return None
-        node = torch._C._current_autograd_node()
-        if node is None or torch.is_grad_enabled() or "AccumulateGrad" not in node.name():
+        if torch.is_grad_enabled() or "AccumulateGrad" not in _running_node():
             return None
         gradient, most = args[0], self._sparse[1]
         (_, indices), (_, values) = sparse_parts(torch, gradient)
@@ -86,7 +88,7 @@ class Accumulation:
             return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
         if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
             return None
-        if func in _CHAINED and not _is_chained(args):
+        if _running_node() in _COUNTS or (func in _CHAINED and not _is_chained(args)):
             return None
         if func is torch.ops.aten.sub.Tensor:  # never the first step; its operand has several names
             return _CHAINED[func]
@@ -117,10 +119,15 @@ class Accumulation:
 
 def _is_chained(args: tuple[Any, ...]) -> bool:
     """Whether a step may go on in the first operand: it has the size of the result."""
-    node = torch._C._current_autograd_node()
-    if node is None or node.name() not in _CHAINS or not isinstance(args[1], torch.Tensor):
+    if _running_node() not in _CHAINS or not isinstance(args[1], torch.Tensor):
         return False
     return bool(args[0].shape == torch.broadcast_shapes(args[0].shape, args[1].shape))
+
+
+def _running_node() -> str:
+    """The name of the node whose backward runs; empty elsewhere."""
+    node = torch._C._current_autograd_node()
+    return "" if node is None else node.name()
 
 
 def _holds(args: tuple[Any, ...]) -> _Holds:
