@@ -70,7 +70,7 @@ class Accumulation:
         (accumulateGrad in torch/csrc/autograd/functions/accumulate_grad.h); None: elsewhere."""
         if func is not _CLONE or args[0].layout is not torch.sparse_coo:
             return None
-        if torch.is_grad_enabled() or "AccumulateGrad" not in _running_node():
+        if torch.is_grad_enabled() or "AccumulateGrad" not in running_node():
             return None
         gradient, most = args[0], self._sparse[1]
         (_, indices), (_, values) = sparse_parts(torch, gradient)
@@ -88,7 +88,7 @@ class Accumulation:
             return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
         if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
             return None
-        if _running_node() in _COUNTS or (func in _CHAINED and not _is_chained(args)):
+        if running_node() in _COUNTS or (func in _CHAINED and not _is_chained(args)):
             return None
         if func is torch.ops.aten.sub.Tensor:  # never the first step; its operand has several names
             return _CHAINED[func]
@@ -119,12 +119,12 @@ class Accumulation:
 
 def _is_chained(args: tuple[Any, ...]) -> bool:
     """Whether a step may go on in the first operand: it has the size of the result."""
-    if _running_node() not in _CHAINS or not isinstance(args[1], torch.Tensor):
+    if running_node() not in _CHAINS or not isinstance(args[1], torch.Tensor):
         return False
     return bool(args[0].shape == torch.broadcast_shapes(args[0].shape, args[1].shape))
 
 
-def _running_node() -> str:
+def running_node() -> str:
     """The name of the node whose backward runs; empty elsewhere."""
     node = torch._C._current_autograd_node()
     return "" if node is None else node.name()

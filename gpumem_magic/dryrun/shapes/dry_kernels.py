@@ -14,6 +14,7 @@ from gpumem_magic.dryrun.shapes.sparse import SparseResults
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless, tensor_over
+from gpumem_magic.virtual.accumulation import running_node
 from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types, shapes_among
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
@@ -33,6 +34,9 @@ _has_no_memory = torch._C.TensorBase.is_meta.__get__  # type: ignore[attr-define
 
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
+
+_LOOKS_FOR_ZEROS = frozenset({"CumprodBackward0"})
+"""Backward passes that go another way where a factor is zero; it is assumed that none is."""
 
 _USUALLY_TRUE = frozenset({"aten::all", "aten::_is_all_true"})
 """What programs check of values, and raise where it is not so."""
@@ -271,7 +275,8 @@ class DryKernels:
         return tensor
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
-        self.guesses.needed("the number in a tensor")
+        if running_node() not in _LOOKS_FOR_ZEROS:
+            self.guesses.needed("the number in a tensor")
         if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
             return torch.ops.aten._local_scalar_dense.default(tensor)
         greatest = self._bounds.greatest(tensor)  # as a size it is what takes most

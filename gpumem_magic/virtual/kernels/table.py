@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels import flex_attention
@@ -31,6 +32,7 @@ from gpumem_magic.virtual.traits import composite_kernel, host_kernel
 from gpumem_magic.virtual.workspaces.fused_cells import FUSED
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
+_CUMPROD_BACKWARD = composite_kernel(torch.ops.aten.cumprod_backward.default)
 _KEY = "AutogradCPU"  # above every composite operator, and below it every caller is the same
 
 
@@ -63,6 +65,7 @@ class Kernels:
             self._impl("scaled_dot_product_attention", self._attention)
             self._impl("group_norm", _group_norm)
             self._impl("_embedding_bag_backward", self._embedding_bag_backward)
+            self._impl("cumprod_backward", self._cumprod_backward)
             if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
                 self._impl("rms_norm", RMSNorm(self._storages, self._here))
             for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
@@ -129,6 +132,26 @@ class Kernels:
         else:
             made = aten._embedding_bag_dense_backward(gradient, indices, bags, bag_size, most, *how)
         return made
+
+    def _cumprod_backward(
+        self, gradient: torch.Tensor, tensor: torch.Tensor, dim: int, output: torch.Tensor
+    ) -> torch.Tensor:
+        """cumprod_backward in native/ReduceOps.cpp, which goes element by element where anything
+        watches; elsewhere it reads whether there are zeros."""
+        if tensor.numel() <= 1 or tensor.shape[dim] == 1:
+            return gradient
+        weighted = output.conj() * gradient
+        is_zero = tensor == 0
+        if torch.ops.aten._local_scalar_dense(is_zero.any()):
+            result = torch.empty_like(tensor)
+            with self._here.tracker.suspended(), _disable_current_modes():
+                result.copy_(_CUMPROD_BACKWARD(gradient, tensor, dim, output))
+            return result
+        flipped = weighted.flip(dim)
+        sums = flipped.cumsum(dim)
+        flipped_back = sums.flip(dim)
+        del flipped, sums
+        return flipped_back.div(tensor.conj())
 
     def _attention(
         self,

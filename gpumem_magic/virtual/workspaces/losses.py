@@ -28,9 +28,22 @@ def before_the_mean(memory: ScratchMemory, tensors: int, args: Args, kwargs: Kwa
     """One value per element first, which then is reduced."""
     names = [a for a in args[2:] if isinstance(a, int)]
     reduction = names[-1] if names else kwargs.get("reduction", 1)
-    if reduction:
-        itemsize = args[0].dtype.itemsize
-        memory.borrow(*[args[0].numel() * itemsize] * tensors or [itemsize])
+    if reduction and tensors:
+        memory.borrow(*[args[0].nbytes] * tensors)
+    elif reduction:
+        with memory.blocks() as mean:
+            mean.take(args[0].itemsize)
+            memory.reduce(args[0], None, "mean")
+
+
+def soft_margin_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """soft_margin_loss_backward_out of native/Loss.cpp: the target's opposite, times the input, and
+    its exponential."""
+    with memory.blocks() as exponential:
+        with memory.blocks() as factors:
+            factors.take(out.nbytes, out.nbytes)
+            exponential.take(out.nbytes)
+        memory.place(out)
 
 
 _INDEX = 8  # bytes

@@ -1,12 +1,14 @@
-"""What means by index count in, and what a stable logarithm of a sum of exponentials keeps."""
+"""What means by index and writes by mask count in, and what a stable logarithm of a sum of exponentials keeps."""
 
 from __future__ import annotations
 
 import torch
 
 from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.selection import scan_storage
 
 _MEAN = "mean"
+_COUNT = 8  # bytes
 
 
 def scatter_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -27,6 +29,15 @@ def index_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
             counts.take(written.nbytes)
             memory.borrow(source.nbytes)
             memory.borrow(written.numel())
+
+
+def masked_scatter(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """masked_scatter__cuda of native/cuda/IndexKernel.cpp: how many places are marked before each
+    (launch_masked_scatter_kernel of native/cuda/IndexKernel.cu)."""
+    places = args[0].numel()
+    with memory.blocks() as counts:
+        counts.take(places * _COUNT)
+        memory.borrow(scan_storage(places, _COUNT))
 
 
 def logsumexp(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:

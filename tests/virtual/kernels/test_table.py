@@ -178,3 +178,31 @@ def test_a_bilinear_layer_goes_through_its_outputs_one_by_one(blocks):
     assert sum(taken) - 8_519_680 == 64 * 3 * 4
     assert taken.count(64 * 8 * 4) == 3
     torch.testing.assert_close(out.cpu(), expected)
+
+
+def test_the_gradient_of_a_running_product_is_one_of_sums(gpu, blocks):
+    x = torch.rand(8, 64, device="cuda", requires_grad=True)
+    y, size = x.cumprod(1), 8 * 64 * 4
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    assert [b for b in blocks() if b > 4] == [
+        *(size, size // 4),  # the product of both, which factors are zero
+        *(size, size, size),  # turned around, summed up, turned back
+        size,
+    ]
+
+
+@pytest.mark.parametrize("zeros", [(), ((1, 2),), ((1, 2), (2, 1), (2, 4))])
+def test_the_gradient_of_a_running_product_is_the_hosts(gpu, zeros):
+    numbers, weights = torch.rand(5, 7, dtype=torch.float64), torch.arange(7.0)
+    for place in zeros:
+        numbers[place] = 0
+    here, there = numbers.clone().requires_grad_(), numbers.cuda().requires_grad_()
+    here.cumprod(1).mul(weights).sum().backward()
+    there.cumprod(1).mul(weights.cuda()).sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad)
+    assert there.grad.is_cuda
+    with torch.no_grad():
+        there.abs_().add_(1)
+    assert torch.autograd.gradgradcheck(lambda t: t.cumprod(1), (there,))

@@ -25,3 +25,15 @@ def test_log_sigmoid_keeps_no_buffer(blocks):
     assert blocks() == [INPUT]
     y.sum().backward()
     assert x.grad.shape == x.shape
+
+
+def test_the_gradient_of_a_soft_margin_is_made_beside_three_factors(blocks):
+    x, y = torch.ones(64, 32, device="cuda", requires_grad=True), torch.ones(64, 32, device="cuda")
+    loss = functional.soft_margin_loss(x, y)
+    blocks()
+    loss.backward()
+    assert [size for size in blocks() if abs(size) == INPUT] == [
+        *(INPUT, INPUT, INPUT, -INPUT, -INPUT),
+        *(INPUT, -INPUT),
+    ]
+    torch.testing.assert_close(x.grad.cpu() * x.numel(), -torch.ones(64, 32).sigmoid().neg().add(1))

@@ -37,6 +37,31 @@ def test_a_mean_by_index_counts(blocks, tensors):
     assert blocks() == []
 
 
+def test_a_write_by_mask_counts_the_marked_places(blocks):
+    x, mask = torch.zeros(64, 64, device="cuda"), torch.ones(64, 64, device="cuda").bool()
+    source = torch.ones(4096, device="cuda")
+    blocks()
+    y = x.masked_scatter(mask, source)
+    copy, counts, storage = blocks()[:3]
+    assert (copy, counts) == (x.nbytes, 4096 * 8)
+    assert 0 < storage < 4096
+    assert blocks() == []
+    torch.testing.assert_close(y.cpu(), torch.ones(64, 64))
+
+
+@pytest.mark.parametrize("how", ["amax", "amin"])
+def test_counts_of_equal_values_are_beside_what_is_equal(blocks, tensors, how):
+    out, index, source = tensors
+    index, source = index[:, None].expand(-1, WIDTH), source.requires_grad_()
+    made = out.requires_grad_().scatter_reduce(0, index, source, how)
+    gradient = torch.ones_like(made)
+    blocks()
+    torch.autograd.grad(made, (out, source), gradient)
+    taken = [size for size in blocks() if size > 0]
+    # equal to the result as numbers, their count, a gradient shared, and the result's own
+    assert taken.count(OUT) == 4
+
+
 @pytest.mark.parametrize("keepdim", [True, False])
 def test_the_logarithm_of_a_sum_of_exponentials_is_made_last(blocks, keepdim):
     x = torch.zeros(8, 64, device="cuda")
