@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gpumem_magic.virtual.workspaces.scatters import logsumexp_buffers
 from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
 
 LOSSES = {
@@ -47,6 +48,9 @@ def soft_margin_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -
 
 
 _INDEX = 8  # bytes
+_SEQUENCES = 3  # dimensions of log-probabilities: steps, sequences, labels
+_FEW = 450
+"""Where steps, sequences and labels weigh more, blanks are summed up by operators of their own."""
 
 
 def ctc(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -64,3 +68,16 @@ def ctc_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
         buffers.take(*[losses.numel() * _INDEX] * 3)
         buffers.take(of_labels.nbytes)
         memory.place(out)
+        steps, batch, labels = out.shape if out.dim() == _SEQUENCES else (0, 0, 0)
+        if 2 * steps + 24 * batch // 10 + 2 * labels // 10 > _FEW:
+            _gather_blanks(memory, of_labels)
+
+
+def _gather_blanks(memory: ScratchMemory, of_labels: torch.Tensor) -> None:
+    """The probabilities of every other state, the blanks, are summed up by logarithms."""
+    batch, steps, states = of_labels.shape
+    blanks = torch.empty((batch, steps, (states + 1) // 2), dtype=of_labels.dtype, device="meta")
+    rows = batch * steps
+    with memory.blocks() as buffers:
+        buffers.take(blanks.nbytes)
+        logsumexp_buffers(memory, blanks, [2], rows, lambda: buffers.take(rows * blanks.itemsize))

@@ -1,6 +1,10 @@
-"""What means by index and writes by mask count in, and what a stable logarithm of a sum of exponentials keeps."""
+"""What means by index and writes by mask count in, and what a stable logarithm of a sum of
+exponentials keeps."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -41,15 +45,23 @@ def masked_scatter(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def logsumexp(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
-    """logsumexp_out_impl of native/ReduceOps.cpp: the highest values, whether they are
-    infinite, and exponentials of what is below them; the result comes last."""
+    """What the operator keeps; the result comes last."""
     tensor, dims = args[:2]
+    logsumexp_buffers(memory, tensor, dims, out.numel(), lambda: memory.place(out))
+
+
+def logsumexp_buffers(
+    memory: ScratchMemory, tensor: torch.Tensor, dims: Any, rows: int, place: Callable[[], None]
+) -> None:
+    """logsumexp_out_impl of native/ReduceOps.cpp: the highest value of each of `rows`, whether it
+    is infinite, and exponentials of what is below it; then `place` takes the result."""
+    size = tensor.itemsize
     with memory.blocks() as highest:
-        highest.take(out.nbytes)
+        highest.take(rows * size)
         memory.reduce(tensor, dims, "amax")
         with memory.blocks() as infinite:
-            infinite.take(out.nbytes, out.numel())
+            infinite.take(rows * size, rows)
         with memory.blocks() as exponentials:
-            exponentials.take(tensor.numel() * out.itemsize)
-            memory.place(out)
+            exponentials.take(tensor.numel() * size)
+            place()
             memory.reduce(tensor, dims, "sum")

@@ -37,3 +37,22 @@ def test_the_gradient_of_a_soft_margin_is_made_beside_three_factors(blocks):
         *(INPUT, -INPUT),
     ]
     torch.testing.assert_close(x.grad.cpu() * x.numel(), -torch.ones(64, 32).sigmoid().neg().add(1))
+
+
+def test_long_sequences_gather_their_blanks_beside_the_gradient(gpu, blocks):
+    def taken(steps):
+        x = torch.zeros(steps, 2, 8, device="cuda", requires_grad=True)
+        targets, lengths = torch.ones(2, 3, dtype=torch.int64, device="cuda"), torch.tensor([3, 3])
+        loss = functional.ctc_loss(x, targets, torch.tensor([steps] * 2), lengths)
+        blocks()
+        loss.backward()
+        return [size for size in blocks() if size > 64]
+
+    few, many = 200, 300
+    states, gradient = 2 * 7 * 4, 2 * 8 * 4  # bytes of a step: two labels, a sign at each side
+    assert taken(few) == [few * states, few * gradient]
+    summed, rows = many * 2 * 4 * 4, many * 2 * 4
+    assert taken(many) == [
+        *(many * states, many * gradient, summed),
+        *(rows, rows, rows // 4, summed, rows),
+    ]
