@@ -121,6 +121,32 @@ def nothing_is_left(shell):
     )
 
 
+def leaving(*args, **options):
+    raise SystemExit("injected")
+
+
+LOOKING = [
+    *("entering the device", "starting the source", "stopping the source", "remembering blocks"),
+    *("the namespace", "following", "stopping", "the reports", "ending", "finishing"),
+    *("the pipeline", "the trace", "the advice", "the report", "what is alive", "showing"),
+    *("the bundle", "looking for growth", "leaving the device", "an observer at the end"),
+]
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_code_that_ours_calls_does_not_end_the_process(loaded, source, monkeypatch, name):
+    """GIVEN an object of the user's that raises SystemExit where anyone looks at it."""
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS[name][0], leaving)
+        result, shown = run(loaded, CELL)
+    assert result.success
+    assert result.result == 42
+    (line,) = shown.stderr.splitlines()
+    assert "your code is not affected: SystemExit: injected" in line
+    assert nothing_is_left(loaded)
+    assert run(loaded, CELL)[0].result == 42
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_outcome_stands_and_one_line_tells(loaded, source, monkeypatch, name):
     target, cell = FAULTS[name]

@@ -49,21 +49,24 @@ class Faults:
     def kept_away(
         self, what: str, interrupted: Callable[[], object] | None = None
     ) -> Iterator[None]:
-        """Turn an error into one line. An interrupt ends `what` too: `interrupted` is called, or
-        without it the line says so."""
+        """Turn an error into one line, also one by which code of the user's that ours calls would
+        end the process. An interrupt ends `what` too: `interrupted` is called, or without it the
+        line says so."""
         handled = Interrupts.handled
         try:
             yield
-        except (KeyboardInterrupt, Exception) as error:
+        except BaseException as error:
+            if isinstance(error, GeneratorExit):
+                raise
             # C code, such as matplotlib's, makes another error of an interrupt.
-            if isinstance(error, Exception) and Interrupts.handled == handled:
+            if not isinstance(error, KeyboardInterrupt) and Interrupts.handled == handled:
                 self.tell(what, error)
             elif interrupted is not None:
                 interrupted()
             else:
                 warn(f"{what} was interrupted, your code is not affected")
 
-    def tell(self, what: str, error: Exception) -> None:
+    def tell(self, what: str, error: BaseException) -> None:
         """Say that `what` failed, unless something of the same cell did before."""
         if self._told:
             return
