@@ -61,7 +61,11 @@ SLOW = (
 # Of each file of these it runs the first test only.
 SAMPLED = (
     *("advice/test_", "advice/causes/", "isolation/", "stacks/", "panel/test_board.py"),
-    *("virtual/test_gpu_models.py", "virtual/torch_cuda/test_facade_training.py"),
+    *("virtual/kernels/test_encoder_layer.py", "virtual/kernels/test_geometry_in_place.py"),
+    *("virtual/libraries/test_like_layers.py", "virtual/test_gpu_m", "virtual/test_headroom.py"),
+    *("virtual/test_source_long_cells.py", "virtual/torch_cuda/test_amp_lists.py"),
+    *("virtual/torch_cuda/test_compiled.py", "virtual/torch_cuda/test_facade_"),
+    *("virtual/torch_cuda/test_one_process.py",),
     *("test_magics_places.py", "test_magics_advice.py", "test_magics_gpucheck"),
     *("test_magics_out_of_memory.py", "test_magics_faults.py", "test_fitting.py"),
 )
