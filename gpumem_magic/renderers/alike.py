@@ -1,4 +1,5 @@
-"""Storages that differ in one number of their names, as one row: `net[0..7].weight`."""
+"""Storages that differ in one number of their names, as one row: `net[0..7].weight`; and those
+without a name that one module made."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Blocks of one size, kind, shape and line; `more`: there may be some that are not listed."""
+    """Blocks of one kind and line; those with names are of one size and shape. more: there may be
+    some that are not listed."""
 
     blocks: tuple[Block, ...]
     more: bool
@@ -51,11 +53,19 @@ class Alike:
 
     @property
     def tensor(self) -> str:
-        """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB"."""
-        count, kind = f"{len(self.blocks)}{self._plus}", wording.tensor_type(self.blocks[0])
-        if count == "1":
-            return kind
-        return f"{count} x {kind or format_size(self.blocks[0].size)}"
+        """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB". Of several kinds that
+        with most bytes, and "3 others"."""
+        kinds: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            kind = wording.tensor_type(block) or format_size(block.size)
+            kinds.setdefault(kind, []).append(block)
+        kind, most = max(kinds.items(), key=lambda each: sum(block.size for block in each[1]))
+        others = len(self.blocks) - len(most)
+        count = f"{len(most)}{'' if others else self._plus}"
+        if others:
+            said = kind if count == "1" else f"{count} x {kind}"
+            return f"{said}, {others}{self._plus} other{'s' * (others > 1 or self.more)}"
+        return wording.tensor_type(most[0]) if count == "1" else f"{count} x {kind}"
 
 
 def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
@@ -64,12 +74,16 @@ def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
     groups: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
         pattern = _NUMBER.sub("#", wording.block_name(block))
-        key = (pattern, block.category, block.size, block.shape, block.dtype, block.line)
-        groups.setdefault(key, []).append(block)
-    # A report lists the largest blocks only: of those as small as its last there may be more.
+        tensor = (block.size, block.shape, block.dtype) if block.name else ()
+        groups.setdefault((pattern, block.category, block.line, tensor), []).append(block)
+    # A report lists the largest blocks only: there may be more as small as its last, and more
+    # without a name.
     complete = sum(block.size for block in blocks) >= whole
     last = blocks[-1].size if blocks and not complete else -1
-    rows = [Alike(tuple(group), group[0].size == last) for group in groups.values()]
+    rows = [
+        Alike(tuple(group), group[0].size == last or not (group[0].name or complete))
+        for group in groups.values()
+    ]
     return tuple(sorted(rows, key=lambda row: -row.size))
 
 
