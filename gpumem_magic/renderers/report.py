@@ -48,7 +48,7 @@ _SEEN = 200  # what is smaller than one part of so many is not named beside a ba
 _SHORT = 60
 _ONE_PIECE = 40
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
-_BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
+_BY_LINE = ("line", "peak", "share", "allocated", "with calls", "freed", "net", "runs", "net each")
 
 
 def summary_line(report: Report) -> str:
@@ -298,10 +298,10 @@ def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
     net = format_change(line.net, format_size)
     highest = _highest(line)
     share = wording.format_share(highest, report.peak.allocated)
-    peak = "-" if highest is None else f"{share}  {format_size(highest)}"
+    peak = "-" if highest is None else format_size(highest)
     whole = format_size(line.total) if isinstance(line, findings.Line) and line.called else ""
     moved = format_size(line.allocated), whole, format_size(line.freed)
-    return (peak, *moved, net, f"x{line.count}" if again else "", each)
+    return (peak, share, *moved, net, f"x{line.count}" if again else "", each)
 
 
 def _highest(line: findings.Line | Call) -> int | None:
