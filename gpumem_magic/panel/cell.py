@@ -20,7 +20,7 @@ from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.trace.lifetimes import LargeStorages
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Block, Timeline
 from gpumem_magic.values.recording import Category
@@ -145,9 +145,9 @@ def _source_row(report: Report, number: int, text: str, line: findings.Line | No
     if peak is not None and top:
         part = Part("peak", peak, ALARM if peak == top else ALLOCATED)
         bar = (Bar((part,), top, thin=True),)
-    sizes = ("" if peak is None else format_size(peak), format_size(line.allocated))
+    sizes = ("" if peak is None else format_size(peak), format_some(line.allocated))
     runs = f"x{line.count}" if line.count else ""
-    return Row((name, *sizes, format_change(line.net, format_size), runs), bar)
+    return Row((name, *sizes, format_change(line.net, format_some), runs), bar)
 
 
 def blocks_html(report: Report) -> str:

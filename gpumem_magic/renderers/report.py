@@ -33,7 +33,7 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
 from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_short
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
 from gpumem_magic.values.recording import Category
@@ -295,12 +295,12 @@ def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
     """Runs are told where a line ran more than once."""
     again = line.count > 1
     each = format_change(int(line.net / line.count), format_size) if again and line.net else ""
-    net = format_change(line.net, format_size)
+    net = format_change(line.net, format_some)
     highest = _highest(line)
     share = wording.format_share(highest, report.peak.allocated)
     peak = "-" if highest is None else format_size(highest)
     whole = format_size(line.total) if isinstance(line, findings.Line) and line.called else ""
-    moved = format_size(line.allocated), whole, format_size(line.freed)
+    moved = format_some(line.allocated), whole, format_some(line.freed)
     return (peak, share, *moved, net, f"x{line.count}" if again else "", each)
 
 
@@ -327,7 +327,8 @@ def _kind(report: Report, kind: Category) -> Row:
     peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
     bar = Bar((Part(kind.value, peak, COLOURS[kind]),), total)
     name = Span(kind.value, colour=COLOURS[kind])
-    return Row((name, format_size(end), format_size(peak), wording.format_share(peak, total), bar))
+    share = wording.format_share(peak, total) if peak else ""
+    return Row((name, format_some(end), format_some(peak), share, bar))
 
 
 def largest(report: Report, most: int = _BLOCKS) -> tuple[Piece, ...]:
