@@ -381,6 +381,29 @@ def test_lines_that_allocate_in_neither_cell_are_not_told():
     assert "del a" in compare(first, report("c", ("a()", "del a"))).text()
 
 
+def test_lines_of_the_compared_cells_are_told_once(two_snapshots):
+    """Below "Allocated by line"; so are their functions that the other one does not call."""
+    cells = [Cell("", "<cell>", number) for number in (3, 4)]
+    pairs = zip(two_snapshots, cells, strict=True)
+    first, second = (replace(report, cell=cell) for report, cell in pairs)
+    places = {"In[3]:1": (1, 0), "In[4]:2 f": (0, 1), "line 3": (1, 2), UNKNOWN: (2, 1)}
+    called = {"In[3]:5 f": (1, 2), "In[2]:7 g": (0, 1), "net.py:8": (1, 0)}
+    found = compare(first, second)
+    frames, others = (
+        tuple(Difference(name, *sizes) for name, sizes in sizes_of.items())
+        for sizes_of in (places, called)
+    )
+    assert "By place" not in replace(found, frames=frames).text()
+    text = replace(found, frames=frames + others).text().partition("By place")[2]
+    assert [name in text for name in places] == [False, False, False, True]
+    assert all(name in text for name in called)
+
+
+def test_what_did_not_change_is_the_same(history):
+    rows = [" ".join(row.split()) for row in history.compare(1, 1).text().splitlines()]
+    assert "parameter 3.0 MiB 3.0 MiB same" in rows
+
+
 def test_what_no_python_code_made_is_no_cause(two_snapshots):
     comparison = two_snapshots.compare(1, 2)
     older = replace(comparison.frames[0], name=UNKNOWN)

@@ -23,7 +23,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
 from gpumem_magic.trace.peak import UNKNOWN
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.report import Report
 
@@ -71,11 +71,11 @@ def comparison_document(comparison: Comparison) -> Document:
     title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
     levels = [_row(each.name, each) for each in comparison.levels]
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
-    lines = [_line_row(pair) for pair in moved]
+    lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
     places, modules = (
         [_row(each.name, each) for each in found]
-        for found in (comparison.frames, _named(comparison.modules))
+        for found in (_elsewhere(comparison), _named(comparison.modules))
     )
     groups = (
         _group("On the card", levels),
@@ -97,6 +97,19 @@ def comparison_document(comparison: Comparison) -> Document:
 def _group(caption: str, rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows of one table, so that the numbers of all groups stand below each other."""
     return (Row((Span(caption, Style.STRONG), "", "", ""), inner=tuple(rows)),) if rows else ()
+
+
+def _elsewhere(comparison: Comparison) -> Sequence[Difference]:
+    """The places in the code that are no lines of the compared cells, which have a table; nor
+    functions of one of them that the other does not call. None where no place is known."""
+    own = {report.cell.title for report in (comparison.first, comparison.second)}
+    found = []
+    for one in comparison.frames:
+        place, _, function = one.name.partition(" ")
+        is_own = place == "line" or place.partition(":")[0] in own
+        if not is_own or (place != "line" and function and one.first and one.second):
+            found.append(one)
+    return found if any(one.name != UNKNOWN for one in found) else ()
 
 
 def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
@@ -178,13 +191,6 @@ def _allocates(sizes: Difference) -> bool:
     return bool(sizes.first or sizes.second) or None in (sizes.first, sizes.second)
 
 
-def _line_row(pair: LineDifference) -> Row:
-    """A dash where a cell has no such line: it did not allocate 0 bytes."""
-    name, first, second, change = _row(_line(pair), pair.allocated).cells
-    before, after = ("-" if pair.first is None else first), ("-" if pair.second is None else second)
-    return Row((name, before, after, change))
-
-
 def _line(pair: LineDifference) -> Words:
     return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source, Style.CODE))
 
@@ -201,5 +207,5 @@ def _row(name: Words, difference: Difference) -> Row:
     change = difference.change
     # Only the patch is coloured: no one green or orange can be read as text on white and on black.
     colour = "" if not change else GROWN if change > 0 else SHRUNK
-    told = Span(format_change(change, format_size), Style.STRONG, colour)
-    return Row((name, format_size(difference.first), format_size(difference.second), told))
+    told = Span(format_change(change, format_size) if change != 0 else "same", Style.STRONG, colour)
+    return Row((name, format_some(difference.first), format_some(difference.second), told))
