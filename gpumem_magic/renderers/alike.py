@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.document import Row, Span, Style
+from gpumem_magic.renderers.document import Line, Row, Span, Style
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block
@@ -54,18 +54,26 @@ class Alike:
     @property
     def tensor(self) -> str:
         """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB". Of several kinds that
-        with most bytes, and "3 others"."""
+        with most bytes."""
+        most = self._most
+        kind = wording.tensor_type(most[0])
+        count = f"{len(most)}{'' if self.others else self._plus}"
+        return kind if count == "1" else f"{count} x {kind or format_size(most[0].size)}"
+
+    @property
+    def others(self) -> str:
+        """ "and 3 others" than `tensor` says; empty for none."""
+        count = len(self.blocks) - len(self._most)
+        return f"and {count}{self._plus} other{'s' * (count > 1 or self.more)}" if count else ""
+
+    @property
+    def _most(self) -> list[Block]:
+        """Those of the shape, or size where that is not known, that has the most bytes."""
         kinds: dict[str, list[Block]] = {}
         for block in self.blocks:
             kind = wording.tensor_type(block) or format_size(block.size)
             kinds.setdefault(kind, []).append(block)
-        kind, most = max(kinds.items(), key=lambda each: sum(block.size for block in each[1]))
-        others = len(self.blocks) - len(most)
-        count = f"{len(most)}{'' if others else self._plus}"
-        if others:
-            said = kind if count == "1" else f"{count} x {kind}"
-            return f"{said}, {others}{self._plus} other{'s' * (others > 1 or self.more)}"
-        return wording.tensor_type(most[0]) if count == "1" else f"{count} x {kind}"
+        return max(kinds.values(), key=lambda blocks: sum(block.size for block in blocks))
 
 
 def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
@@ -87,11 +95,13 @@ def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
     return tuple(sorted(rows, key=lambda row: -row.size))
 
 
-BLOCKS = ("name", "size", "tensor", "made in")
+BLOCKS = ("name", "size", "made in", "tensor")
 
 
 def block_row(group: Alike) -> Row:
     """A row of a table headed `BLOCKS`."""
     first = group.blocks[0]
     name = Span(group.name, Style.CODE, COLOURS[first.category])
-    return Row((name, group.size_text, group.tensor, wording.line_label(first.line)))
+    below = (Line(group.others, Style.FAINT),) if group.others else ()
+    cells = name, group.size_text, wording.line_label(first.line), group.tensor
+    return Row(cells, below)

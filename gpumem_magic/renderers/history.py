@@ -69,7 +69,7 @@ def comparison_document(comparison: Comparison) -> Document:
     """What became of the peak, of every level, line and kind."""
     names = _names(comparison)
     title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
-    levels = [_row(each.name, each) for each in comparison.levels]
+    levels = [_row(each.name, each) for each in (_before(comparison), *comparison.levels)]
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
     lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
@@ -126,16 +126,35 @@ def _smaller(by: str, rows: Sequence[Row], head: tuple[str, ...]) -> tuple[Fold,
     return (Fold(told, (others,), f"  ... and {told}"),)
 
 
+def _before(comparison: Comparison) -> Difference:
+    levels = comparison.first.before.allocated, comparison.second.before.allocated
+    return Difference("before allocated", *levels)
+
+
 def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
-    """Where in the code most of the change comes from."""
+    """Where most of the change comes from: a place in the code, or what the cells began with."""
     peak = comparison.levels[0].change or 0
-    known = (one for one in comparison.frames if one.name != UNKNOWN)
-    most = next((one for one in known if (one.change or 0) * peak > 0), None)
-    return (
-        (Line(f"the largest part of it: {format_change(most.change)} in {most.name}"),)
-        if most
-        else ()
-    )
+    same_way = (one for one in comparison.frames if (one.change or 0) * peak > 0)
+    most = next(same_way, None)
+    if most is None:
+        return ()
+    where = f"in {most.name}"
+    if most.name == UNKNOWN:
+        if not (_before(comparison).change or 0) * peak > 0:
+            return ()
+        where = "that was there before the cell"
+    source = Span(_source_at(comparison, most.name), Style.CODE)
+    said = f"the largest part of it: {format_change(most.change)} {where}"
+    return (Line((said, "  ", source) if source.text else said),)
+
+
+def _source_at(comparison: Comparison, place: str) -> str:
+    """The text of a line of the compared cells, by its place ("In[3]:5"); else empty."""
+    for report in (comparison.second, comparison.first):
+        title, _, number = place.partition(" ")[0].rpartition(":")
+        if title == report.cell.title and number.isdecimal():
+            return wording.source_of(report, int(number))
+    return ""
 
 
 def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:

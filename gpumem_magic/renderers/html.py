@@ -47,7 +47,8 @@ _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
 _GREY = "rgba(128,128,128,0.25)"
 _MONO = "font-family:ui-monospace, Menlo, Consolas, monospace"
-_PATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px"
+# No box of its own: a line would break after it, and leave it alone above a long name.
+_PATCH = "padding:0 5px;border-radius:2px;margin-right:5px;font-size:0.7em"
 _SPANS = {
     Style.STRONG: "font-weight:600",
     Style.FAINT: "opacity:0.75",

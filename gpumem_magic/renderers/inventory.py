@@ -51,7 +51,12 @@ _UNBORN = (
 _BY_NAME = frozenset(
     {HolderKind.VARIABLE, HolderKind.OPTIMIZER, HolderKind.GRAPH, HolderKind.CACHE}
 )
-_DELETE = "`del\u00a0NAME`, then %gpucheck --free, lets go of what you no longer need."
+_DELETE = (
+    "To let go of what you no longer need: ",
+    Span("del\u00a0NAME", Style.CODE),
+    ", then ",
+    Span(FREE, Style.CODE),
+)
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
 _PROCESSES = 5
@@ -350,7 +355,7 @@ def _what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]
         if one.kind in _BY_NAME and not remedy(one):
             sizes[re.split(r"\W", name_of(one), maxsplit=1)[0]] += one.size
     named = ", ".join(f"{name} {format_size(size)}" for name, size in sizes.most_common(_NAMES))
-    return (Line(f"{said} {named}. {_DELETE}"),) if named else ()
+    return (Line((f"{said} {named}. ", *_DELETE)),) if named else ()
 
 
 def _what_came_back(recovery: Recovery) -> str:

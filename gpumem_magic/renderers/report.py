@@ -45,7 +45,7 @@ _PRINTED = 200  # lines of output that can be opened; the report has all
 _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
-_SHORT = 60
+_SHORT = 40  # characters of code that have room beside two numbers at 600 pixels
 _ONE_PIECE = 40
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak", "share", "allocated", "with calls", "freed", "net", "runs", "net each")
@@ -182,8 +182,9 @@ def _that_matter(report: Report) -> tuple[Piece, ...]:
     lines do all, what they ran."""
     if len(report.lines) < _MATTER and (inside := most_at_peak(report, _MATTER)):
         return (inside,)
-    ranked = sorted(report.lines, key=lambda line: (-(line.highest or 0), -_moved(line)))
-    most = sorted(ranked[1:], key=_moved, reverse=True)
+    least = (report.peak.allocated or 0) / _SEEN
+    ranked = sorted(report.lines, key=lambda line: _ranked(line, least))
+    most = [line for line in sorted(ranked[1:], key=_moved, reverse=True) if _moved(line) > least]
     chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
     rows = (_in_short(report, line) for line in report.lines if id(line) in chosen)
     return (Table("The lines that matter most", ("", "", ""), tuple(rows)),) if chosen else ()
@@ -191,6 +192,11 @@ def _that_matter(report: Report) -> tuple[Piece, ...]:
 
 def _moved(line: findings.Line) -> int:
     return max(line.total, line.freed)
+
+
+def _ranked(line: findings.Line, least: float) -> tuple[int, int]:
+    """By the level while it ran, in steps of `least` bytes, and then by what it moved."""
+    return -round((line.highest or 0) / (least or 1)), -_moved(line)
 
 
 def _in_short(report: Report, line: findings.Line) -> Row:
@@ -240,7 +246,7 @@ def _parts(level: Level, used: int) -> tuple[Part, ...]:
     return (
         Part("allocated", allocated, ALLOCATED),
         Part("cached by PyTorch", reserved - allocated, CACHED),
-        Part("context and other processes", max(used - reserved, 0), OUTSIDE),
+        Part("outside PyTorch", max(used - reserved, 0), OUTSIDE),
     )
 
 

@@ -71,21 +71,21 @@ def test_what_has_no_name_is_one_row_for_each_module():
         *(nameless(6, (3, 512, 1024)), nameless(2), nameless(2, (512, 1024), "net[1].attn")),
         *(nameless(2, (512, 1024), f"net[{i}].mlp") for i in range(3)),
     )
-    assert [(row.name, row.size_text, row.tensor) for row in found] == [
-        ("net[0..1].attn (activation)", "10.0 MiB", "float32[3, 512, 1024], 2 others"),
-        ("net[0..2].mlp (activation)", "6.0 MiB", "3 x float32[512, 1024]"),
+    assert [(row.name, row.size_text, row.tensor, row.others) for row in found] == [
+        ("net[0..1].attn (activation)", "10.0 MiB", "float32[3, 512, 1024]", "and 2 others"),
+        ("net[0..2].mlp (activation)", "6.0 MiB", "3 x float32[512, 1024]", ""),
     ]
 
 
 def test_shapes_that_are_not_known_are_told_apart_by_their_sizes():
     (row,) = rows(nameless(4), nameless(4), nameless(1))
-    assert row.tensor == "2 x 4.0 MiB, 1 other"
+    assert (row.tensor, row.others) == ("2 x 4.0 MiB", "and 1 other")
 
 
 def test_where_the_list_is_cut_there_may_be_more_without_a_name():
     found = rows(nameless(6), nameless(4), block("small", MIB), peak=100 * MIB)
     assert found[0].size_text == "10.0 MiB+"
-    assert found[0].tensor == "6.0 MiB, 1+ others"
+    assert found[0].others == "and 1+ others"
 
 
 def test_of_no_blocks():
