@@ -29,6 +29,11 @@ def format_size(size: int | None) -> str:
     return format_bytes(size, 2 if GIB <= abs(size or 0) < 10 * GIB else 1)
 
 
+def format_some(size: int | None) -> str:
+    """The same, for a table of which many cells are empty: "-" for 0 bytes."""
+    return format_size(size) if size != 0 else "-"
+
+
 def format_bytes_in_error(size: int) -> str:
     """`size` bytes as PyTorch's out-of-memory error has them: 1 MiB is "1024.00 KiB" there."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -13,7 +13,6 @@ import pytest
 
 from gpumem_magic.history import DETAILED, History, compare
 from gpumem_magic.renderers.formats.json import dumps, loads
-from gpumem_magic.trace.peak import UNKNOWN
 from gpumem_magic.units import MIB
 from gpumem_magic.values.comparison import Difference
 from gpumem_magic.values.findings import Level, Line, Timeline
@@ -266,84 +265,6 @@ def test_a_memory_snapshot_of_pytorch_is_loaded(tmp_path):
     assert len(history) == 1
 
 
-def code(*sizes, older=0):
-    """What was allocated by line: each of `sizes` MiB in the forward of another library's layer."""
-    block = {"size": 0, "state": "active_allocated"}
-    script = {"filename": "/home/user/train.py", "line": 7, "name": "<module>"}
-    trace, blocks, base = [], [], 1 << 40
-    for line, size in enumerate([*sizes, 2], 1):
-        path = f"/usr/lib/python3.11/site-packages/{'layers/attention' if line < 3 else 'torch/x'}"
-        frames = [{"filename": f"{path}.py", "line": line, "name": "forward"}, script]
-        at = base + sum(one["size"] for one in blocks)
-        event = {"addr": at, "size": size * MIB, "time_us": line, "frames": frames}
-        trace += [{"action": action, **event} for action in ("segment_alloc", "alloc")]
-        blocks.append(block | {"size": size * MIB})
-    return {"segments": segments_of(base, blocks), "device_traces": [trace]}
-
-
-def segments_of(at, blocks):
-    segments = []
-    for block in blocks:
-        segments.append({"address": at, "total_size": block["size"], "blocks": [block]})
-        at += block["size"]
-    return segments
-
-
-@pytest.fixture
-def two_snapshots(tmp_path):
-    history = History()
-    for name, snapshot in (("a", code(10, 20)), ("b", code(14, 50))):
-        (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(snapshot))
-        history.load(tmp_path / f"{name}.pickle")
-    return history
-
-
-def test_snapshots_are_compared_by_place_and_module(two_snapshots):
-    comparison = two_snapshots.compare(1, 2)
-    assert [(d.name, d.first, d.second) for d in comparison.frames] == [
-        ("attention.py:2 forward", 20 * MIB, 50 * MIB),
-        ("attention.py:1 forward", 10 * MIB, 14 * MIB),
-    ]
-    assert [(d.name, d.change) for d in comparison.modules] == [("layers.attention", 34 * MIB)]
-    text = comparison.text()
-    assert "the largest part of it: +30.00 MiB in attention.py:2 forward" in text
-    first, second = (line for line in text.splitlines() if "█" in line or "▄" in line)
-    assert (first.split()[0][-1], second.split()[0][-1]) == ("▄", "█")
-    assert 'src="data:image/png' in comparison._repr_mimebundle_()["text/html"]
-
-
-def test_modules_without_a_name_are_left_out(two_snapshots):
-    comparison = two_snapshots.compare(1, 2)
-    unnamed = tuple(replace(one, name="(cells)") for one in comparison.modules)
-    assert "By module" in comparison.text()
-    assert "By module" not in replace(comparison, modules=unnamed).text()
-
-
-def test_without_events_places_are_left_out(two_snapshots):
-    history = History()
-    for report in two_snapshots:
-        history.append(replace(report, basis=None))
-    comparison = history.compare(1, 2)
-    assert comparison.frames == comparison.modules == ()
-    assert "By place" not in comparison.text()
-
-
-def test_many_changes_are_folded(two_snapshots):
-    found = two_snapshots.compare(1, 2)
-    many = replace(found, frames=tuple(Difference(f"f.py:{i}", i, 0) for i in range(40, 0, -1)))
-    assert "... and 28 smaller changes" in many.text()
-    assert "f.py:1 " not in many.text()
-    assert "f.py:1<" in many._repr_mimebundle_()["text/html"]
-
-
-def test_lines_without_text_pair_up_by_their_number(two_snapshots):
-    (line,) = two_snapshots.compare(1, 2).lines
-    assert (line.source, line.first.number, line.second.number) == ("", 7, 7)
-    moved = replace(two_snapshots[2], lines=(replace(two_snapshots[2].lines[0], number=8),))
-    new, gone = compare(two_snapshots[1], moved).lines
-    assert (new.first, gone.second) == (None, None)
-
-
 def test_old_reports_keep_their_levels_and_say_so():
     history = History()
     late = replace(report("with an error"), oom=SimpleNamespace(point=1))
@@ -381,17 +302,12 @@ def test_lines_that_allocate_in_neither_cell_are_not_told():
     assert "del a" in compare(first, report("c", ("a()", "del a"))).text()
 
 
-def test_what_no_python_code_made_is_no_cause(two_snapshots):
-    comparison = two_snapshots.compare(1, 2)
-    older = replace(comparison.frames[0], name=UNKNOWN)
-    assert UNKNOWN not in replace(comparison, frames=(older,)).text().partition("By place")[0]
+def test_what_did_not_change_is_the_same(history):
+    rows = [" ".join(row.split()) for row in history.compare(1, 1).text().splitlines()]
+    assert "parameter 3.0 MiB 3.0 MiB same" in rows
 
 
-def test_what_moved_the_other_way_is_no_cause(two_snapshots):
-    comparison = two_snapshots.compare(1, 2)
-    (grown, *_), peak = comparison.frames, comparison.levels[0]
-    shrunk = replace(grown, first=grown.second, second=grown.first)
-    found = replace(comparison, frames=(shrunk, grown)).text()
-    assert "the largest part of it: +30.00 MiB" in found
-    assert "at the peak -30.00 MiB" not in found
-    assert peak.change > 0
+def test_a_line_that_changed_the_peak_is_told_with_its_text(history):
+    comparison = history.compare(1, 2)
+    text = replace(comparison, frames=(Difference("In[1]:2", 0, MIB),)).text()
+    assert "the largest part of it: +1.00 MiB in In[1]:2  b()" in text

@@ -20,7 +20,7 @@ from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.trace.lifetimes import LargeStorages
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Block, Timeline
 from gpumem_magic.values.recording import Category
@@ -131,7 +131,7 @@ def source_html(report: Report) -> str:
     rows = [_source_row(report, n, text, by_number.get(n)) for n, text in enumerate(texts, 1)]
     if 0 in by_number:
         rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
-    head = ("line", "peak meanwhile", "allocated", "net", "runs")
+    head = ("line", "peak", "allocated", "net", "runs")
     rest = " lines: see the report"
     return element("div", controls.table("The cell, line by line", head, rows, rest), style=ROOT)
 
@@ -145,9 +145,9 @@ def _source_row(report: Report, number: int, text: str, line: findings.Line | No
     if peak is not None and top:
         part = Part("peak", peak, ALARM if peak == top else ALLOCATED)
         bar = (Bar((part,), top, thin=True),)
-    sizes = ("" if peak is None else format_size(peak), format_size(line.allocated))
+    sizes = ("" if peak is None else format_size(peak), format_some(line.allocated))
     runs = f"x{line.count}" if line.count else ""
-    return Row((name, *sizes, format_change(line.net, format_size), runs), bar)
+    return Row((name, *sizes, format_change(line.net, format_some), runs), bar)
 
 
 def blocks_html(report: Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -32,6 +33,7 @@ from gpumem_magic.values.report import Report
 GROWTH = "growth"
 """The rule whose evidence an out-of-memory error is told with."""
 
+_FIRST = re.compile(r"; |(?<=\.) (?=[A-Z])")  # where the first thing that an advice says ends
 _SHORT = 200  # characters of an advice that is told in short
 MOST = 3
 """Pieces of advice that are shown in full of one cell; the others are told in a line."""
@@ -243,8 +245,8 @@ def first_advice(report: Report) -> tuple[Line, ...]:
     first = report.advice[0]
     facts = ", ".join(filter(None, (saving(first, report), how_known(first))))
     name = Span(f"Advice: {first.rule}", Style.STRONG)
-    told = wording.visible(first.change or first.problem)[:_SHORT]
-    return (Line((name, f": {facts}. " if facts else ": ", told)),)
+    told = _FIRST.split(wording.visible(first.change or first.problem), maxsplit=1)[0]
+    return (Line((name, f": {facts}. " if facts else ": ", f"{told[:_SHORT].rstrip('.')}.")),)
 
 
 def _offer(report: Report, number: int, advice: Advice) -> Row:

@@ -1,4 +1,5 @@
-"""Storages that differ in one number of their names, as one row: `net[0..7].weight`."""
+"""Storages that differ in one number of their names, as one row: `net[0..7].weight`; and those
+without a name that one module made."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.document import Row, Span, Style
+from gpumem_magic.renderers.document import Line, Row, Span, Style
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block
@@ -17,7 +18,8 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Blocks of one size, kind, shape and line; `more`: there may be some that are not listed."""
+    """Blocks of one kind and line; those with names are of one size and shape. more: there may be
+    some that are not listed."""
 
     blocks: tuple[Block, ...]
     more: bool
@@ -51,11 +53,27 @@ class Alike:
 
     @property
     def tensor(self) -> str:
-        """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB"."""
-        count, kind = f"{len(self.blocks)}{self._plus}", wording.tensor_type(self.blocks[0])
-        if count == "1":
-            return kind
-        return f"{count} x {kind or format_size(self.blocks[0].size)}"
+        """ "8 x float32[64, 128]"; where that is not known, "8 x 4.0 MiB". Of several kinds that
+        with most bytes."""
+        most = self._most
+        kind = wording.tensor_type(most[0])
+        count = f"{len(most)}{'' if self.others else self._plus}"
+        return kind if count == "1" else f"{count} x {kind or format_size(most[0].size)}"
+
+    @property
+    def others(self) -> str:
+        """ "and 3 others" than `tensor` says; empty for none."""
+        count = len(self.blocks) - len(self._most)
+        return f"and {count}{self._plus} other{'s' * (count > 1 or self.more)}" if count else ""
+
+    @property
+    def _most(self) -> list[Block]:
+        """Those of the shape, or size where that is not known, that has the most bytes."""
+        kinds: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            kind = wording.tensor_type(block) or format_size(block.size)
+            kinds.setdefault(kind, []).append(block)
+        return max(kinds.values(), key=lambda blocks: sum(block.size for block in blocks))
 
 
 def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
@@ -64,20 +82,26 @@ def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
     groups: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
         pattern = _NUMBER.sub("#", wording.block_name(block))
-        key = (pattern, block.category, block.size, block.shape, block.dtype, block.line)
-        groups.setdefault(key, []).append(block)
-    # A report lists the largest blocks only: of those as small as its last there may be more.
+        tensor = (block.size, block.shape, block.dtype) if block.name else ()
+        groups.setdefault((pattern, block.category, block.line, tensor), []).append(block)
+    # A report lists the largest blocks only: there may be more as small as its last, and more
+    # without a name.
     complete = sum(block.size for block in blocks) >= whole
     last = blocks[-1].size if blocks and not complete else -1
-    rows = [Alike(tuple(group), group[0].size == last) for group in groups.values()]
+    rows = [
+        Alike(tuple(group), group[0].size == last or not (group[0].name or complete))
+        for group in groups.values()
+    ]
     return tuple(sorted(rows, key=lambda row: -row.size))
 
 
-BLOCKS = ("name", "size", "tensor", "made in")
+BLOCKS = ("name", "size", "made in", "tensor")
 
 
 def block_row(group: Alike) -> Row:
     """A row of a table headed `BLOCKS`."""
     first = group.blocks[0]
     name = Span(group.name, Style.CODE, COLOURS[first.category])
-    return Row((name, group.size_text, group.tensor, wording.line_label(first.line)))
+    below = (Line(group.others, Style.FAINT),) if group.others else ()
+    cells = name, group.size_text, wording.line_label(first.line), group.tensor
+    return Row(cells, below)

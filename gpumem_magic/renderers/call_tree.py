@@ -9,7 +9,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Bar, Part, Row, Span, Style, Table
 from gpumem_magic.renderers.figure.palette import ALLOCATED
 from gpumem_magic.renderers.terminal import fit_middle
-from gpumem_magic.units import format_size
+from gpumem_magic.units import format_size, format_some
 from gpumem_magic.values.findings import CallNode
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
@@ -44,7 +44,7 @@ def _inside(report: Report, nodes: Sequence[CallNode], start: int) -> tuple[tupl
         node = nodes[place]
         deeper = place + 1 < len(nodes) and nodes[place + 1].depth > node.depth
         inner, place = _inside(report, nodes, place + 1) if deeper else ((), place + 1)
-        sizes = (format_size(size) for size in (node.at_peak, node.allocated, node.kept))
+        sizes = map(format_some, (node.at_peak, node.allocated, node.kept))
         part = (Part("at the peak", node.at_peak, ALLOCATED),)
         bar = Bar(part, report.peak.allocated or 1, thin=True)
         rows.append(Row((Span(wording.visible(node.name), Style.CODE), *sizes), (bar,), inner))

@@ -23,7 +23,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
 from gpumem_magic.trace.peak import UNKNOWN
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
 from gpumem_magic.values.report import Report
 
@@ -69,13 +69,13 @@ def comparison_document(comparison: Comparison) -> Document:
     """What became of the peak, of every level, line and kind."""
     names = _names(comparison)
     title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
-    levels = [_row(each.name, each) for each in comparison.levels]
+    levels = [_row(each.name, each) for each in (_before(comparison), *comparison.levels)]
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
-    lines = [_line_row(pair) for pair in moved]
+    lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
     places, modules = (
         [_row(each.name, each) for each in found]
-        for found in (comparison.frames, _named(comparison.modules))
+        for found in (_elsewhere(comparison), _named(comparison.modules))
     )
     groups = (
         _group("On the card", levels),
@@ -99,6 +99,19 @@ def _group(caption: str, rows: Sequence[Row]) -> tuple[Row, ...]:
     return (Row((Span(caption, Style.STRONG), "", "", ""), inner=tuple(rows)),) if rows else ()
 
 
+def _elsewhere(comparison: Comparison) -> Sequence[Difference]:
+    """The places in the code that are no lines of the compared cells, which have a table; nor
+    functions of one of them that the other does not call. None where no place is known."""
+    own = {report.cell.title for report in (comparison.first, comparison.second)}
+    found = []
+    for one in comparison.frames:
+        place, _, function = one.name.partition(" ")
+        is_own = place == "line" or place.partition(":")[0] in own
+        if not is_own or (place != "line" and function and one.first and one.second):
+            found.append(one)
+    return found if any(one.name != UNKNOWN for one in found) else ()
+
+
 def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
     """None of them where no module has a name: the places in the code say the same."""
     return modules if any(not one.name.startswith("(") for one in modules) else ()
@@ -113,16 +126,35 @@ def _smaller(by: str, rows: Sequence[Row], head: tuple[str, ...]) -> tuple[Fold,
     return (Fold(told, (others,), f"  ... and {told}"),)
 
 
+def _before(comparison: Comparison) -> Difference:
+    levels = comparison.first.before.allocated, comparison.second.before.allocated
+    return Difference("before allocated", *levels)
+
+
 def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
-    """Where in the code most of the change comes from."""
+    """Where most of the change comes from: a place in the code, or what the cells began with."""
     peak = comparison.levels[0].change or 0
-    known = (one for one in comparison.frames if one.name != UNKNOWN)
-    most = next((one for one in known if (one.change or 0) * peak > 0), None)
-    return (
-        (Line(f"the largest part of it: {format_change(most.change)} in {most.name}"),)
-        if most
-        else ()
-    )
+    same_way = (one for one in comparison.frames if (one.change or 0) * peak > 0)
+    most = next(same_way, None)
+    if most is None:
+        return ()
+    where = f"in {most.name}"
+    if most.name == UNKNOWN:
+        if not (_before(comparison).change or 0) * peak > 0:
+            return ()
+        where = "that was there before the cell"
+    source = Span(_source_at(comparison, most.name), Style.CODE)
+    said = f"the largest part of it: {format_change(most.change)} {where}"
+    return (Line((said, "  ", source) if source.text else said),)
+
+
+def _source_at(comparison: Comparison, place: str) -> str:
+    """The text of a line of the compared cells, by its place ("In[3]:5"); else empty."""
+    for report in (comparison.second, comparison.first):
+        title, _, number = place.partition(" ")[0].rpartition(":")
+        if title == report.cell.title and number.isdecimal():
+            return wording.source_of(report, int(number))
+    return ""
 
 
 def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:
@@ -178,13 +210,6 @@ def _allocates(sizes: Difference) -> bool:
     return bool(sizes.first or sizes.second) or None in (sizes.first, sizes.second)
 
 
-def _line_row(pair: LineDifference) -> Row:
-    """A dash where a cell has no such line: it did not allocate 0 bytes."""
-    name, first, second, change = _row(_line(pair), pair.allocated).cells
-    before, after = ("-" if pair.first is None else first), ("-" if pair.second is None else second)
-    return Row((name, before, after, change))
-
-
 def _line(pair: LineDifference) -> Words:
     return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source, Style.CODE))
 
@@ -201,5 +226,5 @@ def _row(name: Words, difference: Difference) -> Row:
     change = difference.change
     # Only the patch is coloured: no one green or orange can be read as text on white and on black.
     colour = "" if not change else GROWN if change > 0 else SHRUNK
-    told = Span(format_change(change, format_size), Style.STRONG, colour)
-    return Row((name, format_size(difference.first), format_size(difference.second), told))
+    told = Span(format_change(change, format_size) if change != 0 else "same", Style.STRONG, colour)
+    return Row((name, format_some(difference.first), format_some(difference.second), told))

@@ -47,7 +47,8 @@ _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
 _GREY = "rgba(128,128,128,0.25)"
 _MONO = "font-family:ui-monospace, Menlo, Consolas, monospace"
-_PATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px"
+# A space that does not break: after a box of its own a line would, and leave it above a long name.
+_PATCH = "padding:0 3px;border-radius:2px;margin-right:5px;font-size:0.7em"
 _SPANS = {
     Style.STRONG: "font-weight:600",
     Style.FAINT: "opacity:0.75",
@@ -284,7 +285,7 @@ def code(source: str) -> Markup:
 
 def swatch(colour: str) -> Markup:
     """A patch of a colour."""
-    return element("span", style=f"{_PATCH};background:{colour}")
+    return element("span", "\u00a0", style=f"{_PATCH};background:{colour}")
 
 
 def _line(line: Line) -> Markup:

@@ -1,16 +1,18 @@
-"""Who holds a device's memory, what one variable holds, and what letting go has given back."""
+"""Who holds a device's memory, and what letting go of it has given back."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from gpumem_magic.oom_text.cures import FREE, FREE_ALL, FREE_OUTPUTS
 from gpumem_magic.renderers.document import (
     Bar,
     Document,
+    Folded,
+    Legend,
     Line,
     Part,
     Piece,
@@ -22,12 +24,11 @@ from gpumem_magic.renderers.document import (
     listed,
     notes,
 )
-from gpumem_magic.renderers.figure.palette import ALLOCATED, CACHED, COLOURS, OUTSIDE
+from gpumem_magic.renderers.figure import palette
 from gpumem_magic.renderers.wording import format_share, reasons, shown, visible
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import (
-    Breakdown,
     Freed,
     FreeMemory,
     HolderKind,
@@ -50,11 +51,17 @@ _UNBORN = (
 _BY_NAME = frozenset(
     {HolderKind.VARIABLE, HolderKind.OPTIMIZER, HolderKind.GRAPH, HolderKind.CACHE}
 )
-_DELETE = "`del\u00a0NAME`, then %gpucheck --free, lets go of what you no longer need."
+_DELETE = (
+    "To let go of what you no longer need: ",
+    Span("del\u00a0NAME", Style.CODE),
+    ", then ",
+    Span(FREE, Style.CODE),
+)
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
 _PROCESSES = 5
-_PARTS = 25
+_ALWAYS = ("allocated", "free")  # of the card, told where they are 0 bytes as well
+_SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ def places(inventory: Inventory) -> tuple[Place, ...]:
         elif rest:
             found.append(Place("not accounted for", rest))
         found.append(Place("free", inventory.device.total - used))
-    return tuple(found)
+    return tuple(place for place in found if place.size != 0 or place.label in _ALWAYS)
 
 
 def _processes(inventory: Inventory) -> tuple[Place, ...]:
@@ -130,7 +137,7 @@ def unused_facts(cached: FreeMemory) -> tuple[str, ...]:
         facts.append(f"{format_bytes(cached.in_small_pieces)} lie in pieces below 1 MiB")
     if cached.waiting:
         facts.append(f"another stream may still use {format_bytes(cached.waiting)}")
-    if cached.returnable is not None:
+    if cached.returnable:
         facts.append(f"empty_cache() would return {format_bytes(cached.returnable)}")
     return (f"reserved but unused: {'; '.join(facts)}",) if facts else ()
 
@@ -227,24 +234,38 @@ def inventory_document(inventory: Inventory) -> Document:
     said = f" allocated; {headline(inventory)}"
     size = Span(format_bytes(inventory.level.allocated), Style.LARGE)
     facts = (*unused_facts(inventory.cached), *reasons(inventory.unknown))
-    own = _what_names_hold(inventory.holdings, "Held by your own names:")
-    places_ = Table("On the card", ("", "size", "share", ""), _place_rows(inventory))
+    held = _what_names_hold(inventory.holdings, "Held by your own names:")
+    parts = tuple(_place_row(place, inventory.device.total) for place in places(inventory))
+    whole = Table("On the card", ("", "size", "share", ""), parts)
     return (
-        Section((Line((device_phrase(inventory.device), " · ", size, said)), *own)),
-        Section((places_, *(Line(fact, Style.FAINT, 1) for fact in facts))),
+        Section((Line((device_phrase(inventory.device), " · ", size, said)), *held)),
+        Section(_in_use(inventory), brief=True),
         Section(_holders(inventory)),
         Section(_unneeded(inventory)),
         Section(notes(inventory.notes)),
+        Folded(
+            "The whole card, as nvidia-smi adds it up",
+            (Section((whole, *(Line(fact, Style.FAINT, 1) for fact in facts))),),
+        ),
     )
 
 
-def _place_rows(inventory: Inventory) -> tuple[Row, ...]:
-    total = inventory.device.total
-    return tuple(_place_row(place, total) for place in places(inventory))
+def _in_use(inventory: Inventory) -> tuple[Piece, ...]:
+    """The card as one bar, what PyTorch has allocated by kind, and the size of each part."""
+    used = inventory.level.in_use or 0
+    found = [part for place in places(inventory) for part in _leaves(place) if part.size]
+    parts = [Part(part.label, part.size or 0, _colour(part)) for part in found]
+    seen = (one for one in parts if one.size * _SEEN > used or one.label == "free")
+    named = (replace(one, label=f"{one.label} {format_size(one.size)}") for one in seen)
+    return (Bar(tuple(parts), inventory.device.total or used), Legend(tuple(named)))
+
+
+def _leaves(place: Place) -> tuple[Place, ...]:
+    return place.parts if place.label == "allocated" and place.parts else (place,)
 
 
 def _place_row(place: Place, total: int) -> Row:
-    colour = COLOURS[place.category] if place.category else _colour(place.label)
+    colour = _colour(place)
     size = place.size if place.size and place.label != "free" else 0
     name = Span(place.label, colour=colour if place.category else "")
     gauge = Bar((Part(place.label, size, colour),), total)
@@ -254,25 +275,37 @@ def _place_row(place: Place, total: int) -> Row:
     return Row((name, format_size(place.size), share, gauge), inner=inner)
 
 
-def _colour(label: str) -> str:
-    return {"allocated": ALLOCATED, "reserved but unused": CACHED}.get(label, OUTSIDE)
+def _colour(place: Place) -> str:
+    known = {
+        "allocated": palette.ALLOCATED,
+        "reserved but unused": palette.CACHED,
+        "free": palette.FREE,
+    }
+    return (
+        palette.COLOURS[place.category]
+        if place.category
+        else known.get(place.label, palette.OUTSIDE)
+    )
 
 
 def _holders(inventory: Inventory) -> tuple[Piece, ...]:
     if not inventory.holdings:
         return (Line("No tensor is on this device."),)
-    rows = [_holding(holding, inventory.level.allocated) for holding in inventory.holdings]
-    others = sum(holding.size for holding in inventory.holdings[_HOLDINGS:])
-    head = ("name", "size", "share", "" if births_note(inventory) else "made in")
-    table = Table("Who holds it", head, tuple(rows[:_HOLDINGS]))
-    what = f"smaller, together {format_bytes(others)}"
+    holdings, allocated = inventory.holdings, inventory.level.allocated or 0
+    rows = [_holding(holding, allocated) for holding in holdings]
+    seen = sum(1 for one in holdings[:_HOLDINGS] if one.size * _SEEN >= allocated)
+    seen += len(rows) == seen + 1  # to say that one is left out takes as much room as the one
     unborn = births_note(inventory)
+    table = Table(
+        "Who holds it", ("name", "size", "share", "" if unborn else "made in"), tuple(rows[:seen])
+    )
+    what = f"smaller, together {format_bytes(sum(one.size for one in holdings[seen:]))}"
     below = (Line(unborn, Style.FAINT, 1),) if unborn else ()
-    return (*listed(table, rows[_HOLDINGS:], what, ".holdings"), *below)
+    return (*listed(table, rows[seen:], what, ".holdings"), *below)
 
 
 def _holding(holding: Holding, whole: int | None) -> Row:
-    name = Span(name_of(holding), Style.CODE, COLOURS[holding.category])
+    name = Span(name_of(holding), Style.CODE, palette.COLOURS[holding.category])
     # the gradients of a model hang on its name, as its parameters do
     of = " gradients" if holding.category is Category.GRADIENT and holding.name else ""
     size, share = format_size(holding.size), format_share(holding.size, whole)
@@ -322,7 +355,7 @@ def _what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]
         if one.kind in _BY_NAME and not remedy(one):
             sizes[re.split(r"\W", name_of(one), maxsplit=1)[0]] += one.size
     named = ", ".join(f"{name} {format_size(size)}" for name, size in sizes.most_common(_NAMES))
-    return (Line(f"{said} {named}. {_DELETE}"),) if named else ()
+    return (Line((f"{said} {named}. ", *_DELETE)),) if named else ()
 
 
 def _what_came_back(recovery: Recovery) -> str:
@@ -344,54 +377,5 @@ def _level(name: str, level: Level) -> Row:
 def _step(step: Freed) -> Row:
     cost = (Line(f"what it costs: {step.cost}", Style.FAINT),) if step.cost else ()
     rest = (Line(f"not all: {step.left}", Style.FAINT),) if step.left else ()
-    changes = (format_change(-size, format_size) for size in (step.allocated, step.reserved))
+    changes = (format_change(-size, format_some) for size in (step.allocated, step.reserved))
     return Row((step.what, *changes, ""), (*cost, *rest))
-
-
-def breakdowns_document(breakdowns: Sequence[Breakdown]) -> Document:
-    """What variables hold, one below the other: like a model's summary, with live bytes."""
-    return tuple(Section(_breakdown(breakdown)) for breakdown in breakdowns)
-
-
-def _breakdown(breakdown: Breakdown) -> tuple[Piece, ...]:
-    name = Span(breakdown.name, Style.CODE)
-    if not breakdown.parts:
-        return (Line((name, " holds no memory of this device")),)
-    count = sum(part.count for part in breakdown.parts)
-    many = "1 tensor" if count == 1 else f"{count} tensors"
-    size = Span(format_bytes(breakdown.size), Style.STRONG)
-    kinds = sorted({part.category for part in breakdown.parts}, key=_bytes_of(breakdown))
-    rows = _part_rows(breakdown, kinds)
-    hidden = sum(size for _, size in rows[_PARTS:])
-    shown_ = tuple(row for row, _ in rows[:_PARTS])
-    table = Table("By part and kind", ("part", "size", *(kind.value for kind in kinds)), shown_)
-    what = f"smaller, together {format_bytes(hidden)}"
-    others = [row for row, _ in rows[_PARTS:]]
-    return (Line((name, " holds ", size, f" in {many}")), *listed(table, others, what, ".parts"))
-
-
-def _bytes_of(breakdown: Breakdown) -> Callable[[Category], int]:
-    """The order of kinds: the one with the most bytes first."""
-    parts = breakdown.parts
-    return lambda kind: -sum(part.size for part in parts if part.category is kind)
-
-
-def _part_rows(breakdown: Breakdown, kinds: Sequence[Category]) -> list[tuple[Row, int]]:
-    """A row for each name and its bytes, the most bytes first."""
-    named: dict[str, list[Holding]] = {}
-    for part in breakdown.parts:
-        named.setdefault(part.name, []).append(part)
-    rows = [_part(name, parts, kinds, breakdown.size) for name, parts in named.items()]
-    return sorted(rows, key=lambda row: -row[1])
-
-
-def _part(
-    name: str, parts: Sequence[Holding], kinds: Sequence[Category], whole: int
-) -> tuple[Row, int]:
-    sizes = {kind: sum(p.size for p in parts if p.category is kind) for kind in kinds}
-    total = sum(sizes.values())
-    cells = (format_size(size) if size else "-" for size in sizes.values())
-    bar = Bar(tuple(Part(k.value, s, COLOURS[k]) for k, s in shown(sizes)), whole, thin=True)
-    ways = ", ".join(dict.fromkeys(way for part in parts for way in part.also))
-    also = (Line(f"also held by {ways}"[:300], Style.FAINT),) if ways else ()
-    return Row((Span(name, Style.CODE), format_size(total), *cells), (*also, bar)), total

@@ -22,12 +22,14 @@ from gpumem_magic.renderers.document import (
     Words,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.renderers.terminal import fit
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
+_SHORT = 30  # characters of the line that failed beside its headline
 _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     (True, "Each of these alone would have left room for it", "Would have left room"),
     (
@@ -75,7 +77,7 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
 def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, what grew, and the first thing that would have left room; of a
     prediction, whose verdict says the rest, without what was missing."""
-    source = Span(wording.source_of(report, oom.line)[:60], Style.CODE)
+    source = Span(fit(wording.source_of(report, oom.line), _SHORT), Style.CODE)
     remedies = [
         f"{short}: {found[0]}" for _, short, found in _remedies(report, oom, brief=True)[:1]
     ]
@@ -85,12 +87,8 @@ def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
         said = [*causes, *remedies]
     else:
         title = (Span(_headline(oom), Style.STRONG), "  ", source)
-        said = [*causes, _sentence(wording.oom_facts(oom)[-1]), *remedies, RECOVERY]
+        said = [*causes, wording.oom_in_short(oom), *remedies, RECOVERY]
     return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
-
-
-def _sentence(fact: str) -> str:
-    return fact[:1].upper() + fact[1:]
 
 
 def _too_large(report: Report, oom: OutOfMemory) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
 from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_short
-from gpumem_magic.units import format_bytes, format_change, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
 from gpumem_magic.values.recording import Category
@@ -45,10 +45,10 @@ _PRINTED = 200  # lines of output that can be opened; the report has all
 _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
-_SHORT = 60
+_SHORT = 40  # characters of code that have room beside two numbers at 600 pixels
 _ONE_PIECE = 40
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
-_BY_LINE = ("line", "peak meanwhile", "allocated", "with calls", "freed", "net", "runs", "net each")
+_BY_LINE = ("line", "peak", "share", "allocated", "with calls", "freed", "net", "runs", "net each")
 
 
 def summary_line(report: Report) -> str:
@@ -182,8 +182,9 @@ def _that_matter(report: Report) -> tuple[Piece, ...]:
     lines do all, what they ran."""
     if len(report.lines) < _MATTER and (inside := most_at_peak(report, _MATTER)):
         return (inside,)
-    ranked = sorted(report.lines, key=lambda line: (-(line.highest or 0), -_moved(line)))
-    most = sorted(ranked[1:], key=_moved, reverse=True)
+    least = (report.peak.allocated or 0) / _SEEN
+    ranked = sorted(report.lines, key=lambda line: _ranked(line, least))
+    most = [line for line in sorted(ranked[1:], key=_moved, reverse=True) if _moved(line) > least]
     chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
     rows = (_in_short(report, line) for line in report.lines if id(line) in chosen)
     return (Table("The lines that matter most", ("", "", ""), tuple(rows)),) if chosen else ()
@@ -191,6 +192,11 @@ def _that_matter(report: Report) -> tuple[Piece, ...]:
 
 def _moved(line: findings.Line) -> int:
     return max(line.total, line.freed)
+
+
+def _ranked(line: findings.Line, least: float) -> tuple[int, int]:
+    """By the level while it ran, in steps of `least` bytes, and then by what it moved."""
+    return -round((line.highest or 0) / (least or 1)), -_moved(line)
 
 
 def _in_short(report: Report, line: findings.Line) -> Row:
@@ -240,7 +246,7 @@ def _parts(level: Level, used: int) -> tuple[Part, ...]:
     return (
         Part("allocated", allocated, ALLOCATED),
         Part("cached by PyTorch", reserved - allocated, CACHED),
-        Part("context and other processes", max(used - reserved, 0), OUTSIDE),
+        Part("outside PyTorch", max(used - reserved, 0), OUTSIDE),
     )
 
 
@@ -295,13 +301,13 @@ def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
     """Runs are told where a line ran more than once."""
     again = line.count > 1
     each = format_change(int(line.net / line.count), format_size) if again and line.net else ""
-    net = format_change(line.net, format_size)
+    net = format_change(line.net, format_some)
     highest = _highest(line)
     share = wording.format_share(highest, report.peak.allocated)
-    peak = "-" if highest is None else f"{share}  {format_size(highest)}"
+    peak = "-" if highest is None else format_size(highest)
     whole = format_size(line.total) if isinstance(line, findings.Line) and line.called else ""
-    moved = format_size(line.allocated), whole, format_size(line.freed)
-    return (peak, *moved, net, f"x{line.count}" if again else "", each)
+    moved = format_some(line.allocated), whole, format_some(line.freed)
+    return (peak, share, *moved, net, f"x{line.count}" if again else "", each)
 
 
 def _highest(line: findings.Line | Call) -> int | None:
@@ -327,7 +333,8 @@ def _kind(report: Report, kind: Category) -> Row:
     peak, end = report.at_peak.get(kind, 0), report.at_end.get(kind, 0)
     bar = Bar((Part(kind.value, peak, COLOURS[kind]),), total)
     name = Span(kind.value, colour=COLOURS[kind])
-    return Row((name, format_size(end), format_size(peak), wording.format_share(peak, total), bar))
+    share = wording.format_share(peak, total) if peak else ""
+    return Row((name, format_some(end), format_some(peak), share, bar))
 
 
 def largest(report: Report, most: int = _BLOCKS) -> tuple[Piece, ...]:

@@ -10,6 +10,7 @@ from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
+_NO_ROOM = ": all that lay free in the cache together would not have held it"
 _HOLDING = "\u200d\u00a0"  # emoji and words together; other invisible characters are spelled out
 
 
@@ -217,6 +218,12 @@ def oom_facts(oom: OutOfMemory) -> tuple[str, ...]:
     return tuple(fact for fact in (_asked(oom), free, _other_processes(oom), _verdict(oom)) if fact)
 
 
+def oom_in_short(oom: OutOfMemory) -> str:
+    """Why the card could not give it, in one sentence."""
+    said = _verdict(oom).replace(f"{_NO_ROOM};", ":")
+    return said[:1].upper() + said[1:]
+
+
 def _asked(oom: OutOfMemory) -> str:
     if oom.requested is None:
         return "asked for outside PyTorch's allocator: how much is unknown"
@@ -248,7 +255,7 @@ def _verdict(oom: OutOfMemory) -> str:
         return "fragmented: the free pieces together would have held it, but no single one did"
     if oom.fragmented:
         return "full: the little that was free would have held it, but lay in pieces"
-    return f"truly full: all that lay free in the cache together would not have held it{missing}"
+    return f"truly full{_NO_ROOM}{missing}"
 
 
 def held_then(report: Report) -> tuple[str, Mapping[Category, int]]:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.owners import Owners
 from gpumem_magic.trace.pairing import Pairing
+from gpumem_magic.trace.peak import module_at
 from gpumem_magic.values.findings import Block, Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
-from gpumem_magic.values.recording import Category, Label, Phase, Recording
+from gpumem_magic.values.recording import Category, Phase, Recording
 
 
 def find_lifetimes(
@@ -33,6 +34,7 @@ def find_lifetimes(
     freed = np.append(attribution.phase, np.int8(-1))
     graph = recording.events.graph
     recorded = np.append(np.zeros(end, bool) if graph is None else graph, False)
+    made = recording.events.made
     return Lifetimes(
         events=end,
         address=lives.address,
@@ -48,6 +50,8 @@ def find_lifetimes(
         freed_step=step[lives.death],
         stack=stack[birth],
         label=np.where(owners.naming >= 0, owners.naming, owners.shaping),
+        made=np.append(np.full(end, -1, np.int32) if made is None else made, np.int32(-1))[birth],
+        results=recording.results,
         graph=owners.graph | recorded[birth],
         stacks=recording.stacks,
         labels=recording.labels,
@@ -72,7 +76,7 @@ class LargeStorages:
 
     born, died: float64 seconds since the recording began; negative for what is older, infinite for
     what outlives the cell. size: int64 bytes. category: int8, the place in Category. line: int32,
-    0 where none is known. owner: int32 into `owners` (name, shape, dtype), -1 for nobody.
+    0 where none is known. owner: int32 into `owners`: name, shape, dtype, the module that made it.
     """
 
     born: NDArray[np.float64]
@@ -81,7 +85,7 @@ class LargeStorages:
     category: NDArray[np.int8]
     line: NDArray[np.int32]
     owner: NDArray[np.int32]
-    owners: tuple[tuple[str | None, tuple[int, ...] | None, str | None], ...]
+    owners: tuple[tuple[str | None, tuple[int, ...] | None, str | None, str], ...]
 
     def at(self, seconds: float, most: int = 400) -> tuple[Block, ...]:
         """The largest storages that were alive at a moment, at most so many."""
@@ -90,11 +94,10 @@ class LargeStorages:
         return tuple(self._block(int(row)) for row in largest)
 
     def _block(self, row: int) -> Block:
-        owner = int(self.owner[row])
-        name, shape, dtype = self.owners[owner] if owner >= 0 else (None, None, None)
+        name, shape, dtype, module = self.owners[self.owner[row]]
         line = None if self.born[row] < 0 else int(self.line[row])
         kind = _KINDS[int(self.category[row])]
-        return Block(name, int(self.size[row]), shape, dtype, kind, line)
+        return Block(name, int(self.size[row]), shape, dtype, kind, line, module)
 
 
 def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | None:
@@ -106,24 +109,18 @@ def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | N
     if len(large) > MOST:
         large = np.sort(large[np.argpartition(-lives.size[large], MOST)[:MOST]])
     time = np.append(recording.events.time, np.inf)
-    birth, label = lives.birth[large], lives.label[large]
-    used, owner = np.unique(label, return_inverse=True)
-    owners = tuple(_owner(lives.labels, int(index)) for index in used)
+    birth = lives.birth[large]
+    rows = large.tolist()
+    told = [
+        (lives.name(i), *lives.tensor(i), module_at(recording, int(lives.stack[i]))) for i in rows
+    ]
+    owners = {owner: place for place, owner in enumerate(dict.fromkeys(told))}
     return LargeStorages(
         born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
         died=time[np.minimum(lives.death[large], len(time) - 1)],
         size=lives.size[large],
         category=lives.category[large].astype(np.int8),
         line=np.where(lives.line[large] == _BEFORE, 0, lives.line[large]).astype(np.int32),
-        owner=np.where(label < 0, -1, owner.reshape(-1)).astype(np.int32),
-        owners=owners,
+        owner=np.array([owners[owner] for owner in told], np.int32),
+        owners=tuple(owners),
     )
-
-
-def _owner(
-    labels: tuple[Label, ...], index: int
-) -> tuple[str | None, tuple[int, ...] | None, str | None]:
-    if index < 0:
-        return None, None, None
-    label = labels[index]
-    return label.name, label.shape, label.dtype

@@ -90,11 +90,14 @@ def find_blocks(recording: Recording, known: KnownBlocks, event: int) -> tuple[B
 def _block(block: int, recording: Recording, known: KnownBlocks) -> Block:
     lives, owners, labels = known.lives, known.owners, recording.labels
     birth, naming, shaping = lives.birth[block], owners.naming[block], owners.shaping[block]
+    shape, dtype = recording.made(birth)
+    if shaping >= 0:
+        shape, dtype = labels[shaping].shape, labels[shaping].dtype
     return Block(
         name=labels[naming].name if naming >= 0 else None,
         size=int(lives.size[block]),
-        shape=labels[shaping].shape if shaping >= 0 else None,
-        dtype=labels[shaping].dtype if shaping >= 0 else None,
+        shape=shape,
+        dtype=dtype,
         category=CATEGORIES[known.kind[block]],
         line=int(known.attribution.line[birth]) if birth >= 0 else None,
         module=module_at(recording, int(known.attribution.row[birth])) if birth >= 0 else "",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.values.recording import Category, Label, Phase, Stack
+from gpumem_magic.values.recording import Category, Label, Phase, Stack, Tensor
 
 _KINDS = list(Category)
 
@@ -29,7 +29,8 @@ class Lifetimes:
     call of `backward()`, say) that it was born in, -1 for what is older; freed_step: in which it
     was freed, -1 if never. stack: int32 index into `stacks`, -1 where none is known. label: int64
     index into `labels`, -1 where nobody owned it. graph: an owner carried a `grad_fn`, or autograd
-    recorded the operator that made it. sees_graphs: the source saw that of every operator.
+    recorded the operator that made it. sees_graphs: the source saw that of every operator. made:
+    int32 index into `results`, -1 where it is not known what it was made for.
     """
 
     events: int
@@ -49,6 +50,8 @@ class Lifetimes:
     graph: NDArray[np.bool_]
     stacks: tuple[Stack, ...]
     labels: tuple[Label, ...]
+    made: NDArray[np.int32]
+    results: tuple[Tensor, ...]
     sees_graphs: bool = False
 
     def __len__(self) -> int:
@@ -76,15 +79,12 @@ class Lifetimes:
         found = [name is not None and name.startswith(prefix) for name in names]
         return np.array([*found, False], bool)[self.label]
 
-    def shape(self, storage: int) -> tuple[int, ...] | None:
-        """The shape of its owner, where that is known."""
-        label = self.label[storage]
-        return self.labels[label].shape if label >= 0 else None
-
-    def dtype(self, storage: int) -> str | None:
-        """The dtype of its owner ("float32"), where that is known."""
-        label = self.label[storage]
-        return self.labels[label].dtype if label >= 0 else None
+    def tensor(self, storage: int) -> tuple[tuple[int, ...] | None, str | None]:
+        """Shape and dtype ("float32") of its owner, else of what it was made for, where known."""
+        owner = self.labels[self.label[storage]] if self.label[storage] >= 0 else None
+        if owner and (owner.shape is not None or owner.dtype is not None):
+            return owner.shape, owner.dtype
+        return self.results[self.made[storage]] if self.made[storage] >= 0 else (None, None)
 
     def frames(self, storage: int) -> Stack:
         """The call stack of its birth, the innermost frame first; empty where none is known."""

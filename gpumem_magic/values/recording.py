@@ -124,7 +124,8 @@ class Events:
     for SEGMENT_*). requested: int64 bytes the program asked for (ALLOC, FREE, OOM; elsewhere size).
     stack: int32 index into Recording.stacks, -1 where none is known. phase: int8, a Phase.
     time: float64 seconds since the recording began. graph: of an ALLOC, whether autograd recorded
-    the operator that made it; None where the source does not see operators.
+    the operator that made it. made: int32, of an ALLOC, what it was made for, as index into
+    Recording.results, or -1. Both are None where the source does not see operators.
     """
 
     action: NDArray[np.int8]
@@ -135,6 +136,7 @@ class Events:
     phase: NDArray[np.int8]
     time: NDArray[np.float64]
     graph: NDArray[np.bool_] | None = None
+    made: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -213,6 +215,10 @@ class Held:
     graph: bool
     kind: str
     module: str = ""
+
+
+Tensor = tuple[tuple[int, ...], str]
+"""The shape of a tensor and its dtype ("float32")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +317,8 @@ class Recording:
     does not know decided which way the cell went. names: what the notebook's names were at the end.
     rules: the allocator's. highest: bytes that may have been allocated at some moment, with what
     libraries take unseen; 0 where nothing is known of that. fits: of a dry run on a card without
-    limit, whether the card as it is would have been enough.
+    limit, whether the card as it is would have been enough. results: shapes and dtypes of what
+    operators made.
     """
 
     device: Device
@@ -343,3 +350,10 @@ class Recording:
     expansions: tuple[Expansion, ...] = ()
     highest: int = 0
     fits: bool | None = None
+    results: tuple[Tensor, ...] = ()
+
+    def made(self, birth: int) -> Tensor | tuple[None, None]:
+        """Shape and dtype of what the block of an ALLOC was made for, where known; -1: it is
+        older."""
+        row = -1 if self.events.made is None or birth < 0 else self.events.made[birth]
+        return self.results[row] if row >= 0 else (None, None)

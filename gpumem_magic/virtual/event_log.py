@@ -17,7 +17,15 @@ import torch
 from gpumem_magic.sources.collected import Row, events_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.sources.summing import LEFT_OUT, changes_of, outlast, peak_missing
-from gpumem_magic.values.recording import Action, Events, Expansion, Failure, Phase, Stack
+from gpumem_magic.values.recording import (
+    Action,
+    Events,
+    Expansion,
+    Failure,
+    Phase,
+    Stack,
+    Tensor,
+)
 from gpumem_magic.virtual.gpu import VirtualGPU
 
 MAX_EVENTS = 1_000_000
@@ -26,6 +34,9 @@ where there are more."""
 
 _LARGE = 1 << 20
 """Elements from which a result is compared with what it was made of."""
+
+_TOLD = 16 << 10
+"""Bytes of a storage from which it is noted what it was made for."""
 
 _ELEMENT_SIZES = (1, 2, 4, 8, 16)
 _TIMES = 4
@@ -47,6 +58,8 @@ class EventLog:
         self._kept: list[int] = []  # the first rows, by the number of events before them
         self._summing = threading.Lock()
         self._expansions: list[Expansion] = []
+        self._placed: list[tuple[int, int, int]] = []  # position, address, what it was made for
+        self._results: dict[tuple[torch.Size, torch.dtype], int] = {}
         self._stacks = CallStacks()
         self._clock = 0.0
         self._last: tuple[str | None, torch.Size] = None, torch.Size(())
@@ -76,12 +89,14 @@ class EventLog:
         self._heard = self._listener()
         self._gpu.storages.listen(self._heard)
         self._gpu.tracker.on_result = self._compare
+        self._gpu.storages.on_placed = self._note
 
     def end(self) -> float:
         """Stop listening; the seconds since `begin`."""
         if self._heard is not None:
             self._gpu.storages.unlisten(self._heard)
         self._gpu.tracker.on_result = None
+        self._gpu.storages.on_placed = None
         self._stacks.end()
         return perf_counter() - self._clock
 
@@ -139,6 +154,10 @@ class EventLog:
             self.rows[: len(old)] = [row for _, row in found]
             self._kept, self.summed_up = [number for number, _ in found], until
             self._room = max(self._most, len(self.rows) + self._most // 2)
+            known, noted = set(self._kept), len(self._placed)
+            self._placed[:noted] = [
+                one for one in self._placed[:noted] if one[0] > until or one[0] - 1 in known
+            ]
         finally:
             self._summing.release()
 
@@ -154,6 +173,14 @@ class EventLog:
         if shape.numel() >= _TIMES * sum(given):
             shapes = tuple(tuple(tensor.shape) for tensor in operands)
             self._expansions.append(Expansion(len(self), op, tuple(shape), shapes))
+
+    def _note(self, tensor: torch.Tensor, address: int) -> None:
+        """Note what the youngest block at an address was made for, unless that is small."""
+        size = tensor.untyped_storage().nbytes()
+        if size >= _TOLD and tensor.numel() * tensor.itemsize == size:
+            made = tensor.shape, tensor.dtype
+            kind = self._results.setdefault(made, len(self._results))
+            self._placed.append((len(self), address, kind))
 
     def _refused(self, requested: int) -> Failure:
         allocator = self._gpu.allocator
@@ -196,11 +223,22 @@ class EventLog:
         """The distinct stacks of all events."""
         return self._stacks.stacks()
 
+    def results(self) -> tuple[Tensor, ...]:
+        """What blocks were made for, as `Events.made` counts them."""
+        return tuple((tuple(s), str(d).removeprefix("torch.")) for s, d in self._results)
+
     def events(self, stacks: tuple[Stack, ...]) -> Events:
         """The events as columns. Raises what collecting them has raised, if it did."""
         if self._fault is not None:
             raise self._fault
-        return events_of(self.rows, stacks)
+        events = events_of(self.rows, stacks)
+        made = np.full(len(events), -1, np.int32)
+        position, address, kind = np.array(self._placed, np.int64).reshape(-1, 3).T
+        rows = np.array([self.row(one) for one in position.tolist()], np.int64) - 1
+        born = (rows >= 0) & (events.address[rows] == address)
+        born &= events.action[rows] == Action.ALLOC
+        made[rows[born]] = kind[born]
+        return replace(events, made=made)
 
 
 def _with_peak(

@@ -163,6 +163,7 @@ class VirtualSource:
             held=find_held(self.memory, names, events, error),
             modules=begun.watch.modules(stacks),
             expansions=begun.log.expansions(),
+            results=begun.log.results(),
         )
         return (recording,)
 

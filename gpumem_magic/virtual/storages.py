@@ -61,6 +61,7 @@ class Storages:
         self._lock = threading.Lock()
         self._process = _process_id()
         self._listeners: list[Listener] = []
+        self.on_placed: Callable[[torch.Tensor, int], None] | None = None
         self.oom_observers: list[Callable[[int, int, int, int], object]] = []
         self.traced: tuple[type, ...] = ()
 
@@ -119,6 +120,8 @@ class Storages:
         self.addresses[key] = address
         self._deaths[key] = death = Death(storage, self._died)
         death.key = key
+        if self.on_placed is not None and address:
+            self.on_placed(tensor, address)
 
     def move(self, allocator: CachingAllocator, moved: Mapping[int, int]) -> None:
         """Go over to another allocator; moved: the address there of each block here."""

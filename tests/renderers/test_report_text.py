@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumem_magic.renderers.report import summary_line
-from gpumem_magic.renderers.terminal import width
+from gpumem_magic.renderers.advice import first_advice
+from gpumem_magic.renderers.document import Table
+from gpumem_magic.renderers.report import report_document, summary_line
+from gpumem_magic.renderers.terminal import plain, width
 from gpumem_magic.units import GIB, KIB, MIB
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Block, Level, Line
@@ -142,3 +144,31 @@ def test_blocks_that_hardly_count_are_counted_not_listed(story):
     text = replace(story, blocks=(large, *small)).text()
     assert "... and 2 smaller" in text
     assert "smaller" not in replace(story, blocks=(large, small[0])).text()
+
+
+def in_short(report):
+    """The names of the lines that matter most."""
+    for section in report_document(report, plot=False):
+        for piece in getattr(section, "pieces", ()):
+            if isinstance(piece, Table) and piece.caption == "The lines that matter most":
+                return [plain(row.cells[0]) for row in piece.rows]
+    return []
+
+
+def test_of_lines_at_the_peak_that_matters_which_moved_most(reports):
+    """Not one that ran last and did next to nothing; nor others like it."""
+    top = 100 * MIB
+    lines = (
+        Line(1, "x = make()", MIB // 8, 0, MIB // 8, 60 * MIB, 1),
+        Line(2, "y = model(x)", 40 * MIB, 0, 40 * MIB, top - 4 * KIB, 1),
+        Line(3, "print(y)", 4 * KIB, 4 * KIB, 0, top, 1),
+    )
+    report = replace(reports["calling"](), lines=lines, call_tree=(), peak=Level(top, top, top))
+    assert in_short(report) == ["2  y = model(x)"]
+
+
+def test_of_an_advice_the_first_thing_is_told_in_short(story):
+    said = "Wrap it in torch.no_grad(); this does as well. Price: none."
+    for change, told in ((said, "torch.no_grad()."), ("Use 0.5 of it. Price: time.", "of it.")):
+        (line,) = first_advice(replace(story, advice=(Advice("a", "A problem.", change=change),)))
+        assert plain(line.words).endswith(f" {told}")

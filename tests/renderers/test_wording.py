@@ -63,6 +63,12 @@ def test_full_or_fragmented(story):
     assert "unknown" in said(None)
 
 
+def test_in_short_it_is_only_what_was_missing(story):
+    assert wording.oom_in_short(story.oom) == "Truly full: 303.50 MiB more was needed"
+    unknown = replace(story.oom, missing=None)
+    assert wording.oom_in_short(unknown).endswith("together would not have held it")
+
+
 def test_the_segment_is_named_where_it_is_not_the_request(story):
     asked = wording.oom_facts(replace(story.oom, requested=3 << 20, segment=20 << 20))[0]
     assert asked == (

@@ -9,7 +9,7 @@ import pytest
 
 from gpumem_magic.trace import build_trace, lifetimes
 from gpumem_magic.trace.lifetimes import find_large_storages
-from gpumem_magic.values.recording import Cell
+from gpumem_magic.values.recording import Action, Cell, Modules, Running
 
 CELL = Cell("x = 1", "<cell>", 1)
 MIB = 1 << 20
@@ -37,3 +37,17 @@ def test_only_the_largest_are_kept(recording, monkeypatch):
 
 def test_an_incomplete_recording_tells_nothing(recording):
     assert find_large_storages(recording, build_trace(replace(recording, complete=False))) is None
+
+
+def test_a_storage_without_a_name_has_the_shape_and_the_module_that_made_it(recording):
+    births = recording.events.action == Action.ALLOC
+    made, stack = np.where(births, 0, -1).astype(np.int32), np.zeros(len(births), np.int32)
+    told = replace(
+        recording,
+        events=replace(recording.events, made=made, stack=stack),
+        stacks=((),),
+        results=(((512, 1024), "float32"),),
+        modules=Modules(running=(Running("model.mlp", "", 1),)),
+    )
+    (block,) = find_large_storages(told, build_trace(told)).at(0.1)
+    assert (block.shape, block.dtype, block.module) == ((512, 1024), "float32", "model.mlp")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from gpumem_magic.trace import build_trace
 from gpumem_magic.values.recording import Action, Category, Cell, Phase
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.source import VirtualSource
@@ -154,3 +155,21 @@ def test_closing_in_the_middle_leaves_torch_as_it_was():
     opened.leave()
     opened.close()
     assert not torch.cuda.is_available()
+
+
+def test_what_blocks_were_made_for_is_known_without_a_name(source):
+    code = "x = torch.ones(64, 100, device='cuda')\n(x.double()[:9] @ x.double().T).view(-1)\n"
+    recording = record(source, code + "torch.ones(9, device='cuda')")
+    births = np.flatnonzero(recording.events.action == Action.ALLOC).tolist()
+    known = ((64, 100), "float32"), ((64, 100), "float64"), ((64, 100), "float64")
+    assert [made for birth in births if (made := recording.made(birth))[0]] == [*known]
+    (block,) = [block for block in build_trace(recording).blocks if block.line == 1]
+    assert (block.name, block.shape) == ("x", (64, 100))
+
+
+def test_blocks_of_a_trace_have_the_shapes_of_what_nobody_named(source):
+    code = "y = torch.ones(64, 512, device='cuda', requires_grad=True).exp().sum()\ny.backward()"
+    large = [block for block in build_trace(record(source, code)).blocks if block.size > MIB >> 4]
+    assert {(block.name, block.shape, block.dtype) for block in large} == {
+        (None, (64, 512), "float32")
+    }

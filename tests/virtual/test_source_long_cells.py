@@ -69,6 +69,14 @@ def test_what_is_kept_of_the_first_events_stays_with_its_line():
     assert ends[0] == ends[1] != []
 
 
+def test_what_is_kept_is_known_by_what_it_was_made_for():
+    made = []
+    for most in (None, 64):
+        lives = analysed(CELL, most).trace.lives
+        made.append([lives.results[i] for i in lives.made[lives.at_end & (lives.birth >= 0)]])
+    assert made[0] == made[1] != []
+
+
 def test_a_failure_stays_where_it_was():
     code = CELL + "torch.ones(1 << 40, device='cuda')\n"
     whole, short = analysed(code, None), analysed(code, 64)

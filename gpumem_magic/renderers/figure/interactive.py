@@ -148,7 +148,7 @@ def _lives(
         number = None if lives.line[i] == BEFORE else int(lives.line[i])
         kind, size = _KINDS[int(lives.category[i])], int(lives.size[i])
         module = module_at(basis.recording, int(lives.stack[i]))
-        block = Block(lives.name(i), size, lives.shape(i), lives.dtype(i), kind, number, module)
+        block = Block(lives.name(i), size, *lives.tensor(i), kind, number, module)
         place = stacks.setdefault(stack, len(stacks)) if stack else -1
         yield _row(block, (int(born[i]), int(died[i])), place)
 
