@@ -1,4 +1,5 @@
-"""Tells the passes of a loop apart by what they allocated, and what earlier ones left alive."""
+"""Tells the passes of a loop apart by what they allocated, what earlier ones left alive, and what
+are copies."""
 
 from __future__ import annotations
 
@@ -90,3 +91,12 @@ def carried_attributes(cell: Code) -> set[str]:
         )
         found |= stored & read
     return found
+
+
+def copied(lives: Lifetimes) -> NDArray[np.bool_]:
+    """Which storages `copy.deepcopy()` made."""
+    by_stack = [
+        any(f.function == "deepcopy" and f.filename.endswith("copy.py") for f in stack)
+        for stack in lives.stacks
+    ]
+    return np.array([*by_stack, False], bool)[lives.stack]

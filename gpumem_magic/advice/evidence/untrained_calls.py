@@ -1,4 +1,5 @@
-"""Calls of models that a training step goes backward through, and whose optimizer leaves them."""
+"""Calls of models that a training step goes backward through, and whose optimizer leaves them; and
+gradients that one pass makes and the next zero_grad() throws away."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.definitions import Definitions, names_in
@@ -16,8 +20,10 @@ from gpumem_magic.advice.evidence.training_code import (
     reads_gradients,
     receiver,
 )
-from gpumem_magic.advice.tree import header, parameters
+from gpumem_magic.advice.tree import header, lines_of, parameters
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
 
 _MOVES = frozenset({"to", "cuda", "eval", "train", "half", "float", "bfloat16"})
 _PARAMETERS = (".parameters", ".named_parameters")
@@ -168,3 +174,52 @@ def _spoken(cell: Code, parts: list[ast.expr]) -> set[str]:
     """All names and attributes in some expressions."""
     attributes = (n for part in parts for n in cell.nodes(ast.Attribute, within=part))
     return {n.attr for n in attributes}.union(*(cell.spoken(part) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ThrownGradients:
+    """Gradients that `backward` made and `cleared` freed, with no step of that optimizer between.
+
+    size: bytes of them, of one pass. made: all that backward passes made from the first of them on.
+    """
+
+    backward: ast.Call
+    cleared: ast.Call
+    size: int
+    made: NDArray[np.bool_]
+
+
+def thrown_gradients(cell: Code, lives: Lifetimes, names: Names) -> Iterator[ThrownGradients]:
+    """Such gradients where they are the last that the pass makes: it could have ended before."""
+    if reads_gradients(cell):
+        return
+    steps = list(find_steps(cell, names))
+    for backward in cell.calls(".backward"):
+        for cleared in cell.calls(".zero_grad"):
+            if cell.function(cleared) is not cell.function(backward):
+                continue
+            between = range(backward.lineno, cleared.lineno)
+            stepped = [s.optimizer for s in steps if s.line in between]
+            if stepped and receiver(cleared, cell) not in stepped and between:
+                found = _thrown(lives, backward, cleared)
+                if found is not None:
+                    yield found
+
+
+def _thrown(lives: Lifetimes, backward: ast.Call, cleared: ast.Call) -> ThrownGradients | None:
+    inside = (lives.born == Phase.BACKWARD) & np.isin(lives.line, list(lines_of(backward)))
+    gradients = inside & lives.of(Category.GRADIENT)
+    thrown = gradients & np.isin(lives.freed_line, list(lines_of(cleared)))
+    if not thrown.any():
+        return None
+    step = int(lives.step[thrown][0])
+    here = lives.step == step
+    first = int(lives.birth[thrown & here].min())
+    if (gradients & here & ~thrown & (lives.birth > first)).any():
+        return None  # the way to the others leads through
+    before = int(np.count_nonzero(inside & here & (lives.birth < first)))
+    made = np.zeros(len(lives), bool)
+    for number in np.unique(lives.step[inside]).tolist():
+        rows = np.flatnonzero(inside & (lives.step == number))
+        made[rows[before:]] = True
+    return ThrownGradients(backward, cleared, lives.bytes(thrown & here), made)

@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.passes import copied
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Stack
 
 _SHARE: Final = 0.1
 """Of the peak: a smaller copy is not why memory is short."""
@@ -85,11 +85,11 @@ class CopiedModel(Rule):
         if not is_short(trace):
             return
         grown = [row for growth in trace.growth for row in growth.rows]
-        made = np.array([*map(_copies, lives.stacks), False], bool)[lives.stack]
+        made = copied(lives)
         made[grown] = False
-        copied = made & lives.at_peak
-        for line in np.unique(lives.line[copied]).tolist():
-            own = copied & (lives.line == line)
+        alive = made & lives.at_peak
+        for line in np.unique(lives.line[alive]).tolist():
+            own = alive & (lives.line == line)
             size = lives.bytes(own)
             if size < _SHARE * (trace.peak.allocated or 0):
                 continue
@@ -105,8 +105,3 @@ class CopiedModel(Rule):
                 saving=lives.saved_at_peak(made & (lives.line == line)),
                 known=Known.ESTIMATED,
             )
-
-
-def _copies(stack: Stack) -> bool:
-    """Whether copy.deepcopy() runs."""
-    return any(f.function == "deepcopy" and f.filename.endswith("copy.py") for f in stack)

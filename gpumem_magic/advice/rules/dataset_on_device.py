@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -12,11 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
-from gpumem_magic.advice.evidence.batches import (
-    Moved,
-    move_batches,
-    moved,
-)
+from gpumem_magic.advice.evidence.batches import move_batches, moved
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import FUNCTIONS, lines_of
@@ -93,14 +90,11 @@ class DatasetOnDevice(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        lives = trace.lives
         yield from self._too_large(trace, cell)
-        yield from self._at_once(trace, lives, cell)
-        of_sets = [*self._of_sets(trace, lives, cell)]
+        yield from self._at_once(trace, trace.lives, cell)
+        of_sets = [*self._of_sets(trace, cell)]
         yield from of_sets or self._of_loaders(trace, cell, names)
-        for whole in moved(cell, names):
-            if (advice := self._of_data(trace, lives, cell, whole)) is not None:
-                yield advice
+        yield from self._of_data(trace, cell, names)
 
     def _too_large(self, trace: Trace, cell: Code) -> Iterator[Advice]:
         """Data whose copy to the device is what memory ran out for."""
@@ -151,72 +145,58 @@ class DatasetOnDevice(Rule):
                     cost=Cost.TIME,
                 )
 
-    def _of_sets(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
+    def _of_sets(self, trace: Trace, cell: Code) -> Iterator[Advice]:
         """What data sets hold, which give a sample or a batch at a time."""
         calls = [call for call in cell.calls(".to", ".cuda") if _is_of_set(cell, call)]
-        if not calls:
-            return
         lines = sorted({line for call in calls for line in lines_of(cell.statement(call))})
-        mask = _born_on(lives, lines) & lives.at_peak
-        size = lives.bytes(mask)
-        if size < max(least_saving(trace), _LARGE * (trace.peak.allocated or 0)):
-            return
-        yield Advice(
-            self.name,
-            problem=f"The data set made on line {lines[0]} holds {format_bytes(size)} on the "
-            "device; it is only read a sample or a batch at a time.",
-            change="Leave the data on the host, and move each batch where it is read.",
-            line=lines[0],
-            size=size,
-            saving=lives.saved_at_peak(mask),
-            known=Known.ESTIMATED,
-            price="a copy to the device in each iteration",
-            cost=Cost.TIME,
-        )
+        if lines:
+            told = f"The data set made on line {lines[0]} holds SIZE on the device; it is only "
+            told += "read a sample or a batch at a time."
+            yield from self._whole(trace, _born_on(trace.lives, lines), told, lines[0], _LARGE)
 
     def _of_loaders(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         """What a data set holds that is read through a loader, wherever its class is written."""
-        lives = trace.lives
         for name, mask in _loaded(trace, cell, names).items():
-            size, saving = lives.bytes(mask), lives.saved_at_peak(mask)
-            if saving < max(least_saving(trace), _LARGE * (trace.peak.allocated or 0)):
-                continue
+            told = f"{name} holds SIZE on the device; a loader reads it a batch at a time."
+            line = max(int(trace.lives.line[mask].max(initial=0)), 0)
+            for advice in self._whole(trace, mask, told, line, _LARGE):
+                yield replace(advice, name=name)
+
+    def _of_data(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """What the cell moves as a whole, and reads in pieces."""
+        for whole in moved(cell, names):
+            line, name = whole.call.lineno, whole.name
+            told = f"line {line} moves all of {name} to the device, SIZE; it is only read a batch "
+            told += "at a time."
+            mask = _born_on(trace.lives, lines_of(whole.call))
+            for told_of in self._whole(trace, mask, told, line):
+                advice = replace(
+                    told_of,
+                    change=f"Leave {name} on the host and move each batch where it is read.",
+                    name=name,
+                    price=f"{told_of.price}; {name} is on the host afterwards",
+                )
+                yield self.propose(cell, advice, partial(move_batches, cell, whole))
+
+    def _whole(
+        self, trace: Trace, mask: NDArray[np.bool_], told: str, line: int, share: float = 0
+    ) -> Iterator[Advice]:
+        """The advice on data, where it saves so much of the peak; SIZE in the text is its bytes."""
+        lives = trace.lives
+        alive = mask & lives.at_peak
+        size, saving = lives.bytes(alive), lives.saved_at_peak(alive)
+        if saving >= max(least_saving(trace), share * (trace.peak.allocated or 0)):
             yield Advice(
                 self.name,
-                problem=f"{name} holds {format_bytes(size)} on the device; a loader reads it a "
-                "batch at a time.",
+                problem=told.replace("SIZE", format_bytes(size), 1),
                 change="Leave the data on the host, and move each batch where it is read.",
-                line=max(int(lives.line[mask].max()), 0) or None,
-                name=name,
+                line=line or None,
                 size=size,
                 saving=saving,
                 known=Known.ESTIMATED,
                 price="a copy to the device in each iteration",
                 cost=Cost.TIME,
             )
-
-    def _of_data(self, trace: Trace, lives: Lifetimes, cell: Code, whole: Moved) -> Advice | None:
-        line = whole.call.lineno
-        mask = _born_on(lives, lines_of(whole.call)) & lives.at_peak
-        saving = lives.saved_at_peak(mask)
-        if saving < least_saving(trace):
-            return None
-        advice = Advice(
-            self.name,
-            problem=(
-                f"line {line} moves all of {whole.name} to the device, "
-                f"{format_bytes(lives.bytes(mask))}; it is only read a batch at a time."
-            ),
-            change=f"Leave {whole.name} on the host and move each batch where it is read.",
-            line=line,
-            name=whole.name,
-            size=lives.bytes(mask),
-            saving=saving,
-            known=Known.ESTIMATED,
-            price=f"a copy to the device in each iteration; {whole.name} is on the host afterwards",
-            cost=Cost.TIME,
-        )
-        return self.propose(cell, advice, partial(move_batches, cell, whole))
 
 
 def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.bool_]]:

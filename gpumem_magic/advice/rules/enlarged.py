@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
@@ -40,6 +41,11 @@ _PAIRS: Final = frozenset(
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
 _COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
+
+_WHOLE: Final = re.compile(
+    r"linalg|cholesky|lu_factor|inverse|solve|lstsq|eigh?|svd|slogdet|logdet|det|triangular_solve"
+)
+"""What is given a matrix as a whole, whose rows cannot be taken in pieces."""
 
 _ROWS: Final = "take the rows in pieces, and reduce each piece before the next"
 _ONE_HOT: Final = (
@@ -96,6 +102,8 @@ class EnlargedResult(Rule):
         least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
         for one in trace.enlarged:
             change = "" if _are_collected(trace, one) else _cure(one)
+            if one.op in _PAIRS | _PRODUCTS and not one.linear and _decomposes(cell, one):
+                continue
             small = one.op == EMBEDDING and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
@@ -142,6 +150,14 @@ def _are_collected(trace: Trace, one: Enlarged) -> bool:
     """Whether they are results of many passes, which something keeps: each alone is not large."""
     kept = (g for g in trace.growth if g.passes >= one.count and not g.anew)
     return one.count >= _MANY and any(2 * growth.size >= one.size for growth in kept)
+
+
+def _decomposes(cell: Code, one: Enlarged) -> bool:
+    """Whether the function that makes all pairs, or what is around it, gives a matrix to linalg."""
+    statement = cell.statement_at(one.line) if one.line and not one.cell else None
+    within = cell.function(statement) if statement is not None else None
+    words = (node.attr for node in cell.nodes(ast.Attribute, within=within))
+    return len(set(one.shape[-2:])) == 1 and any(map(_WHOLE.fullmatch, words))
 
 
 def _is_number(value: ast.expr) -> bool:

@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import find_steps, receiver
-from gpumem_magic.advice.evidence.untrained_calls import UntrainedCall, untrained_calls
+from gpumem_magic.advice.evidence.untrained_calls import (
+    UntrainedCall,
+    thrown_gradients,
+    untrained_calls,
+)
 from gpumem_magic.advice.evidence.unused_graphs import not_needed
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, wrap_in_context
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
@@ -76,6 +81,27 @@ def train_epoch(batches):
     return loss.item()
 
 {freeze}last = train_epoch(batches)"""
+_GAN = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+G = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(6)]).cuda()
+D = nn.Sequential(nn.Linear(512, 64), nn.Tanh(), nn.Linear(64, 1)).cuda()
+opt_g, opt_d = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+noise = torch.randn(2, 2048, 512, device="cuda")
+"""
+_STEPS = """\
+for z in noise:
+    fake = G(z)
+    opt_d.zero_grad()
+    F.softplus(D(fake)).mean().backward(retain_graph=True)
+    opt_d.step()
+    opt_g.zero_grad()
+    loss = F.softplus(-D(fake)).mean()
+    loss.backward()
+    opt_g.step()
+last = loss.item()"""
 
 
 class FrozenLayersRecord(Rule):
@@ -104,6 +130,16 @@ class FrozenLayersRecord(Rule):
             after=_PROBING.format(freeze="encoder.requires_grad_(False)\n"),
             results=("last",),
         ),
+        mended(
+            (
+                "F.softplus(D(fake)).mean().backward(retain_graph=True)",
+                "F.softplus(D(fake.detach())).mean().backward()",
+            ),
+            setup=_GAN,
+            before=_STEPS,
+            rewritten=False,
+            results=("last",),
+        ),
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
@@ -129,6 +165,30 @@ class FrozenLayersRecord(Rule):
         for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):
             here = [one for one in untrained if cell.statement(one.call) is statement]
             yield from self._of_calls(trace, cell, statement, here)
+        if not told and not untrained:
+            yield from self._thrown(trace, cell, names)
+
+    def _thrown(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """What a pass makes for layers that another pass trains, which makes it anew."""
+        lives = trace.lives
+        for one in thrown_gradients(cell, lives, names):
+            saving = lives.saved_at_peak(one.made)
+            if one.size < least_saving(trace) or saving < least_saving(trace):
+                continue
+            retained = any(keyword.arg == "retain_graph" for keyword in one.backward.keywords)
+            then = " Its retain_graph=True is then not needed for that." if retained else ""
+            yield Advice(
+                self.name,
+                problem=f"backward() on line {one.backward.lineno} makes {format_bytes(one.size)} "
+                f"of gradients that line {one.cleared.lineno} throws away unread, "
+                f"{cell.text(one.cleared)}: it goes through those layers for nothing.",
+                change="Compute that loss with .detach() of what those layers made, as a GAN's "
+                f"discriminator reads fake.detach().{then}",
+                line=one.backward.lineno,
+                size=one.size,
+                saving=saving,
+                known=Known.ESTIMATED,
+            )
 
     def _of_calls(
         self, trace: Trace, cell: Code, statement: ast.stmt, untrained: list[UntrainedCall]
@@ -142,7 +202,8 @@ class FrozenLayersRecord(Rule):
             return
         spared = not_needed(own, lives)
         if lives.birth[alive].max() < lives.peak_event:  # then only its result would be there
-            spared = own & (lives.birth < lives.birth[alive].max())
+            spared = own.copy()
+            spared[_results(lives, own)] = False
         saving = lives.saved_at_peak(spared)
         if saving < least_saving(trace):
             return
@@ -225,6 +286,13 @@ def _saving(lives: Lifetimes, texts: tuple[str, ...], size: int) -> int:
     freed = waiting & (lives.freed_step == step) & (lives.death > first)
     alike = waiting & np.isin(lives.stack, lives.stack[freed])
     return max(saving, min(lives.bytes(freed), lives.saved_at_peak(alike)))
+
+
+def _results(lives: Lifetimes, own: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The last of these that each forward pass made: what came of it."""
+    rows = np.flatnonzero(own)[::-1]
+    _, first = np.unique(lives.step[rows], return_index=True)
+    return rows[first]
 
 
 def _never_cleared(lives: Lifetimes, cell: Code, names: Names) -> Iterator[_Frozen]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
-from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
+from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, copied
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import Loop, defined
@@ -128,6 +128,12 @@ _ELSEWHERE = (
     "around it records none."
 )
 
+_COPIES = (
+    "These are copies by deepcopy(), made where the model is. What is only kept to be loaded or "
+    "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
+    "model.state_dict().items()}; of the best so far one is enough."
+)
+
 _UNTRAINED = (
     " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
@@ -136,6 +142,8 @@ _UNTRAINED = (
 def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     if _waits(cell, growth):
         return _BACKWARD
+    if growth.rows and copied(lives)[list(growth.rows)].all():
+        return _COPIES
     if _came_of(lives, cell, growth):
         return _ELSEWHERE
     evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()

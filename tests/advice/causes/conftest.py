@@ -7,14 +7,14 @@ import pytest
 
 @pytest.fixture
 def predicted(notebook):
-    """The report of a prediction."""
+    """The report of a prediction; of a run, with `%%gpumem`."""
 
-    def predicted(cell, card, earlier):
+    def predicted(cell, card, earlier, magic="%%gpucheck"):
         with notebook(card) as one:
             for text in earlier:
                 result, said = one.run(text)
                 assert result.success, said
-            one.run(f"%%gpucheck -o _predicted\n{cell}")
+            one.run(f"{magic} -o _predicted\n{cell}")
             return one.shell.user_ns["_predicted"]
 
     return predicted
