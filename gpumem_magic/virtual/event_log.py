@@ -234,7 +234,8 @@ class EventLog:
         events = events_of(self.rows, stacks)
         made = np.full(len(events), -1, np.int32)
         position, address, kind = np.array(self._placed, np.int64).reshape(-1, 3).T
-        rows = np.array([self.row(one) for one in position.tolist()], np.int64) - 1
+        after = position - self.summed_up + len(self._kept)
+        rows = np.where(position < self.summed_up, np.searchsorted(self._kept, position), after) - 1
         born = (rows >= 0) & (events.address[rows] == address)
         born &= events.action[rows] == Action.ALLOC
         made[rows[born]] = kind[born]
