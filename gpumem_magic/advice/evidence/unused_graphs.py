@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
-from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.shortage import least_of_rise
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header
 from gpumem_magic.units import MIB, format_bytes
@@ -114,7 +114,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         here = saved & (lines >= first) & (lines <= last)
         outputs = NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
         saving = lives.saved_at_peak(not_needed(here, lives, outputs))
-        if saving >= least_saving(trace):
+        if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
 
