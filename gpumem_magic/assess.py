@@ -313,8 +313,11 @@ def _estimate(question: Question, advice: Advice) -> int | None:
 
 
 def _is_worth(claimed: Advice, measured: Advice) -> bool:
-    """Whether a change saves something, or is made for another reason than memory."""
+    """Whether a change saves something, or as much as was claimed; or is made for another reason
+    than memory."""
     saving = max(measured.saving or 0, measured.estimate or 0)
+    if 2 * saving >= (claimed.saving or 0) > 0:
+        return True
     least = MIB if KINDS.get(claimed.rule) is Kind.TRADE else 0
     if measured.saving is None or saving > max(WORTH * (measured.before or 0), least):
         return True

@@ -173,6 +173,7 @@ class _Run:
         )
         return replace(
             recording,
+            device=replace(recording.device, total=self._plan.total),  # where there was no limit
             predicted=True,
             output=self._stopped.output(),
             flow_guessed=self._guesses.flow_depends,

@@ -16,7 +16,9 @@ from gpumem_magic.values.findings import Enlarged
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Expansion, Phase, Recording, Stack
 
-EMBEDDING = "embedding_dense_backward"
+EMBEDDINGS = frozenset({"embedding_dense_backward", "_embedding_bag_dense_backward"})
+"""What makes the gradients of nn.Embedding and nn.EmbeddingBag."""
+
 _LINEAR = "torch/nn/modules/linear.py"
 _LARGE = 32 * MIB
 
@@ -109,7 +111,7 @@ def _functions(lives: Lifetimes) -> NDArray[np.int64]:
 def _is_asked_for(one: Expansion, phase: Phase) -> bool:
     """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
     which only those of embeddings could be smaller."""
-    return phase == Phase.FORWARD or one.op == EMBEDDING
+    return phase == Phase.FORWARD or one.op in EMBEDDINGS
 
 
 def _made(recording: Recording, one: Expansion, frames: Stack, size: int) -> Enlarged:

@@ -70,6 +70,8 @@ def find_growth(
         for each in _grown(passes, holder, group)
     ]
     found += [one for one in risen if one.holder not in _holders(found)]
+    held_on = {(one.line, one.cell) for one in found if one.holder}
+    found = [g for g in found if g.holder or (g.line, g.cell) not in held_on]  # the pass that ran
     found = _with_states(lives, event, found)
     return tuple(sorted((g for g in found if g.size >= least), key=lambda g: -g.size))
 
@@ -133,7 +135,7 @@ def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
             yield found
         return
     by_line: dict[tuple[int | None, str], _Group] = {}
-    counts = (lives.born == Phase.FORWARD) & ~lives.of(Category.PARAMETER)
+    counts = (lives.born == Phase.FORWARD) & (~lives.of(Category.PARAMETER) | _of_models(lives))
     for row, _ in group:
         if counts[row]:
             by_line.setdefault(passes.line_of(row), []).append((row, None))
@@ -141,6 +143,15 @@ def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
         found = _of_group(passes, holder, rows)
         if found is not None:
             yield found
+
+
+def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
+    """Parameters of models that one place makes again and again, with a backward pass between."""
+    made = lives.of(Category.PARAMETER) & (lives.birth >= 0) & (lives.stack >= 0)
+    places = np.unique(np.stack([lives.stack[made], lives.step[made]]), axis=1)[0]
+    stacks, counts = np.unique(places, return_counts=True)
+    again: NDArray[np.bool_] = made & np.isin(lives.stack, stacks[counts >= _PASSES])
+    return again
 
 
 def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
@@ -151,6 +162,9 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(_GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
+    if not holder and lives.of(Category.PARAMETER)[rows].all():  # of each model there are several
+        survived, first = len(np.unique(lives.step[rows])), 1
+        ran = survived
     numbered, keyed = _entries(group)
     models = _models(passes, group)
     least = 1 if ran > survived and any("[" in model for model in models) else _PASSES

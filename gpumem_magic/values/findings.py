@@ -208,6 +208,9 @@ class Remedy:
 _PART_OF_HELD = 0.05
 """Of what tensors held, that gaps must be to be the reason why memory ran out."""
 
+_PART_ASKED = 0.1
+"""Of what was asked for, likewise."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
@@ -265,7 +268,7 @@ class OutOfMemory:
     def is_in_pieces(self) -> bool:
         """Whether it is fragmented, and more than what lies free in the last pieces of any card
         that is full."""
-        least = _PART_OF_HELD * sum(self.held.values())
+        least = max(_PART_OF_HELD * sum(self.held.values()), _PART_ASKED * (self.requested or 0))
         return bool(self.fragmented) and (self.reserved_free or 0) >= least
 
     @property

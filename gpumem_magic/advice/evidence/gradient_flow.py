@@ -20,6 +20,12 @@ _ENDS_GRAPH = frozenset(
     {"detach", "item", "tolist", "numpy", "argmax", "argmin", "data", "shape", "size", "dtype"}
     | {"device", "grad", "numel", "dim", "ndim"}
 )
+_OF_RECEIVER = frozenset(
+    {"to", "cuda", "cpu", "float", "double", "half", "bfloat16", "clone", "contiguous"}
+    | {"view", "reshape", "flatten", "squeeze", "unsqueeze", "permute", "transpose"}
+)
+"""Methods whose result has a graph only where what they are called on has one."""
+
 _GRADIENTS = (
     "torch.autograd.grad",
     "torch.autograd.backward",
@@ -129,6 +135,9 @@ def with_graph(value: ast.expr) -> Iterator[ast.expr]:
         if isinstance(value.func, ast.Attribute) and value.func.attr in _ENDS_GRAPH:
             return
         if isinstance(value.func, ast.Name) and value.func.id in ("float", "int", "len", "str"):
+            return
+        method = value.func if isinstance(value.func, ast.Attribute) else None
+        if method and method.attr in _OF_RECEIVER and not any(with_graph(method.value)):
             return
     if isinstance(value, (ast.Lambda, ast.Compare, ast.JoinedStr, ast.Constant)):
         return

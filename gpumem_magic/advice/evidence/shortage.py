@@ -22,3 +22,9 @@ def is_short(trace: Trace) -> bool:
 def least_saving(trace: Trace, share: float = _WORTH) -> int:
     """Bytes below which a saving is not worth a word: 1 MiB, or a share of the peak."""
     return max(MIB, int(share * (trace.peak.allocated or 0)))
+
+
+def least_of_rise(trace: Trace) -> int:
+    """The same, of what the cell adds to what was there: the models of other cells, which fill the
+    device, do not make its own mistakes smaller."""
+    return max(MIB, int(_WORTH * ((trace.peak.allocated or 0) - (trace.before.allocated or 0))))

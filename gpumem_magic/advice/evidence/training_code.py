@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpumem_magic.advice.code import Code, called
+from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
@@ -108,6 +109,13 @@ def trained_here(cell: Code, lives: Lifetimes) -> Lifetimes:
         if owner is not None and owner[1] not in spoken:
             category[row] = list(Category).index(Category.OTHER)
     return replace(lives, category=category)
+
+
+def are_kept(trace: Trace) -> bool:
+    """Whether passes of a loop leave models or gradients behind: then not all of them are the
+    step's."""
+    rows = [row for growth in trace.growth for row in growth.rows]
+    return bool(trace.lives.of(Category.PARAMETER, Category.GRADIENT)[rows].any())
 
 
 def receiver(call: ast.Call, cell: Code) -> str:

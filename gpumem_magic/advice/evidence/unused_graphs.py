@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
-from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.shortage import least_of_rise
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
-from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header
+from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header, lines_of
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Known
 from gpumem_magic.values.findings import Trace
@@ -100,7 +100,12 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     needed |= {cell.statement(call) for call in cell.calls(".backward")}
     statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
-    unused = [n for n, s in statements.items() if s is not None and not _holds(cell, s, needed)]
+    used = {n for s in needed if not hasattr(s, "body") for n in lines_of(s)}  # a; b; c of one line
+    unused = [
+        n
+        for n, s in statements.items()
+        if s is not None and n not in used and not _holds(cell, s, needed)
+    ]
     saved &= np.isin(lines, unused)
     if trace.error is not None:
         saved &= _surely_inference(trace, cell, names)[lives.stack]
@@ -114,7 +119,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         here = saved & (lines >= first) & (lines <= last)
         outputs = NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
         saving = lives.saved_at_peak(not_needed(here, lives, outputs))
-        if saving >= least_saving(trace):
+        if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
 

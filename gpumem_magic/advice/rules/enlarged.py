@@ -13,7 +13,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import root
-from gpumem_magic.trace.enlarged import EMBEDDING
+from gpumem_magic.trace.enlarged import EMBEDDINGS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
@@ -104,7 +104,7 @@ class EnlargedResult(Rule):
             change = "" if _are_collected(trace, one) else _cure(one)
             if one.op in _PAIRS | _PRODUCTS and not one.linear and _decomposes(cell, one):
                 continue
-            small = one.op == EMBEDDING and one.size >= _LEAST  # its three other tables are not
+            small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
                     self.name,
@@ -177,10 +177,10 @@ def _problem(one: Enlarged) -> str:
 
 def _cure(one: Enlarged) -> str:
     """What to do in its place; "" where large is what it has to be."""
-    if one.op == EMBEDDING:
+    if one.op in EMBEDDINGS:
         return (
             "The gradient of an embedding has a row for every entry, whether it was looked up or "
-            "not, and Adam keeps two more tables: nn.Embedding(sparse=True) with SparseAdam, or "
+            "not, and Adam keeps two more tables: sparse=True where it is made, with SparseAdam or "
             "Adagrad, makes gradients of the looked-up rows only; SGD keeps no tables."
         )
     if one.op == "one_hot":

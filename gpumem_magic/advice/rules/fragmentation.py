@@ -11,7 +11,9 @@ from gpumem_magic.oom_text.cures import SETTINGS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
 
 _EXPANDABLE = """\
 %env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
@@ -82,6 +84,8 @@ class Fragmentation(Rule):
             return
         if oom.remedy(Way.EXPANDABLE) is None or _goes_on(trace, cell, oom.line):
             return  # they are in use, or would only put off the end of a loop that leaks
+        if _is_first_pass(trace.lives):
+            return
         yield Advice(
             self.name,
             problem=_problem(oom),
@@ -93,6 +97,12 @@ class Fragmentation(Rule):
             size=oom.reserved_free,
             price="a restart of the kernel",
         )
+
+
+def _is_first_pass(lives: Lifetimes) -> bool:
+    """Whether a forward pass that records a graph ran when memory ran out, and none went backward
+    before: the rest of it takes more than the one block that failed."""
+    return bool((lives.recorded & lives.at_end).any()) and not (lives.born == Phase.BACKWARD).any()
 
 
 def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:

@@ -112,7 +112,9 @@ class FrozenLayersRecord(Rule):
     gradient as large as itself, which nothing ever reads (`optimizer.zero_grad()` does not even
     clear it). `part.requires_grad_(False)` before training ends all three, where the part comes
     before what is trained; elsewhere it ends the gradients. The results are the same. Give the
-    optimizer only what is to change.
+    optimizer only what is to change. Gradients that a pass makes and the next `zero_grad()` of
+    another optimizer throws away unread are told of as well: a GAN's discriminator reads
+    `fake.detach()`.
     """
 
     name: ClassVar[str] = "frozen-layers-record"

@@ -21,7 +21,7 @@ from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Phase
+from gpumem_magic.values.recording import Category, Phase
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -234,11 +234,15 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     it as yet."""
     frames = lives.frames(growth.rows[0]) if growth.rows else ()
     own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
-    for line in dict.fromkeys([*([] if growth.cell else [growth.line]), *own]):
+    lines = [*([] if growth.cell else [growth.line]), *own]
+    if lives.of(Category.PARAMETER)[list(growth.rows)].any():
+        lines.reverse()  # a model's own layers may be built by one, too
+    for line in dict.fromkeys(lines):
         statement = cell.statement_at(line) if line else None
         if statement is None:
             continue
-        named = "".join(f" ({name})" for name in sorted(defined(statement)))
+        given = statement.targets if isinstance(statement, ast.Assign) else ()
+        named = "".join(f" ({cell.text(target)})" for target in given)
         if cell.nodes(ast.ListComp, ast.DictComp, ast.SetComp, within=statement):
             return f"what the comprehension in line {line} builds{named}"
         if cell.calls("list", "tuple", "dict", "sorted", within=statement):

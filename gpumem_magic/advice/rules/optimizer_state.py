@@ -15,6 +15,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import (
     Built,
+    are_kept,
     find_built,
     find_steps,
     optimizer_class,
@@ -131,7 +132,7 @@ class OptimizerState(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trained_here(cell, trace.lives)
-        if not _is_largest(trace, lives):
+        if not _is_largest(trace, lives) or are_kept(trace):
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]
         if len(built) == 1:

@@ -12,6 +12,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import (
     Built,
     Step,
+    are_kept,
     find_built,
     find_steps,
     is_always_run_after,
@@ -142,8 +143,8 @@ history = train(model, batches)""",
         if len(steps) != 1 or _is_excluded(cell, steps[0]):
             return
         lives = trained_here(cell, trace.lives)
-        if any(growth.holder.endswith(GRADIENTS) for growth in trace.growth):
-            return  # it is their graph that is large
+        if any(growth.holder.endswith(GRADIENTS) for growth in trace.growth) or are_kept(trace):
+            return  # it is their graph that is large, or they are those of many passes
         gradients = lives.of(Category.GRADIENT) & lives.at_peak
         states = lives.of(Category.OPTIMIZER_STATE) & lives.at_peak
         both = lives.bytes(gradients | states)

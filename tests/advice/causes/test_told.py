@@ -103,6 +103,51 @@ def kernel(a, b):
 """
 # earlier cells, cell, card, what the first advice says, what no advice says
 PREDICTED = {
+    "a training step written on one line, which fails": (
+        ("old = nn.Linear(2048, 2048).cuda()",),
+        "deep = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(8)]).cuda()\n"
+        "sgd = torch.optim.SGD(deep.parameters())\nfor _ in range(3):\n"
+        "    x = torch.randn(2048, 512, device='cuda')\n"
+        "    l = deep(x).mean(); sgd.zero_grad(); l.backward(); sgd.step()",
+        "90MiB",
+        (),
+        ("no backward pass used them", "fragmentation"),
+    ),
+    "labels that are kept beside outputs": (
+        (
+            "class Seen:\n    def __init__(self):\n        self.all = []\n\n"
+            "    def update(self, p, y):\n        self.all.append((p, y))\n\nseen = Seen()",
+        ),
+        "for x in data:\n    seen.update(net(x.cuda()), x.argmax(1).to('cuda'))",
+        "60MiB",
+        ("growth", "seen.all[*] holds"),
+        ("x.argmax(1).to('cuda') holds",),
+    ),
+    "gradients that a hook keeps": (
+        (),
+        "kept = []\nfor p in net.parameters():\n    p.register_hook(lambda g: kept.append(g.clone()))\n"
+        "sgd = torch.optim.SGD(net.parameters())\nfor x in data:\n"
+        "    loss = net(x.cuda()).mean()\n    sgd.zero_grad()\n    loss.backward()\n    sgd.step()",
+        "60MiB",
+        ("growth", "kept[*] holds"),
+        ("wait for the step",),
+    ),
+    "the first pass of a batch that is too large": (
+        (),
+        "x = data.reshape(-1, 256).cuda()\nloss = net(x).mean()\nloss.backward()",
+        "110MiB",
+        (),
+        ("fragmentation",),
+    ),
+    "a matrix of all pairs that is decomposed": (
+        (),
+        "def posterior(x, y):\n    k = torch.exp(-((x[:, None] - x[None]) ** 2))\n"
+        "    k.diagonal().add_(0.1)\n    return torch.cholesky_solve(y, torch.linalg.cholesky(k))\n"
+        "posterior(torch.rand(3000, device='cuda'), torch.rand(3000, 1, device='cuda'))",
+        "T4",
+        (),
+        ("All pairs",),
+    ),
     "a sum in a dictionary": (
         (),
         "stats = {'loss': 0}\nfor x in data:\n    stats['loss'] += net(x.cuda()).pow(2).mean()",
@@ -345,3 +390,19 @@ def test_what_is_said_first_when_advice_is_asked_for_is_true(
         for text in (SETUP, *earlier):
             one.run(text)
         _agrees(one.assess(cell).advice, said, not_said)
+
+
+DEEP = """\
+deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(8)])
+deep = deep.cuda()
+held = torch.empty(1400 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_the_others_of_a_full_device_do_not_hide_a_small_mistake(notebook):
+    with notebook("1600MiB") as one:
+        one.run(SETUP + DEEP)
+        found = one.assess("x = data[:2].cuda()\nscore = deep(x).pow(2).mean().item()")
+        rules = [advice.rule for advice in found.advice]
+        assert rules == ["earlier-cells", "missing-no-grad"]
+        assert found.report.device.total == 1600 << 20  # of a run without limit, too
