@@ -47,8 +47,8 @@ _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
 _GREY = "rgba(128,128,128,0.25)"
 _MONO = "font-family:ui-monospace, Menlo, Consolas, monospace"
-# No box of its own: a line would break after it, and leave it alone above a long name.
-_PATCH = "padding:0 5px;border-radius:2px;margin-right:5px;font-size:0.7em"
+# A space that does not break: after a box of its own a line would, and leave it above a long name.
+_PATCH = "padding:0 3px;border-radius:2px;margin-right:5px;font-size:0.7em"
 _SPANS = {
     Style.STRONG: "font-weight:600",
     Style.FAINT: "opacity:0.75",
@@ -285,7 +285,7 @@ def code(source: str) -> Markup:
 
 def swatch(colour: str) -> Markup:
     """A patch of a colour."""
-    return element("span", style=f"{_PATCH};background:{colour}")
+    return element("span", "\u00a0", style=f"{_PATCH};background:{colour}")
 
 
 def _line(line: Line) -> Markup:

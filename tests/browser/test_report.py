@@ -10,6 +10,7 @@ import pytest
 from gpumem_magic.history import compare
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page as whole_page
+from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.forecast import Forecast
 from tests.renderers.conftest import MAKERS
 
@@ -54,6 +55,18 @@ def test_a_report_is_low_until_it_is_opened(tab, name):
     for width in (1400, 800, 600):
         shown(tab, name, width)
         assert height(tab) <= HEIGHT
+
+
+def test_a_report_with_long_lines_and_an_advice_is_low_too(tab):
+    """At 600 pixels, where code and advice would take two lines and more."""
+    whole = MAKERS["calling"]()
+    long = "losses.append(F.cross_entropy(logits.view(-1, 8000), ids.view(-1)))"
+    lines = tuple(replace(line, source=long) for line in whole.lines)
+    change = "Wrap lines 6-7 in torch.no_grad(); torch.inference_mode() does as well where nothing "
+    advice = Advice("eval-is-not-no-grad", "Nothing goes backward.", change=f"{change}trains.")
+    report = replace(whole, lines=lines, call_tree=(), advice=(advice,))
+    show(tab, mimebundle(report)["text/html"], 600, THEMES["light"])
+    assert height(tab) <= HEIGHT
 
 
 @pytest.mark.parametrize("name", ["story", "calling", "unfit", "hostile", "unknown"])
