@@ -64,7 +64,7 @@ def test_a_report_with_long_lines_and_an_advice_is_low_too(tab):
     lines = tuple(replace(line, source=long) for line in whole.lines)
     change = "Wrap lines 6-7 in torch.no_grad(); torch.inference_mode() does as well where nothing "
     advice = Advice("eval-is-not-no-grad", "Nothing goes backward.", change=f"{change}trains.")
-    report = replace(whole, lines=lines * 2, call_tree=(), advice=(advice,))
+    report = replace(whole, lines=lines, call_tree=(), advice=(advice,))
     show(tab, mimebundle(report)["text/html"], 600, THEMES["light"])
     assert height(tab) <= HEIGHT
 
