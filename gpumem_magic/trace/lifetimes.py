@@ -110,17 +110,18 @@ def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | N
         large = np.sort(large[np.argpartition(-lives.size[large], MOST)[:MOST]])
     time = np.append(recording.events.time, np.inf)
     birth = lives.birth[large]
-    rows = large.tolist()
-    told = [
-        (lives.name(i), *lives.tensor(i), module_at(recording, int(lives.stack[i]))) for i in rows
-    ]
-    owners = {owner: place for place, owner in enumerate(dict.fromkeys(told))}
+    known = np.stack([lives.label[large], lives.made[large], lives.stack[large]])
+    _, first, owner = np.unique(known, axis=1, return_index=True, return_inverse=True)
+    owners = tuple(
+        (lives.name(i), *lives.tensor(i), module_at(recording, int(lives.stack[i])))
+        for i in large[first].tolist()
+    )
     return LargeStorages(
         born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
         died=time[np.minimum(lives.death[large], len(time) - 1)],
         size=lives.size[large],
         category=lives.category[large].astype(np.int8),
         line=np.where(lives.line[large] == _BEFORE, 0, lives.line[large]).astype(np.int32),
-        owner=np.array([owners[owner] for owner in told], np.int32),
-        owners=tuple(owners),
+        owner=owner.reshape(-1).astype(np.int32),
+        owners=owners,
     )
