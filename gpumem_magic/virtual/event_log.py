@@ -13,6 +13,7 @@ from types import FrameType
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from gpumem_magic.sources.collected import Row, events_of
 from gpumem_magic.sources.stacks.callstacks import CallStacks
@@ -71,11 +72,11 @@ class EventLog:
     def __len__(self) -> int:
         return self.summed_up + len(self.rows) - len(self._kept)
 
-    def row(self, position: int) -> int:
-        """The row before which so many events had happened."""
-        if position < self.summed_up:
-            return bisect_left(self._kept, position)
-        return position - self.summed_up + len(self._kept)
+    def to_rows(self, positions: ArrayLike) -> NDArray[np.int64]:
+        """The rows before which so many events had happened, one for each position."""
+        wanted = np.asarray(positions, np.int64)
+        after = wanted - self.summed_up + len(self._kept)
+        return np.where(wanted < self.summed_up, np.searchsorted(self._kept, wanted), after)
 
     @property
     def places(self) -> int:
@@ -209,14 +210,16 @@ class EventLog:
 
     def expansions(self) -> tuple[Expansion, ...]:
         """Large results of little, of which the events are kept."""
-        return tuple(replace(one, position=self.row(one.position)) for one in self._expansions)
+        rows = self.to_rows([one.position for one in self._expansions])
+        pairs = zip(self._expansions, rows.tolist(), strict=True)
+        return tuple(replace(one, position=row) for one, row in pairs)
 
     def failure(self, message: str) -> Failure | None:
         """The last refusal, if there was one, with the text of its error."""
         segment = self._gpu.storages.refused_segment
         if self._refusal is None:
             return None
-        row = self.row(self._refusal.position)
+        row = int(self.to_rows(self._refusal.position))
         return replace(self._refusal, message=message, segment=segment, position=row)
 
     def stacks(self) -> tuple[Stack, ...]:
@@ -234,8 +237,7 @@ class EventLog:
         events = events_of(self.rows, stacks)
         made = np.full(len(events), -1, np.int32)
         position, address, kind = np.array(self._placed, np.int64).reshape(-1, 3).T
-        after = position - self.summed_up + len(self._kept)
-        rows = np.where(position < self.summed_up, np.searchsorted(self._kept, position), after) - 1
+        rows = self.to_rows(position) - 1
         born = (rows >= 0) & (events.address[rows] == address)
         born &= events.action[rows] == Action.ALLOC
         made[rows[born]] = kind[born]

@@ -135,7 +135,8 @@ class VirtualSource:
         failure, message = None, out_of_memory(error)
         if message is not None:  # what the card refused last; the code may have raised it itself
             failure = begun.log.failure(message) or read_failure(message, len(begun.log.rows))
-        seen = [(begun.log.row(position), owned) for position, owned in begun.watch.seen]
+        rows = begun.log.to_rows([position for position, _ in begun.watch.seen]).tolist()
+        seen = [(row, owned) for row, (_, owned) in zip(rows, begun.watch.seen, strict=True)]
         recording = Recording(
             device=self.device,
             cell=cell,
