@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.storages import Blocks
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import (
     SCAN_STORAGE,
     radix_sort_storage,
@@ -139,9 +139,8 @@ def _like_strided(indices: Any) -> list[int]:
     )
     if len({index.stride() for index in expanded}) == 1:
         return []
-    return [index.numel() * _INDEX for index in expanded if not index.is_contiguous()]
+    return [index.numel() * INDEX for index in expanded if not index.is_contiguous()]
 
 
 _SEVERAL = 2
-_INDEX = 8  # bytes
 _MASKS = (torch.bool, torch.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gpumem_magic.virtual.workspaces.scatters import logsumexp_buffers
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 LOSSES = {
     "mse_loss": 1,
@@ -47,7 +47,6 @@ def soft_margin_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -
         memory.place(out)
 
 
-_INDEX = 8  # bytes
 _SEQUENCES = 3  # dimensions of log-probabilities: steps, sequences, labels
 _FEW = 450
 """Where steps, sequences and labels weigh more, blanks are summed up by operators of their own."""
@@ -57,7 +56,7 @@ def ctc(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, torch.Tensor
     """ctc_loss_gpu_template: the lengths, where targets begin, and then the results."""
     losses, of_labels = out
     with memory.blocks() as lengths:
-        lengths.take(*[losses.numel() * _INDEX] * 3)
+        lengths.take(*[losses.numel() * INDEX] * 3)
         memory.place(of_labels, losses)
 
 
@@ -65,7 +64,7 @@ def ctc_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """ctc_loss_backward_gpu_template: as many numbers again, from the other end."""
     losses, of_labels = args[5], args[6]
     with memory.blocks() as buffers:
-        buffers.take(*[losses.numel() * _INDEX] * 3)
+        buffers.take(*[losses.numel() * INDEX] * 3)
         buffers.take(of_labels.nbytes)
         memory.place(out)
         steps, batch, labels = out.shape if out.dim() == _SEQUENCES else (0, 0, 0)

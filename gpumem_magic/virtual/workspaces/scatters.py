@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import scan_storage
 
 _MEAN = "mean"
-_COUNT = 8  # bytes
 
 
 def scatter_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -40,8 +39,8 @@ def masked_scatter(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     (launch_masked_scatter_kernel of native/cuda/IndexKernel.cu)."""
     places = args[0].numel()
     with memory.blocks() as counts:
-        counts.take(places * _COUNT)
-        memory.borrow(scan_storage(places, _COUNT))
+        counts.take(places * INDEX)
+        memory.borrow(scan_storage(places, INDEX))
 
 
 def logsumexp(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:

@@ -25,7 +25,9 @@ _PLACES = frozenset({"argmax", "argmin"})
 _WITH_PLACES = frozenset({"max", "min"})
 """So they are here, along a dimension."""
 
-_INDEX = 8  # bytes
+INDEX = 8
+"""Bytes of an index, a length or a count."""
+
 _ORDERS = frozenset("amax amin max min".split())
 """They keep values as they are; other reductions combine them in float32 at least."""
 
@@ -144,7 +146,7 @@ class ScratchMemory:
         if operator not in _ORDERS and tensor.dtype is not torch.bool:
             accumulator = max(4, accumulator)
         if operator in _PLACES or (operator in _WITH_PLACES and dims):
-            accumulator = 2 * _INDEX
+            accumulator = 2 * INDEX
         self.borrow(
             *reduction_buffers(
                 Operand(tensor.shape, tensor.stride(), int(tensor.storage_offset())),

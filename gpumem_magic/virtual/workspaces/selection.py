@@ -7,11 +7,10 @@ import math
 import torch
 
 from gpumem_magic.virtual.workspaces.reductions import Processors
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 SMALL_SORT = 4096
 
-_INDEX = 8  # bytes
 _ALIGNMENT = 256
 _RADIX_BITS = 8
 _RADIX_DIGITS = 2**_RADIX_BITS
@@ -72,11 +71,11 @@ def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) ->
     if n == 0 or tensor.dim() == 0:
         return ()
     if slice_size <= SMALL_SORT:
-        return (slice_size * _INDEX,)
-    storage = radix_sort_storage(n, tensor.itemsize, _INDEX, capability)
+        return (slice_size * INDEX,)
+    storage = radix_sort_storage(n, tensor.itemsize, INDEX, capability)
     if slice_size == n:
-        return (n * _INDEX, storage)
-    return (n * _INDEX, n * _INDEX, n * tensor.itemsize, storage)
+        return (n * INDEX, storage)
+    return (n * INDEX, n * INDEX, n * tensor.itemsize, storage)
 
 
 def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
@@ -84,9 +83,9 @@ def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[i
     native/cuda/Sorting.cpp)."""
     flat = tensor.numel()
     if flat <= SMALL_SORT:
-        return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX)
-    storage = radix_sort_storage(flat, tensor.itemsize, _INDEX, capability)
-    return (flat * tensor.itemsize, flat * _INDEX, flat * _INDEX, storage)
+        return (flat * tensor.itemsize, flat * INDEX, flat * INDEX)
+    storage = radix_sort_storage(flat, tensor.itemsize, INDEX, capability)
+    return (flat * tensor.itemsize, flat * INDEX, flat * INDEX, storage)
 
 
 def _items(nominal: int, widest: int) -> int:
@@ -123,9 +122,9 @@ def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     if in_order and k > SMALL_SORT:
         with memory.blocks() as copies:
             best = tensor.narrow(dim, 0, k)
-            copies.take(best.numel() * _INDEX, best.numel() * best.dtype.itemsize)
+            copies.take(best.numel() * INDEX, best.numel() * best.dtype.itemsize)
             memory.borrow(*sort_buffers(best, dim, memory.capability))
-            memory.borrow(best.numel() * _INDEX)
+            memory.borrow(best.numel() * INDEX)
 
 
 def sort(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

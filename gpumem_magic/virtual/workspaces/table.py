@@ -20,7 +20,7 @@ from gpumem_magic.virtual.workspaces import (
     selection,
 )
 from gpumem_magic.virtual.workspaces import dense_copies as copies
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 Scratch = Callable[[Args, Kwargs], None]
 """Called with an operator's arguments once its results are placed."""
@@ -36,8 +36,6 @@ _REDUCTIONS = frozenset(
 _SUMS = frozenset({"sum", "prod", "nansum"})
 _ONE_DIM = frozenset({"all", "any", "max", "min", "prod", "argmax", "argmin"})
 """Their second argument is one dimension, if anything."""
-
-_INDEX = 8  # bytes
 
 
 def placing_of(memory: ScratchMemory, operator: str) -> Placing | None:
@@ -88,7 +86,7 @@ def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     native/TensorAdvancedIndexing.cpp)."""
     with memory.blocks() as flags:
         flags.take(0 if args[0].dtype is torch.bool else args[0].numel())
-        memory.borrow(args[0].numel() * _INDEX)
+        memory.borrow(args[0].numel() * INDEX)
 
 
 def _scan(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
