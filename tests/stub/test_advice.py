@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,13 +16,13 @@ from gpumem_magic.dryrun import Scenario
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.values.advice import Saves
 from gpumem_magic.values.recording import Cell
+from tests.benches import benchmark_module
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
     reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
 )
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 AGREES = 0.05
 OF_THE_NOTEBOOK = ("stale-output", "second-model")  # a script has no output history, and runs once
 RAISING = ("backward-under-no-grad",)
@@ -39,15 +37,8 @@ CASES = [
 @pytest.fixture(scope="module")
 def ways():
     """The benchmark's ways to run a cell, as a module."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import fidelity_ways
-
-        yield fidelity_ways
-    for name in set(sys.modules) - before:
-        if name.startswith("fidelity") or name == "stub_device":
-            del sys.modules[name]
+    with benchmark_module("fidelity_ways") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from tests.benches import benchmark_module
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
     reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
 )
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PHASES = ["data", "forward", "backward", "step", "zero_grad"]
 
 
 @pytest.fixture
-def agreement(monkeypatch):
+def agreement():
     """The benchmark, as a module."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import agreement
-
-    yield agreement
-    for name in ("agreement", "workloads"):
-        sys.modules.pop(name, None)
+    with benchmark_module("agreement") as module:
+        yield module
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

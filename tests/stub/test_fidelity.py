@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from tests.benches import benchmark_module
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
     reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
 )
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 QUICK = ["mlp", "accumulation", "vgg", "gpt_scratch", "lstm", "checkpointed", "forgotten_no_grad"]
 
 
 @pytest.fixture(scope="module")
 def fidelity():
     """The benchmark, as a module."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import fidelity
-
-        yield fidelity
-    for name in set(sys.modules) - before:
-        if name.startswith("fidelity") or name == "stub_device":
-            del sys.modules[name]
+    with benchmark_module("fidelity") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

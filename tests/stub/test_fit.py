@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from tests.benches import benchmark_module
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
     reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
 )
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MOST_RUNS = 12
 OF_TRANSFORMERS = ("gpt2", "bert")
 CASES = [
@@ -36,15 +35,8 @@ CASES = [
 @pytest.fixture(scope="module")
 def benchmark():
     """The benchmark, as a module."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import fit
-
-        yield fit
-    for name in set(sys.modules) - before:
-        if name == "fit" or name.startswith("fidelity") or name == "stub_device":
-            del sys.modules[name]
+    with benchmark_module("fit") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from tests.benches import benchmark_module
 
 pytestmark = pytest.mark.skipif(
     not (os.environ.get("GPUMEM_STUB") and os.environ.get("GPUMEM_STUB_PYTHON")),
     reason="needs the stub device: set GPUMEM_STUB (folder of run.sh) and GPUMEM_STUB_PYTHON",
 )
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAME = [
     "torch.cumprod(x,1)",
     "F.soft_margin_loss(x,torch.rand_like(x).sign())",
@@ -28,15 +27,8 @@ SAME = [
 @pytest.fixture(scope="module")
 def benchmark():
     """The benchmark, as a module."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import operators
-
-        yield operators
-    for name in set(sys.modules) - before:
-        if name.startswith(("fidelity", "operators")) or name == "stub_device":
-            del sys.modules[name]
+    with benchmark_module("operators") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

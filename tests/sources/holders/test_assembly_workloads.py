@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("torch._dynamo")  # the first optimizer would import it, which changes torch
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+from tests.benches import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def inventory():
     """The benchmark, as a module."""
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import inventory
-
-        yield inventory
-    for name in {"inventory", "fidelity_table"} - before:
-        sys.modules.pop(name, None)
+    with benchmark_module("inventory") as module:
+        yield module
 
 
 @pytest.mark.parametrize("cell", ["mlp", "accumulation", "conv_other"])
