@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn
 
 from gpumem_magic.isolation.answers import read_answer, write_answer
 from gpumem_magic.isolation.forks import HeldBack, hold_back
+from gpumem_magic.isolation.hearing import HANDLER
 from gpumem_magic.isolation.progress import Progress
 
 _PACKAGE = Path(__file__).parents[1]
@@ -64,8 +65,10 @@ class Child:
         self._parts: list[bytes] = []
         self._left = _LONGEST
         self._ended = self._closed = False
+        self._unheard = HANDLER.silence()
         try:
             with contextlib.ExitStack() as undo:
+                undo.callback(self._let_hear)
                 self.scratch = Path(tempfile.mkdtemp(prefix="gpumem-"))
                 undo.callback(_remove, self.scratch)
                 self.progress = Progress(self.scratch / "progress")
@@ -81,6 +84,7 @@ class Child:
         with hold_back() as held:
             child = fork()
             if child == 0:
+                HANDLER.return_to_child()
                 _live(work, Inside(self.scratch, self.progress, send, held))
         os.close(send)
         os.set_blocking(receive, False)
@@ -118,19 +122,31 @@ class Child:
             return
         self._closed = True
         self._end()
+        self._let_hear()
         self.progress.close()
         _remove(self.scratch)
 
+    def _let_hear(self) -> None:
+        if self._unheard:
+            HANDLER.hear()
+
     def _end(self) -> None:
-        """Nobody waits while the system clears the process away, half of what a fork costs."""
+        """Nobody waits while the system clears the process away, half of what a fork costs; but
+        for a handler that would hear of it."""
         if not self._ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            try:
-                _thread.start_new_thread(_bury, (self.pid, self.scratch))
-            except RuntimeError:  # no thread is left: the child's have to end first
+            if self._unheard or not self._is_buried_beside():
                 _bury(self.pid, self.scratch)
         os.close(self.descriptor)
+
+    def _is_buried_beside(self) -> bool:
+        """False where no thread is left to do it: the child's have to end first."""
+        try:
+            _thread.start_new_thread(_bury, (self.pid, self.scratch))
+        except RuntimeError:
+            return False
+        return True
 
     def _status(self) -> int | None:
         """How the process ended, as os.waitpid tells it; None where nobody knows."""

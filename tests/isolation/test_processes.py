@@ -25,6 +25,26 @@ ATTACKS = {
         "wait": 0.6,
     },
     "output of a job": "import subprocess; subprocess.check_output(['touch', 'new.txt'])",
+    "a handler of children that end": {
+        "setup": """
+            import signal
+            heard = []
+            signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+        """,
+        "attack": "import subprocess; subprocess.run(['true'])",
+        "wait": 0.3,
+    },
+    "a loop that hears of children that end": {
+        "setup": """
+            import os, signal
+            r, w = os.pipe()
+            os.set_blocking(w, False)
+            signal.set_wakeup_fd(w)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+        """,
+        "attack": "import subprocess; subprocess.run(['true'])",
+        "wait": 0.3,
+    },
     "os system": {"attack": "import os; os.system('touch new.txt')", **SAID},
     "os system in the background": {
         "attack": "import os; os.system('(sleep 0.3; touch late) &')",
