@@ -23,8 +23,10 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
     return _Sign(library, re.compile(pattern), certain)
 
 
-_NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?(?:[KMGT]i?B|bytes)?"
+_NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{0,6})?(?:[KMGT]i?B|bytes)?"
 _BYTES = f"(?P<asked>{_NUMBER})"
+_FREE = f"(?P<free>{_NUMBER})"
+_OF = rf"(?P<free>[0-9.]+)/(?P<total>{_NUMBER})"
 
 _OF_SIZES = "[0-9.KMGTiBbytes]"
 _GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
@@ -45,31 +47,52 @@ _SIGNS = (
         "(?:Graphexecutionerror|ResourceExhaustedError).{0,400}?failedtoallocatememory",
     ),
     _sign("TensorFlow", "Dsttensorisnotinitialized", certain=False),
-    _sign("ONNX Runtime", rf"Availablememoryof\d+issmallerthanrequestedbytesof{_BYTES}"),
+    _sign("ONNX Runtime", rf"Availablememoryof{_FREE}issmallerthanrequestedbytesof{_BYTES}"),
     _sign("ONNX Runtime", rf"Failedtoallocatememoryforrequestedbufferofsize{_BYTES}"),
     _sign("ONNX Runtime", r"CUDAfailure2:outofmemory"),
     _sign("bitsandbytes", r"Erroroutofmemoryatline\d+infile/src/csrc/"),
     _sign("bitsandbytes", r"Erroroutofmemoryatline\d+infile\S{0,300}?bitsandbytes"),
     _sign("vLLM", r"Noavailablememoryforthecacheblocks"),
-    _sign("vLLM", rf"\({_BYTES}KVcacheisneeded,whichislargerthantheavailable"),
+    _sign(
+        "vLLM",
+        rf"\({_BYTES}KVcacheisneeded,whichislargerthantheavailableKVcachememory"
+        rf"(?:\((?P<allowed>{_NUMBER})\))?",
+    ),
     _sign("vLLM", r"maximumnumberoftokensthatcanbestoredinKVcache"),
-    _sign("vLLM", rf"Freememoryondevice.{{0,60}}?GPUmemoryutilization(?:\([0-9.]+,{_BYTES})?"),
+    _sign(
+        "vLLM",
+        rf"Freememoryondevice(?:[\w:]{{0,20}}\({_OF}\))?.{{0,60}}?GPUmemoryutilization"
+        rf"(?:\([0-9.]+,{_BYTES})?",
+    ),
     _sign("SGLang", r"Notenoughmemory\.Pleasetrytoincrease--mem-fraction-static"),
+    _sign("llama.cpp", rf"failedtoallocate(?:CUDA|ROCm|Vulkan|SYCL)\d*bufferofsize{_BYTES}"),
+    _sign("llama.cpp", r"ggml-cuda\.cu:\d+:outofmemory"),
+    _sign("llama.cpp", r"unabletoallocate(?:CUDA|ROCm|SYCL)\d*buffer"),
     _sign("llama.cpp", rf"(?:allocating{_BYTES}ondevice\d+:)?cudaMallocfailed:outofmemory"),
     _sign("Vulkan", rf"Devicememoryallocationofsize{_BYTES}failed"),
     _sign("Vulkan", "ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY"),
     _sign("Metal", rf"Invalidbuffersize:{_BYTES}", certain=False),
+    _sign("Metal", rf"Attemptingtoallocate{_BYTES}whichisgreaterthanthemaximumallowedbuffersize"),
     _sign("Metal", "kIOGPUCommandBufferCallbackErrorOutOfMemory"),
-    _sign("PaddlePaddle", rf"OutofmemoryerroronGPU\d+\.Cannotallocate{_BYTES}memory"),
+    _sign(
+        "PaddlePaddle",
+        rf"OutofmemoryerroronGPU\d+\.Cannotallocate{_BYTES}memory"
+        rf"(?:onGPU\d+,{_NUMBER}memoryhasbeenallocatedandavailablememoryisonly{_FREE})?",
+    ),
     _sign("MXNet", r"cudaMallocretryfailed:outofmemory"),
     _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
     _sign("PyCUDA", r"cuMemAllocfailed:outofmemory"),
-    _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror"),
+    _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror|RMMfailure\S{0,200}?poolsizeexceeded"),
+    _sign(
+        "XGBoost", rf"Memoryallocationerror.{{0,200}}?Freememory:{_FREE}-?Requestedmemory:{_BYTES}"
+    ),
     _sign("XGBoost", r"XGBoostError.{0,300}?cudaErrorMemoryAllocation"),
+    _sign("Accelerate", "SomemodulesaredispatchedontheCPUorthedisk"),
     _sign("cuBLAS", "(?:CU|HIP|ROC)BLAS_STATUS_ALLOC_FAILED"),
     _sign("cuDNN", "CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)"),
     _sign("cuSOLVER", "CUSOLVER_STATUS_ALLOC_FAILED"),
     _sign("cuSPARSE", "CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES)"),
+    _sign("cuSPARSE", "cusparseerror:insufficientresources"),
     _sign("cuFFT", "CUFFT_ALLOC_FAILED"),
     _sign("rocBLAS", "rocblas_status_memory_error"),
     _sign("Level Zero", "U?R_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
@@ -79,10 +102,15 @@ _SIGNS = (
     _sign("NCCL", "(?:NCCL|nccl).*?(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
     _sign("NCCL", "(?i:(?:cuda|hip)failure(?:2)?'outofmemory')"),
     _sign("HIP", r"HIP(?:driver)?error:outofmemory|hipruntimeerror\(2\):outofmemory"),
+    _sign("HIP", "hipErrorOutOfMemory"),
     _sign("CUDA", r"CUDA(?:driver)?[eE]rror:outofmemory|OutOfMemoryError:Allocationondevice"),
     _sign("CUDA", r"cudaruntimeerror\(2\):outofmemory|error=2:outofmemory"),
     _sign("CUDA", rf"\({_BYTES}\)fromdevice:CUDA_ERROR_OUT_OF_MEMORY"),
-    _sign("CUDA", "(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)"),
+    _sign("CUDA", rf"alloc{_BYTES}unifiedmemory;result:CUDA_ERROR_OUT_OF_MEMORY"),
+    _sign("CUDA", "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
+    _sign("CUDA", r"(?i:cuda)\]?(?:[eE]rror)?(?:\S{0,80}?\(?2\)?\S{0,80}?[:(])?outofmemory"),
+    _sign("OpenCL", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
+    _sign("Warp", rf"Failedtoallocate{_BYTES}ondevice"),
     _sign("Triton", r"TritonError\[(?:CUDA|HIP)\]:outofmemory"),
     _sign("cuDNN", "UnabletofindavalidcuDNNalgorithm", certain=False),
     _sign("cuDNN", "unabletofindanenginetoexecutethiscomputation", certain=False),
@@ -90,7 +118,9 @@ _SIGNS = (
     _sign("cuSOLVER", "CUSOLVER_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
     _sign("cuFFT", "CUFFT_INTERNAL_ERROR", certain=False),
     _sign("cuBLAS", "CUBLAS_STATUS_NOT_INITIALIZED", certain=False),
+    _sign("cuBLAS", "cublasruntimeerror:(?:resourceallocationfailed|librarynot)", certain=False),
     _sign("Level Zero", "(?:PI|UR_RESULT)_ERROR_OUT_OF_RESOURCES", certain=False),
+    _sign("OpenCL", "CL_OUT_OF_RESOURCES", certain=False),
 )
 _KILLED = (
     r"exit(?:ed)?(?:with)?(?:code|status)?[:=]?137|\$\?137|exitcode:-9|returncode=-9"
@@ -115,8 +145,9 @@ _HOSTS = (
     _sign("the system", rf"requiresmoresystemmemory\({_BYTES}\)than"),
     _sign("the notebook", "triedtoallocatememorythanisavailable|triedtoallocatemorememorythan"),
     _sign("the system", r"[oO]utofmemory:Killed?process|oom[-_]kill|OOM(?:Killed|killer)"),
-    _sign("a killed process", _KILLED, certain=False),
-    _sign("a killed worker", "TerminatedWorkerError", certain=False),
+    _sign("a killed process", f"^Killed$|{_KILLED}", certain=False),
+    _sign("a killed worker", "TerminatedWorkerError|BrokenProcessPool", certain=False),
+    _sign("a killed process", "kernelappearstohavedied", certain=False),
     _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
     _sign(
         "the system", r"\[Errno12\]Cannotallocatememory|std::bad_alloc|(?<![A-Za-z.])MemoryError"
@@ -148,21 +179,29 @@ def find_library(squeezed: str) -> Reading | None:
 
 
 def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
-    """What the words say, which is how much was asked for, at best."""
-    text = found.groupdict().get("asked")
+    """What the words say: how much was asked for, seldom more."""
+    texts = {name: text for name, text in found.groupdict().items() if text}
+    if "total" in texts and texts["free"][-1].isdigit():  # "3.2/24 GiB": one unit for both
+        texts["free"] += texts["total"].lstrip("0123456789.,")
+    sizes = {name: _size(text) for name, text in texts.items()}
     return Reading(
         origin,
         "CPU" if origin is Origin.HOST else None,
-        asked=_size(text) if text else None,
-        unknown={name: _UNTOLD for name in SIZES if not text or name != "asked"},
+        unknown={name: _UNTOLD for name in SIZES if name not in sizes},
         certain=sign.certain,
         library=library,
+        asked=sizes.get("asked"),
+        total=sizes.get("total"),
+        free=sizes.get("free"),
+        allowed=sizes.get("allowed"),
     )
 
 
 def _size(text: str) -> Size:
-    """A number with its thousands in commas, or with a comma before its decimals."""
+    """A number with its thousands in commas, or with a comma before its decimals; NumPy's may end
+    with a point."""
     text = re.sub(r",(?=[0-9]{1,2}(?![0-9]))", ".", text).replace(",", "")
+    text = re.sub(r"\.(?![0-9])", "", text)
     return Size(parse_bytes(text.removesuffix("bytes")))
 
 
@@ -175,6 +214,16 @@ _BESIDE = (
     (
         "device-sideasserttriggered",
         "a kernel failed, by an index out of range most often; it has nothing to do with memory",
+    ),
+    (
+        "anillegalmemoryaccesswasencountered|misalignedaddress",
+        "a kernel reached for what is not its own, by an index out of range or a fault of a "
+        "library; it has nothing to do with how much memory there is",
+    ),
+    (
+        r"sharedmemoryobject\S{0,80}Toomanyopenfiles|received0itemsofancdata",
+        "each tensor that a loader's worker hands over keeps a file open, and there are too many: "
+        "torch.multiprocessing.set_sharing_strategy('file_system'), or a higher ulimit -n",
     ),
     (r"NVIDIA-SMI[0-9.]+DriverVersion", "this is nvidia-smi's table, and no error"),
 )

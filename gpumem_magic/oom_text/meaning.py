@@ -79,6 +79,11 @@ def _missing(reading: Reading) -> str:
 
 
 def _library(reading: Reading) -> str:
+    if reading.library == "Accelerate":
+        return (
+            "It plans before it loads: beside what is in use, the card had no room for all of the "
+            "model, and so parts of it were to go elsewhere."
+        )
     if reading.library in SERVERS:
         return (
             "It divides its share of the card before it starts, and found too little room: for the "
@@ -299,6 +304,8 @@ def _free(reading: Reading) -> str:
 
 
 def _limit(reading: Reading) -> str:
+    if reading.library in SERVERS:
+        return "what its share of the card leaves for the key-value cache"
     if reading.backend == "MPS":
         return "what this process may take, by PYTORCH_MPS_HIGH_WATERMARK_RATIO"
     return "what PyTorch may reserve, by set_per_process_memory_fraction"
@@ -353,8 +360,9 @@ def _untold(reading: Reading) -> tuple[str, ...]:
             reasons.setdefault(reading.unknown[name], []).append(_LABELS.get(name, name))
     untold = [f"{', '.join(labels)}: {why}" for why, labels in reasons.items()]
     if reading.origin is Origin.LIBRARY:
-        asked = "how much was asked for, and " if reading.asked is None else ""
-        untold.append(f"{asked}how much was free: the library does not say")
+        sizes = {"asked for": reading.asked, "free": reading.free or reading.allowed}
+        missing = [f"how much was {name}" for name, size in sizes.items() if size is None]
+        untold += [f"{', and '.join(missing)}: the library does not say"] if missing else []
     if reading.more:
         stand = "text stands" if reading.more == 1 else "texts stand"
         untold.append(f"{reading.more} more out-of-memory {stand} in it")

@@ -23,7 +23,7 @@ _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)"
 _NO_SIZE = 1 << 60  # 17179869184.00 GiB is -1 to a driver that does not know: seen on WSL
 
 _START = re.compile(
-    r"(CUDA|HIP|XPU|NPU|MPS)(?:backend)?outofmemory|"
+    r"(?:Triedtoallocate[0-9.]+[KMGT]i?B\.)?(CUDA|HIP|XPU|NPU|MPS)(?:backend)?outofmemory|"
     r"Allocationondevice([0-9]{1,3})wouldexceedallowedmemory"
 )
 _DEVICE = re.compile(r"(?:GPU|NPU|Allocationondevice)([0-9]{1,3})(?![0-9])")
@@ -182,7 +182,7 @@ def _reasons(piece: str, form: _Form, sizes: Mapping[str, Size | None]) -> dict[
     for name in SIZES:
         if sizes.get(name) is not None:
             continue
-        if name not in form:
+        if name not in form or (name == "free" and piece.startswith("XPU")):
             unknown[name] = "texts of this form do not tell it"
         elif name in _OPTIONAL:
             unknown[name] = _OMITTED[name]

@@ -20,9 +20,12 @@ SERVERS = MappingProxyType(
         "a smaller max_model_len or max_num_seqs needs less.",
         "SGLang": "A larger --mem-fraction-static gives it more of the card, if nobody else has "
         "it; a smaller --context-length or --max-running-requests needs less.",
+        "Accelerate": "Free the card first (a restart, or %gpucheck --free), load fewer bits "
+        "(load_in_4bit=True), or let parts stay on the host: llm_int8_enable_fp32_cpu_offload=True "
+        "with a device_map.",
     }
 )
-"""What helps servers of models, which take a share of the card at their start."""
+"""What helps libraries that divide the card before they start."""
 
 
 def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:

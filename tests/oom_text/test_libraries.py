@@ -171,7 +171,7 @@ def test_pytorchs_own_text_comes_before_a_librarys(texts):
                 "- Requested memory: 9232383"
             ),
             "XGBoost",
-            None,
+            9232383,
         ),
     ],
 )
@@ -290,3 +290,29 @@ def test_what_is_not_known_is_called_so(text, told):
 def test_texts_without_the_words_out_of_memory(text, origin, library, certain):
     reading = parse(text)
     assert (reading.origin, reading.library, reading.certain) == (origin, library, certain)
+
+
+@pytest.mark.parametrize(
+    ("text", "free"),
+    [
+        (
+            "ValueError: Free memory on device cuda:0 (3.23/23.64 GiB) on startup is less than "
+            "desired GPU memory utilization (0.9, 21.28 GiB).",
+            int(3.23 * (1 << 30)),
+        ),
+        (
+            "Out of memory error on GPU 0. Cannot allocate 1.5GB memory on GPU 0, 15.4GB memory "
+            "has been allocated and available memory is only 379.5MB.",
+            397934592,
+        ),
+        (
+            "XGBoostError: Memory allocation error on worker 0: Caching allocator\n"
+            "- Free memory: 1048576\n- Requested memory: 25165824",
+            1048576,
+        ),
+    ],
+)
+def test_what_was_free_is_read_where_a_library_says_it(text, free):
+    explanation = explain(text)
+    assert explanation.reading.free.about == free
+    assert not any("how much was free" in each for each in explanation.untold)

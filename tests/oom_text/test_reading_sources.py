@@ -297,8 +297,8 @@ TEXTS = {
     ),
     "killed": (
         "Killed",
-        Origin.NONE,
-        "",
+        Origin.HOST,
+        "a killed process",
         None,
     ),
     "exit137": (
@@ -329,7 +329,7 @@ TEXTS = {
         "xgboost.core.XGBoostError: [12:01:44] /workspace/src/c_api/../data/../common/device_helpers.cuh:431: Memory allocation error on worker 0: [12:01:44] std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n- Free memory: 1048576\n- Requested memory: 734003200",
         Origin.LIBRARY,
         "XGBoost",
-        None,
+        734003200,
     ),
     "llamacpp": (
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 14336.00 MiB on device 0: cudaMalloc failed: out of memory",
