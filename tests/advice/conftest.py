@@ -47,7 +47,7 @@ class Notebook:
         assert result.success or report.error, text
         return report
 
-    def assess(self, cell, **options):
+    def assess(self, cell, ignore=(), **options):
         """What dry runs say of the cell and of its changes; nothing of the notebook changes."""
         from gpumem_magic.assess import Question, assess
         from gpumem_magic.dryrun import Scenario
@@ -60,7 +60,7 @@ class Notebook:
         try:
             typed = monitor.files.with_code(Cell(cell, "<assessed cell>"))
             scenario = Scenario(typed, self.shell.user_ns, cells=cells, **options)
-            return assess(Question(scenario, monitor.files.python))
+            return assess(Question(scenario, monitor.files.python, ignore=frozenset(ignore)))
         finally:
             ACTIVE.reset(found)
 
