@@ -125,7 +125,7 @@ class CudaApi:
         stand_in = not_covered(f"torch.profiler.profile.{timeline}")
         patches.set(torch.profiler.profile, timeline, stand_in)
         patches.set(cuda, "_exchange_device", _exchange_device)
-        patches.set(cuda, "_maybe_exchange_device", _exchange_device)
+        patches.set(cuda, "_maybe_exchange_device", _maybe_exchange_device)
         patches.set(cuda, "default_generators", (self._random.generator,))
         self._install_streams(patches)
         patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))
@@ -260,6 +260,10 @@ def _exchange_device(index: int) -> int:
     if index >= 0:
         checked(index)
     return 0
+
+
+def _maybe_exchange_device(index: int) -> int:
+    return _exchange_device(index)  # a function of its own: dynamo tells the two by it
 
 
 def _of_card(answer: Callable[[], object]) -> Any:
