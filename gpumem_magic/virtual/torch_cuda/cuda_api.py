@@ -27,9 +27,8 @@ from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool change_current_allocator "
-    "clock_rate current_blas_handle current_solver_handle get_stream_from_external graph "
-    "graph_pool_handle make_graphed_callables memory_usage power_draw temperature use_mem_pool "
-    "utilization"
+    "clock_rate current_blas_handle current_solver_handle get_stream_from_external "
+    "graph_pool_handle memory_usage power_draw temperature use_mem_pool utilization"
 ).split()
 
 _SAME_FOR_ACCELERATOR = {
@@ -52,10 +51,10 @@ _ANSWERS: dict[str, object] = {
     "_cuda_cudaCachingAllocator_is_enabled": True,
     "_accelerator_isAllocatorInitialized": True,
     "_accelerator_getAccelerator": torch.device("cuda"),
+    **dict.fromkeys(("_host_emptyCache", "_accelerator_emptyHostCache"), None),
     "_cuda_hostMemoryStats": {},  # pinned memory is not counted, nor cached
     "_cuda_resetAccumulatedHostMemoryStats": None,
     "_cuda_resetPeakHostMemoryStats": None,
-    "_accelerator_emptyHostCache": None,
 }
 """What is always the same: there is one card, ready at once, whose work takes no time."""
 
