@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait
 
     from gpumem_magic.dryrun import DryRun, Flow, Scenario
     from gpumem_magic.dryrun.inside import Outcome
+    from gpumem_magic.dryrun.runs import Result
     from gpumem_magic.fitting import Found
     from gpumem_magic.sources import Source
     from gpumem_magic.values.recording import Recording
@@ -43,6 +45,9 @@ class Limits(TypedDict, total=False):
 _FILENAME = "<predicted cell>"
 
 _FIRST_VALUE = 8
+
+_COMPILES = re.compile(r"(?<!\bre)\.compile\(|torch_compile")
+"""What code says that compiles a model."""
 
 
 def predict(
@@ -111,14 +116,34 @@ def predict_cell(scenario: Scenario, name: str = "", ignore: Collection[str] = (
     return carry_out(predicting(scenario, name, ignore))
 
 
-def predicting(
-    scenario: Scenario, name: str = "", ignore: Collection[str] = (), *, everything: bool = False
-) -> Flow[Report]:
-    """`predict_cell` as a flow. everything: see `advise`."""
+def predicting(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Flow[Report]:
+    """`predict_cell` as a flow. Where it compiles, the cell is also run as it is written: beside
+    it if its text says so, else after it."""
     from gpumem_magic.dryrun.runs import outcome_of
 
-    (result,) = yield (planned(scenario),)
-    return report_of(scenario, outcome_of(result), name, ignore, everything=everything)
+    as_written = replace(scenario, compiled=False, limited=False)
+    beside = (as_written,) if _COMPILES.search(scenario.cell.python) else ()
+    results = yield tuple(map(planned, (scenario, *beside)))
+    outcome = outcome_of(results[0])
+    report = report_of(scenario, outcome, name, ignore)
+    if not outcome.compiled:
+        return report
+    if not beside:
+        results += yield (planned(as_written),)
+    return _with_eager(report, as_written, results[1])
+
+
+def _with_eager(report: Report, as_written: Scenario, result: Result) -> Report:
+    from gpumem_magic.dryrun import DryRunError
+
+    if isinstance(result, DryRunError):
+        error: str | None = str(result)
+    else:
+        eager = report_of(as_written, result, advised=False)
+        error = eager.error
+    if error is None:
+        return replace(report, eager=eager.peak)
+    return replace(report, unknown={**report.unknown, "eager": f"as written it ends: {error}"})
 
 
 def planned(scenario: Scenario, *, writes: bool = False) -> DryRun:

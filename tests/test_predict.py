@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gpumem_magic.predict import MOST_RUNS, fit, predict
+from gpumem_magic.dryrun import DryRunError, carry_out
+from gpumem_magic.predict import MOST_RUNS, fit, planned, predict, predicting, read_scenario
+from gpumem_magic.values.report import Report
 
 pytest.importorskip("torch")
 
@@ -234,3 +238,43 @@ def test_the_product_with_the_steps_of_accumulation_is_kept():
     whole = fit(STEPS, "batch", {}, "16GiB", headroom=0, accumulate="steps")
     assert (whole.value, whole.next_report) == (128, None)
     assert whole.notes == ("steps = 1 keeps batch x steps at 128.",)
+
+
+@pytest.mark.parametrize("code", ["y = x.compile()\n", "y = 'compiled in another cell'\n"])
+def test_a_cell_that_compiles_is_run_as_it_is_written_too(code):
+    flow = predicting(read_scenario(code, {}, "T4"))
+    said, runs = ".compile(" in code, next(flow)
+    (outcome,) = _done("x = torch.empty(512, device='cuda')")
+    (as_written,) = _done("x = torch.empty(2**20, device='cuda')")
+    assert [run.plan.scenario.compiled for run in runs] == [True, False][: len(runs)]
+    assert len(runs) == (2 if said else 1)
+    outcome = replace(outcome, compiled=True)
+    if not said:
+        (run,) = flow.send((outcome,))
+        assert not run.plan.scenario.compiled
+    with pytest.raises(StopIteration) as ended:
+        flow.send((outcome, as_written) if said else (as_written,))
+    report = ended.value.value
+    assert (report.peak.allocated, report.eager.allocated) == (2048, 4 * 2**20)
+    assert "4.00 MiB" in report.text()
+    assert Report.from_dict(report.to_dict()) == report
+
+
+def test_why_a_cell_does_not_run_as_it_is_written():
+    flow = predicting(read_scenario("model.compile()", {}, "T4"))
+    next(flow)
+    (outcome,) = _done("x = torch.empty(512, device='cuda')")
+    with pytest.raises(StopIteration) as ended:
+        flow.send((replace(outcome, compiled=True), DryRunError("too slow")))
+    report = ended.value.value
+    assert report.eager is None
+    assert "too slow" in report.unknown["eager"]
+
+
+def _done(code):
+    """What a dry run of the code comes to."""
+
+    def flow():
+        return (yield (planned(read_scenario(f"import torch\n{code}", {}, "T4")),))
+
+    return carry_out(flow())

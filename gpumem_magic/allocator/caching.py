@@ -204,6 +204,14 @@ class CachingAllocator:
         self.synchronize()
         release_cached(self._segments, (self._large, self._small))
 
+    def keep(self, stream: int) -> None:
+        """Let what is cached for a stream stay: a CUDA graph uses it again."""
+        self._segments.kept.add(stream)
+
+    def let_go(self, stream: int) -> None:
+        """Let what is cached for a stream go with the rest."""
+        self._segments.kept.discard(stream)
+
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what may be reserved to a part of the device. Raises ValueError outside 0..1."""
         self._supply.limit(fraction)

@@ -45,6 +45,7 @@ class Segments:
         self.statistics = statistics
         self.max_split_size = max_split_size
         self.on_event: Listener | None = None
+        self.kept: set[int] = set()  # streams whose segments stay: those of CUDA graphs' pools
 
     def allocate(self, pool: Pool, stream: int, size: int) -> Block | None:
         """A new segment as one block, not yet in its pool; None where the device has no room."""

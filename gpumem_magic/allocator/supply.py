@@ -15,6 +15,8 @@ def release_cached(segments: Segments, pools: tuple[Pool, ...]) -> None:
     for pool in pools:
         expandable: list[Block] = []
         for block in pool.free_blocks():
+            if block.stream in segments.kept:
+                continue
             if block.range is not None:
                 expandable.append(block)
             elif not block.is_split:
@@ -54,7 +56,8 @@ def collect_garbage(segments: Segments, pool: Pool, limit: int) -> None:
     excess = segments.statistics.all.reserved.current - limit
     if excess <= 0:
         return
-    candidates = [block for block in pool.free_blocks() if not block.is_split]
+    free = (block for block in pool.free_blocks() if block.stream not in segments.kept)
+    candidates = [block for block in free if not block.is_split]
     age = sum(pool.searches - block.born for block in candidates)
     count = len(candidates)
     released = True

@@ -38,7 +38,7 @@ from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
 from gpumem_magic.virtual.libraries.arguments import Arguments
 from gpumem_magic.virtual.libraries.worst_batch import largest_first
-from gpumem_magic.virtual.torch_cuda.inductor import Inductor
+from gpumem_magic.virtual.torch_cuda.inductor import PLANNED, Inductor
 
 _SHOW = "__show__"
 
@@ -59,13 +59,15 @@ class Plan:
 class Outcome:
     """What a dry run came to. skipped: whether iterations were left out that would have repeated
     others. fits: of a run without limit, whether the card as it is would have been enough. script:
-    what the allocator was asked for. again: whether what the cell had left was taken out."""
+    what the allocator was asked for. again: whether what the cell had left was taken out. compiled:
+    whether parts of it ran as inductor plans them."""
 
     recording: Recording
     skipped: bool
     fits: bool | None = None
     script: Script | None = None
     again: bool = False
+    compiled: bool = False
 
 
 def run_inside(plan: Plan, in_use: CardInUse, stopped: Stopped) -> Outcome:
@@ -107,7 +109,8 @@ class _Run:
         if script is not None and start is not None and ended and not self._scenario.limited:
             fits = self._fits(script, start, recording)
         script = script if self._plan.writes else None
-        return Outcome(recording, self._loops.skipped, fits, script, self._again)
+        compiled = PLANNED in self._marks
+        return Outcome(recording, self._loops.skipped, fits, script, self._again, compiled)
 
     def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
         """The recording, what was written down of it, and the allocator as it was before."""
@@ -149,7 +152,8 @@ class _Run:
         install_libraries(arrivals, *tools, self._scenario.assume)
         refuse(self._marks.append, namespace, arrivals)
         self._arguments.install(arrivals)
-        Inductor(self._source.gpu.tracker, self._marks.append).install()
+        compiled = self._scenario.compiled
+        Inductor(self._source.gpu.tracker, self._marks.append, plans=compiled).install()
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

@@ -25,7 +25,8 @@ class Scenario:
     it has; without limit the cell never runs out of it. again: the cell ran already; what it left
     on the device is not there. headroom: the share of the card that stays free. timeout: seconds
     after which a dry run that comes to nothing new is ended. assume: libraries that are taken as
-    installed. worst_batch: a loader that begins with its largest batch.
+    installed. worst_batch: a loader that begins with its largest batch. compiled: whether
+    torch.compile compiles; if not, all code runs as it is written.
     """
 
     cell: Cell
@@ -41,6 +42,7 @@ class Scenario:
     headroom: float = 0.0
     assume: tuple[str, ...] = ()
     worst_batch: str | None = None
+    compiled: bool = True
 
     def with_values(self, values: Mapping[str, int]) -> Scenario:
         """The same with these values of variables."""

@@ -27,7 +27,9 @@ _KINDS = {
     "malloc": Request.MALLOC,
     "free": Request.FREE,
     "record_stream": Request.RECORD_STREAM,
-    **dict.fromkeys(("empty_cache", "synchronize", "set_memory_fraction"), Request.CALL),
+    **dict.fromkeys(
+        ("empty_cache", "synchronize", "set_memory_fraction", "keep", "let_go"), Request.CALL
+    ),
 }
 
 

@@ -57,6 +57,8 @@ def _row(label: str, report: Report, before: Report | None = None) -> Row:
         below.append(Line(source, Style.CODE, 1))
     if held and (before is None or (moment, held) != wording.held_then(before)):
         below.append(Line((f"{moment}: ", *made_of(held)), Style.FAINT))
+    if eager := wording.as_written(report):
+        below.append(Line(eager))
     bar = (_on_the_card(report, composition(held)),) if held else ()
     name = Span(label, Style.STRONG)
     return Row((name, *map(format_size, sizes)), (*below, *bar))

@@ -141,7 +141,8 @@ def _head(report: Report) -> tuple[Piece, ...]:
     numbers += [f" \u00b7 {fact}" for fact in _source(report)]
     if report.predicted:
         said = Line((title, " \u00b7 ", Span(wording.verdict(report), Style.STRONG)))
-        return (said, *_reservations(report), Line(tuple(numbers)))
+        eager = filter(None, [wording.as_written(report)])
+        return (said, *_reservations(report), Line(tuple(numbers)), *(Line(one) for one in eager))
     raised = f"the cell raised {(report.error or '')[:300]}"
     error = (Line(raised, indent=1),) if report.error and not report.oom else ()
     return (Line((title, " \u00b7 ", *numbers)), *error)
@@ -219,7 +220,8 @@ def output(report: Report) -> tuple[Fold, ...]:
 
 
 def _levels(report: Report) -> tuple[Piece, ...]:
-    rows = tuple(_level(report, name) for name in ("before", "peak", "after"))
+    eager = ("eager",) if report.eager else ()
+    rows = tuple(_level(report, name) for name in ("before", "peak", *eager, "after"))
     parts = wording.device_parts(report)
     sums = " + ".join(f"{part.label} {format_bytes(part.size)}" for part in parts if part.size != 0)
     told = f"after the cell: {sums}; {wording.device_total(report)}"

@@ -322,6 +322,17 @@ def by_how_much(report: Report) -> str:
     return left + more if report.uncounted else left
 
 
+def as_written(report: Report) -> str:
+    """The peak of a cell that compiles if it did not; empty for other cells."""
+    eager, peak = report.eager, report.peak.allocated
+    if eager is None or eager.allocated is None or peak is None:
+        return ""
+    more = eager.allocated - peak
+    change = f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}" if more else "the same"
+    as_eager = f"peak {format_bytes(eager.allocated)}, {change}"
+    return f"compiled; as the code is written (eager): {as_eager}"
+
+
 def failing_line(report: Report) -> int | None:
     """The line of the cell where memory runs out, or where an error ends the prediction."""
     return report.oom.line if report.oom else report.error_line

@@ -48,12 +48,14 @@ class Storages:
 
     A storage can die at any moment, also inside the allocator's own code when the garbage collector
     runs there or in another thread; its block waits until the allocator is free again.
+    capturing: while a CUDA graph is captured, which stream of its pool stands for a stream.
     """
 
     def __init__(self, allocator: CachingAllocator, reads_settings: bool = False) -> None:
         self.allocator = allocator
         self._reads_settings = reads_settings
         self.stream = 0
+        self.capturing: Callable[[int], int] | None = None
         self.refused_segment: int | None = None
         self.addresses: dict[int, int] = {}
         self._deaths: dict[int, Death] = {}
@@ -163,7 +165,8 @@ class Storages:
             self.use()
         self._lock.acquire()
         try:
-            return self.allocator.malloc(size, self.stream)
+            capturing, stream = self.capturing, self.stream
+            return self.allocator.malloc(size, capturing(stream) if capturing else stream)
         except AllocationFailed as failed:
             refusal = failed.refusal
             self.refused_segment = refusal.segment

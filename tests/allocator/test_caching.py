@@ -138,6 +138,20 @@ def test_a_stream_that_is_not_busy_is_done_by_the_next_malloc():
     assert allocator.malloc(30 * MIB) == address
 
 
+def test_what_is_cached_for_a_stream_that_is_kept_stays():
+    allocator = CachingAllocator(SimulatedDriver(40 * MIB))
+    allocator.keep(-1)
+    for stream in (0, -1):
+        allocator.free(allocator.malloc(12 * MIB, stream))
+    allocator.empty_cache()
+    assert allocator.reserved == 12 * MIB
+    with pytest.raises(AllocationFailed):
+        allocator.malloc(30 * MIB)
+    allocator.let_go(-1)
+    allocator.malloc(30 * MIB)
+    assert allocator.reserved == 30 * MIB
+
+
 def test_empty_cache_returns_whole_segments_only():
     allocator = allocator_of()
     kept, whole = allocator.malloc(5 * MIB), allocator.malloc(30 * MIB)

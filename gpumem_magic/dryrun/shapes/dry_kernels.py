@@ -18,6 +18,7 @@ from gpumem_magic.virtual.accumulation import running_node
 from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types, shapes_among
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.torch_cuda.graphs import GraphPools
 from gpumem_magic.virtual.traits import tensors_among
 from gpumem_magic.virtual.workspaces.table import UNMEASURED
 
@@ -97,6 +98,7 @@ class DryKernels:
         """Watch where values leave tensors."""
         self._storages = storages
         ReadValues(self.valueless, self.guesses).install(patches)
+        GraphPools(storages).install(patches)
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns: computed if it is small and known."""

@@ -28,6 +28,17 @@ class ReadValues:
         patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
         for owner in (torch, tensor):
             patches.set(owner, "allclose", self._comparison(owner.allclose))
+        tracing: Any = torch.jit._trace
+        patches.set(tracing, "_check_trace", self._unasked(tracing._check_trace))
+
+    def _unasked(self, check: Any) -> Any:
+        """A check that what was done twice came out the same, of which nothing else depends."""
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with self._guesses.unasked():
+                return check(*args, **kwargs)
+
+        return checked
 
     def _item(self, item: Any) -> Any:
         def stand_in_for_item(tensor: torch.Tensor) -> Any:
@@ -38,7 +49,7 @@ class ReadValues:
 
     def _decision(self, truth: Any) -> Any:
         def decide(tensor: torch.Tensor) -> bool:
-            if tensor.numel() != 1 or tensor not in self._valueless:
+            if tensor not in self._valueless or tensor.numel() != 1:
                 return bool(truth(tensor))
             self._guesses.needed("whether a tensor is true", decides=True)
             with self._guesses.unasked():

@@ -51,11 +51,11 @@ class Guesses:
     @contextmanager
     def unasked(self) -> Iterator[None]:
         """Within, nobody has asked for the values that are looked at."""
-        self._unasked = True
+        outer, self._unasked = self._unasked, True
         try:
             yield
         finally:
-            self._unasked = False
+            self._unasked = outer
 
     def unmeasured(self, what: str) -> None:
         """The running line uses a library of NVIDIA's that takes memory by no known rule."""

@@ -25,7 +25,6 @@ _OWN_MEMORY = "its memory does not come from PyTorch's allocator; leave that par
 _FUNCTIONS = (
     ("torch.multiprocessing.spawn", "spawn", _ONE_PROCESS),
     ("torch.multiprocessing", "spawn", _ONE_PROCESS),
-    ("torch.jit", "trace", "predict the module untraced"),
     ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
     ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
 )

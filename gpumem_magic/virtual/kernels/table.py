@@ -73,6 +73,8 @@ class Kernels:
                     self._impl(name, kernel)
             grid = torch.ops.aten.affine_grid_generator.default
             self._here.tracker.replacements[grid] = composite_kernel(grid)  # its product is seen
+            traced = torch.ops.aten._convolution.default  # how traces name it
+            self._here.tracker.replacements[traced] = lambda *args: torch.convolution(*args[:9])
             # what torch has for CUDA alone, also for tensors without values
             for name, kernel in FUSED.items():
                 for key in ("CPU", "Meta"):

@@ -27,9 +27,8 @@ from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool change_current_allocator "
-    "clock_rate current_blas_handle current_solver_handle get_stream_from_external graph "
-    "graph_pool_handle make_graphed_callables memory_usage power_draw temperature use_mem_pool "
-    "utilization"
+    "clock_rate current_blas_handle current_solver_handle get_stream_from_external "
+    "graph_pool_handle memory_usage power_draw temperature use_mem_pool utilization"
 ).split()
 
 _SAME_FOR_ACCELERATOR = {
@@ -52,10 +51,10 @@ _ANSWERS: dict[str, object] = {
     "_cuda_cudaCachingAllocator_is_enabled": True,
     "_accelerator_isAllocatorInitialized": True,
     "_accelerator_getAccelerator": torch.device("cuda"),
+    **dict.fromkeys(("_host_emptyCache", "_accelerator_emptyHostCache"), None),
     "_cuda_hostMemoryStats": {},  # pinned memory is not counted, nor cached
     "_cuda_resetAccumulatedHostMemoryStats": None,
     "_cuda_resetPeakHostMemoryStats": None,
-    "_accelerator_emptyHostCache": None,
 }
 """What is always the same: there is one card, ready at once, whose work takes no time."""
 
@@ -125,7 +124,7 @@ class CudaApi:
         stand_in = not_covered(f"torch.profiler.profile.{timeline}")
         patches.set(torch.profiler.profile, timeline, stand_in)
         patches.set(cuda, "_exchange_device", _exchange_device)
-        patches.set(cuda, "_maybe_exchange_device", _exchange_device)
+        patches.set(cuda, "_maybe_exchange_device", _maybe_exchange_device)
         patches.set(cuda, "default_generators", (self._random.generator,))
         self._install_streams(patches)
         patches.set(cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))
@@ -260,6 +259,10 @@ def _exchange_device(index: int) -> int:
     if index >= 0:
         checked(index)
     return 0
+
+
+def _maybe_exchange_device(index: int) -> int:
+    return _exchange_device(index)  # a function of its own: dynamo tells the two by it
 
 
 def _of_card(answer: Callable[[], object]) -> Any:

@@ -57,7 +57,8 @@ class _Mode(TorchDispatchMode):
 
 
 class Inductor:
-    """Plans compiled code for the card. tell: called with a sentence, once for each.
+    """Plans compiled code for the card. tell: called with a sentence, once for each. plans: if not,
+    all code runs as it is written.
 
     Dynamo and AOTAutograd trace what are host tensors to torch, with the card's choices of
     operators; then each graph is moved to the card and lowered. The wrapper that inductor writes
@@ -65,12 +66,15 @@ class Inductor:
     seen as ever.
     """
 
-    def __init__(self, tracker: Tracker, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, tracker: Tracker, tell: Callable[[str], None], *, plans: bool = True
+    ) -> None:
         self._tracker = tracker
         self._tell = tell
         self._told: set[str] = set()
         self._on_card = False
         self._is_ready = False
+        self._most = _MOST_NODES if plans else -1
         self._nodes = 0
         self._codes: dict[str, str] = {}
 
@@ -108,7 +112,7 @@ class Inductor:
         """Compile a frame, or leave it as it is written."""
         from torch._dynamo.types import ConvertFrameReturn
 
-        if self._nodes > _MOST_NODES or _backend_name(wrapper) not in _BACKENDS:
+        if self._nodes > self._most or _backend_name(wrapper) not in _BACKENDS:
             self._mark(AS_WRITTEN)
             return ConvertFrameReturn()
         self._on_card = False
@@ -211,7 +215,7 @@ class Inductor:
         """Plan one graph, forward or backward, for the card."""
         is_first = not options.get("is_backward")  # later, the plan of the other half is in use
         self._nodes += len(graph.graph.nodes)
-        if is_first and not (self._on_card and self._nodes <= _MOST_NODES):
+        if is_first and not (self._on_card and self._nodes <= self._most):
             raise _NotPlannedError
         with self._tracing():
             for node in graph.graph.nodes:

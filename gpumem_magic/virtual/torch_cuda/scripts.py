@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.devices import DEVICE, HOST, checked, is_cuda
 from gpumem_magic.virtual.patches import Patches
@@ -18,6 +19,39 @@ _DEVICE_FILE = "gpumem_magic_device"
 _COMPARED = frozenset(("prim::type", "prim::index", "aten::eq", "aten::ne", "aten::str"))
 """What a script does with a device to choose a branch; others only make tensors there."""
 
+_TRACERS = ("_create_function_from_trace", "_create_method_from_trace")
+_C: Any = torch._C
+_TRACER = _C._dispatch_key_parse("Tracer")
+_CONVOLUTION = torch.ops.aten.convolution.default
+_RECORDED: Any = torch._convolution
+
+
+class _Untraced(TorchDispatchMode):
+    """Within, a trace has the operators that are called, and nothing of what modes do for them."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        state = _C._get_tracing_state()
+        if state is None:  # paused by torch, which has recorded this operator
+            return func(*args, **(kwargs or {}))
+        _C._dispatch_tls_set_dispatch_key_excluded(_TRACER, False)
+        try:
+            if func is _CONVOLUTION:  # its kernel calls the one that is recorded
+                with self:
+                    return _RECORDED(*args, False, False, True, True)
+            _C._set_tracing_state(None)
+            return func(*args, **(kwargs or {}))
+        finally:
+            _C._set_tracing_state(state)
+            _C._dispatch_tls_set_dispatch_key_excluded(_TRACER, True)
+
+
+def _traced_alone(trace: Any) -> Any:
+    def trace_alone(*args: Any, **kwargs: Any) -> Any:
+        with _Untraced():  # type: ignore[no-untyped-call]
+            return trace(*args, **kwargs)
+
+    return trace_alone
+
 
 class Scripts:
     """What scripts are told of devices, when they run, are saved and are loaded."""
@@ -27,7 +61,11 @@ class Scripts:
         self._here = here
 
     def install(self, patches: Patches) -> None:
-        """Replace the calls of functions and methods, and both ways of saving, and loading."""
+        """Replace the calls of functions and methods, tracing, both ways of saving, and loading."""
+        for owner in (torch._C, torch._C.ScriptModule):
+            for name in (*_TRACERS, *(f"{tracer}_with_dict" for tracer in _TRACERS)):
+                if hasattr(owner, name):
+                    patches.set(owner, name, _traced_alone(getattr(owner, name)))
         for script in (torch._C.ScriptFunction, torch._C.ScriptMethod):
             patches.set(script, "__call__", self._checked(script.__call__))
         module: Any = torch.jit.RecursiveScriptModule  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ class StreamBase:
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph records this stream."""
-        return False
+        return self.storages.capturing is not None
 
     def synchronize(self) -> None:
         """Let blocks go that waited for this stream."""

@@ -49,7 +49,6 @@ def refused(code, **names):
             "torch.distributed",
         ),
         ("torch.multiprocessing.spawn(print)", "torch.multiprocessing.spawn"),
-        ("torch.jit.trace(torch.nn.Linear(1, 1), torch.ones(1))", "torch.jit.trace"),
         (
             "from torch.utils.cpp_extension import load_inline\n"
             "load_inline('x', ['int main() {}'])",

@@ -121,9 +121,7 @@ def test_tensors_of_size_zero_take_nothing(gpu):
 
 REFUSED = {
     "torch.cuda.CUDAGraph": lambda cuda: cuda.CUDAGraph(),
-    "torch.cuda.graph": lambda cuda: cuda.graph(None),
     "torch.cuda.graph_pool_handle": lambda cuda: cuda.graph_pool_handle(),
-    "torch.cuda.make_graphed_callables": lambda cuda: cuda.make_graphed_callables(abs, ()),
     "torch.cuda.MemPool": lambda cuda: cuda.MemPool(),
     "torch.cuda.use_mem_pool": lambda cuda: cuda.use_mem_pool(None),
     "torch.cuda.ExternalStream": lambda cuda: cuda.ExternalStream(1),

@@ -95,3 +95,28 @@ def test_what_a_script_makes_beside_a_tensor_is_on_its_device(gpu):
     assert not any(made.is_cuda for made in beside(torch.ones(3)))
     assert not on_both(x)[1].is_cuda
     assert not torch.zeros(3, device="cpu").is_cuda
+
+
+def test_traces_have_what_was_called_and_nothing_beside_it():
+    def work(x, weight):
+        y = torch.conv2d(x, weight, padding=1).relu()
+        return y.view(x.shape[0], -1) + torch.arange(x.shape[1], device="cuda")[0]
+
+    traced = torch.jit.trace(
+        work, given := (torch.rand(2, 4, 8, 8).cuda(), torch.rand(4, 4, 3, 3).cuda())
+    )
+    kinds = [node.kind() for node in traced.graph.nodes()]
+    assert [kind for kind in kinds if "conv" in kind] == ["aten::_convolution"]
+    assert "aten::empty_strided" not in kinds
+    assert torch.equal(traced(*given), work(*given))
+    assert traced(*given).device == CUDA
+
+
+def test_a_traced_convolution_takes_what_a_convolution_takes(gpu):
+    x, weight = torch.rand(2, 4, 8, 8, device="cuda"), torch.rand(4, 4, 3, 3, device="cuda")
+    plain, peaks = (torch.conv2d, torch.jit.trace(torch.conv2d, (x, weight))), []
+    for call in plain:
+        torch.cuda.reset_peak_memory_stats()
+        call(x, weight)
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[0] == peaks[1]
