@@ -41,7 +41,8 @@ ROOT = (
 )
 
 _LONGEST = 120  # characters of code that are shown without pointing at it
-_LEAST = 200  # pixels of a name beside its numbers; with less room they go below it
+_SHORTEST = 17  # that stay in one piece
+_LEAST = 190  # pixels of a name beside its numbers; with less room they go below it
 _DIGIT, _WIDER, _BOLD = 8.3, 4, 1.1  # pixels in DejaVu Sans, among the widest; how much in bold
 _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
@@ -65,6 +66,10 @@ _CODE = (
     f"overflow-wrap:anywhere;{_MONO}"
 )
 _FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
+_EXCERPT = (
+    "display:inline-block;vertical-align:bottom;max-width:85%;overflow:hidden;"
+    f"white-space:nowrap;text-overflow:ellipsis;padding:0;font-size:0.95em;color:inherit;{_MONO}"
+)
 _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"
 _ROW = f"{_WRAPS};align-items:baseline;border-top:1px solid {_GREY}"
 _SUMMARY = "cursor:pointer;padding:2px 0"
@@ -266,6 +271,8 @@ def _words(words: Words | Bar) -> Markup:
 def _span(span: Span) -> Markup:
     if span.style is Style.CODE:
         said = code(span.text)
+    elif span.style is Style.EXCERPT:
+        said = element("span", span.text, dir="ltr", title=span.text[:1000], style=_EXCERPT)
     elif span.style in _SPANS:
         said = element("span", span.text, style=_SPANS[span.style])
     elif span.colour:
@@ -278,7 +285,8 @@ def _span(span: Span) -> Markup:
 def code(source: str) -> Markup:
     """A piece of source, cut where it is long; all of it when pointed at."""
     if len(source) <= _LONGEST:
-        return element("code", source, dir="ltr", style=_CODE)
+        whole = ";white-space:nowrap" if len(source) <= _SHORTEST else ""
+        return element("code", source, dir="ltr", style=f"{_CODE}{whole}")
     short = element("code", f"{source[: _LONGEST - 1]}…", dir="ltr", style=_CODE)
     return element("span", short, title=source[:1000])
 
@@ -298,7 +306,7 @@ def _line(line: Line) -> Markup:
 
 def _unbroken(words: str | Span) -> Markup:
     """Words whose sizes stay in one line with their units, as those of tables do."""
-    if isinstance(words, Span) and words.style is Style.CODE:
+    if isinstance(words, Span) and words.style in (Style.CODE, Style.EXCERPT):
         return _span(words)
     return Markup(terminal.with_units(_words(words)))
 
