@@ -80,7 +80,9 @@ def test_places_have_the_text_of_their_lines(two_snapshots, tmp_path):
     here = replace(first.basis.recording.device, total=1 << 34)
     found = compare(there(first, device=here), there(second, device=here))
     assert found.sources["attention.py:2 forward"] == "return q.softmax(-1)"
-    assert " ".join(found.text().split()).count("return q.softmax(-1)") == 2  # as the cause, and below the place
+    assert (
+        " ".join(found.text().split()).count("return q.softmax(-1)") == 2
+    )  # as the cause, and below the place
     assert compare(there(first), there(second)).sources == {}
     cells = {str(path): Cell("q = cell(x)\nq = q.sum()", str(path))}
     cell = compare(there(first, cells=cells), there(second, cells=cells))

@@ -108,19 +108,16 @@ def _cards(reports: Sequence[Report]) -> str:
 def largest_document(found: Sequence[Fit]) -> Document:
     """What was found on each card, and the predictions on both sides of it."""
     reports = [report for one in found for report in reports_of(one)]
-    return (
-        Section(tuple(Line(headline(one), Style.LARGE) for one in found)),
-        *(Section(_table(one)) for one in found),
-        Section(_below(reports)),
-    )
+    return (*(Section(_table(one)) for one in found), Section(_below(reports)))
 
 
 def _table(one: Fit) -> tuple[Piece, ...]:
     rows = tuple(_row(wording.title(report), report) for report in reports_of(one))
     effort = f"{one.runs} dry run{'' if one.runs == 1 else 's'}"
-    table = Table(f"At the peak, on {_card(one)}", (one.name, *_SIZES), rows)
+    table = Table("At the peak", (one.name, *_SIZES), rows)
     kinds = _by_kind(reports_of(one), [wording.title(report) for report in reports_of(one)])
-    return (table, *kinds, Line(effort, Style.FAINT), *notes(one.notes))
+    said = Line(headline(one), Style.LARGE)
+    return (said, table, *kinds, Line(effort, Style.FAINT), *notes(one.notes))
 
 
 def headline(one: Fit) -> str:

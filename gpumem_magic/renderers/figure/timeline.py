@@ -248,7 +248,7 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) ->
     axes.annotate(
         f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
         xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM, size=8,
-        weight="bold", ha=side, va="bottom", annotation_clip=False,
+        weight="bold", ha=side, va="top" if end < top else "bottom", annotation_clip=False,
     )  # fmt: skip
 
 
@@ -264,8 +264,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
     """What was allocated in the course of two reports, from start to end, one over the other."""
     with _our_style():
-        figure = Picture(figsize=(9.2, 1.9))
-        axes = _clear_axes(figure, (0.095, 0.3, 0.875, 0.66))
+        figure = Picture(figsize=(9.2, 1.5))
+        axes = _clear_axes(figure, (0.095, 0.37, 0.875, 0.59))
         top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
         for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
             levels = _held_until(report.timeline.allocated)
