@@ -182,7 +182,7 @@ def _equal(one: Cell | Report, other: Cell | Report) -> dict[str, Any]:
 
 def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) -> Comparison:
     """What changed from `first` to `second`."""
-    frames, modules = _places(first, second)
+    frames, modules, sources = _places(first, second)
     return Comparison(
         first=first,
         second=second,
@@ -192,6 +192,7 @@ def compare(first: Report, second: Report, numbers: tuple[int, int] = (1, 2)) ->
         categories=_kinds(first, second),
         frames=frames,
         modules=modules,
+        sources=sources,
     )
 
 
@@ -211,12 +212,17 @@ def _kinds(first: Report, second: Report) -> tuple[Difference, ...]:
     return tuple(Difference(kind.value, a, b) for kind, a, b in pairs if a or b)
 
 
-def _places(first: Report, second: Report) -> tuple[tuple[Difference, ...], ...]:
-    """What changed at the peak by line of code, and by module."""
+def _places(
+    first: Report, second: Report
+) -> tuple[tuple[Difference, ...], tuple[Difference, ...], dict[str, str]]:
+    """What changed at the peak by line of code, and by module; and the text of these lines."""
     if first.basis is None or second.basis is None:
-        return (), ()
+        return (), (), {}
     a, b = find_places(first.basis), find_places(second.basis)
-    return _changes(a.frames, b.frames), _changes(a.modules, b.modules)
+    frames = _changes(a.frames, b.frames)
+    every = {**a.sources, **b.sources}
+    sources = {one.name: every[one.name] for one in frames if every.get(one.name)}
+    return frames, _changes(a.modules, b.modules), sources
 
 
 def _changes(first: dict[str, int], second: dict[str, int]) -> tuple[Difference, ...]:

@@ -153,10 +153,14 @@ def test_the_device_is_named_once_unless_there_are_several(history):
 
 def test_the_numbers_of_all_its_tables_stand_below_each_other(history):
     rows = history.compare(1, 3).text().splitlines()
-    start = next(n for n, row in enumerate(rows) if row.startswith("In numbers"))
-    numbers = [row for row in rows[start:] if re.search(r"(change|bytes|[KMG]iB)$", row)]
-    assert len(numbers) > 8
-    assert len({len(row) for row in numbers}) == 1
+    first, second = (
+        next(n for n, row in enumerate(rows) if row.startswith(f"In {name}"))
+        for name in ("numbers", "detail")
+    )
+    for table in (rows[first:second], rows[second:]):
+        numbers = [row for row in table if re.search(r"(change|bytes|[KMG]iB)$", row)]
+        assert len(numbers) > 3
+        assert len({len(row) for row in numbers}) == 1
 
 
 def test_a_comparison_is_kept_and_saved(history, tmp_path):
@@ -309,5 +313,6 @@ def test_what_did_not_change_is_the_same(history):
 
 def test_a_line_that_changed_the_peak_is_told_with_its_text(history):
     comparison = history.compare(1, 2)
-    text = replace(comparison, frames=(Difference("In[1]:2", 0, MIB),)).text()
+    frames, sources = (Difference("In[1]:2", 0, MIB),), {"In[1]:2": "b()"}
+    text = replace(comparison, frames=frames, sources=sources).text()
     assert "the largest part of it: +1.00 MiB in In[1]:2  b()" in text

@@ -61,6 +61,34 @@ def test_snapshots_are_compared_by_place_and_module(two_snapshots):
     assert 'src="data:image/png' in comparison._repr_mimebundle_()["text/html"]
 
 
+def test_places_have_the_text_of_their_lines(two_snapshots, tmp_path):
+    """Of cells, and of files; the files of a snapshot lay on another machine."""
+    path = tmp_path / "attention.py"
+    path.write_text("q = x @ w\nreturn q.softmax(-1)\n")
+    first, second = two_snapshots
+
+    def there(report, **changes):
+        old = report.basis.recording
+        stacks = tuple(
+            tuple(replace(f, filename=str(path)) if "attention" in f.filename else f for f in stack)
+            for stack in old.stacks
+        )
+        basis = replace(report.basis, recording=replace(old, **changes))
+        lives = replace(basis.lifetimes, stacks=stacks)
+        return replace(report, basis=replace(basis, lifetimes=lives))
+
+    here = replace(first.basis.recording.device, total=1 << 34)
+    found = compare(there(first, device=here), there(second, device=here))
+    assert found.sources["attention.py:2 forward"] == "return q.softmax(-1)"
+    assert (
+        " ".join(found.text().split()).count("return q.softmax(-1)") == 2
+    )  # as the cause, and below the place
+    assert compare(there(first), there(second)).sources == {}
+    cells = {str(path): Cell("q = cell(x)\nq = q.sum()", str(path))}
+    cell = compare(there(first, cells=cells), there(second, cells=cells))
+    assert cell.sources["attention.py:1 forward"] == "q = cell(x)"
+
+
 def test_modules_without_a_name_are_left_out(two_snapshots):
     comparison = two_snapshots.compare(1, 2)
     unnamed = tuple(replace(one, name="(cells)") for one in comparison.modules)

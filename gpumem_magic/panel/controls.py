@@ -18,6 +18,7 @@ from gpumem_magic.renderers.document import (
     Style,
     Table,
     flat,
+    unfolded,
 )
 from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.html import (
@@ -185,9 +186,7 @@ _FRAME = 1500  # bytes of a table beside its rows
 def fitted(document: Document, rest: str) -> Markup:
     """A document that fits into a message: its longest tables are cut, what a terminal leaves out
     is only told."""
-    pieces = [
-        _shortened(p, rest) for one in document if isinstance(one, Section) for p in one.pieces
-    ]
+    pieces = [_shortened(p, rest) for section in unfolded(document) for p in section.pieces]
     lengths = [len([*flat(p.rows)]) if isinstance(p, Table) else 0 for p in pieces]
     made, room = [EMPTY] * len(pieces), MOST
     for i in sorted(range(len(pieces)), key=lengths.__getitem__):

@@ -54,8 +54,7 @@ def head_html(live: Live) -> str:
 
 def _activity(live: Live) -> Markup:
     if not live.running:
-        last = f"; the last one took {wording.format_seconds(live.seconds)}" if live.seconds else ""
-        return element("div", f"\u25cb no cell is running{last}")
+        return element("div", "\u25cb no cell is running")
     said = [element("strong", f"\u25cf running for {live.seconds:.0f} s")]
     if live.place is not None:
         text = wording.visible(live.place.source)

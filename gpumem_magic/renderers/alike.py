@@ -95,13 +95,13 @@ def alike(blocks: Sequence[Block], whole: int) -> tuple[Alike, ...]:
     return tuple(sorted(rows, key=lambda row: -row.size))
 
 
-BLOCKS = ("name", "size", "made in", "tensor")
+BLOCKS = ("name", "size", "made in")
 
 
 def block_row(group: Alike) -> Row:
     """A row of a table headed `BLOCKS`."""
     first = group.blocks[0]
     name = Span(group.name, Style.CODE, COLOURS[first.category])
-    below = (Line(group.others, Style.FAINT),) if group.others else ()
-    cells = name, group.size_text, wording.line_label(first.line), group.tensor
-    return Row(cells, below)
+    tensors = " ".join(filter(None, (group.tensor, group.others)))
+    below = (Line(tensors, Style.FAINT),) if tensors else ()
+    return Row((name, group.size_text, wording.line_label(first.line)), below)

@@ -53,8 +53,9 @@ def _inside(report: Report, nodes: Sequence[CallNode], start: int) -> tuple[tupl
 
 def most_at_peak(report: Report, count: int) -> Table | None:
     """The parts that had most at the peak, each with its line, where these ran modules: what has
-    more than a third of the peak is taken apart."""
-    nodes, large = report.call_tree, (report.peak.allocated or 0) // 3
+    more than a third of what the cell had is taken apart."""
+    nodes = report.call_tree
+    large = sum(node.at_peak for node in nodes if _LINE.match(node.name)) // 3
     found: list[tuple[int, ...]] = [(i,) for i, node in enumerate(nodes) if not node.depth]
     for way in found:  # what it is taken apart into comes after it
         inner = _children(nodes, way[-1]) if nodes[way[-1]].at_peak > large else []

@@ -10,12 +10,14 @@ from typing import TypeAlias
 
 
 class Style(Enum):
-    """How words look, where there is more than one way to look."""
+    """How words look, where there is more than one way to look. EXCERPT: code in one line, as much
+    of it as there is room for."""
 
     PLAIN = auto()
     STRONG = auto()
     FAINT = auto()
     CODE = auto()
+    EXCERPT = auto()
     LARGE = auto()
     HEADING = auto()
 
@@ -151,6 +153,12 @@ class Folded:
 
 
 Document: TypeAlias = tuple[Section | Folded, ...]
+
+
+def unfolded(document: Document) -> Iterator[Section]:
+    """The sections, those among them that are shown on demand."""
+    for one in document:
+        yield from one.sections if isinstance(one, Folded) else (one,)
 
 
 def flat(rows: Iterable[Row], depth: int = 0) -> Iterator[tuple[Row, int]]:

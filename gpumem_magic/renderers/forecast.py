@@ -9,6 +9,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import (
     Bar,
     Document,
+    Fold,
     Line,
     Part,
     Piece,
@@ -36,32 +37,42 @@ def cards_document(reports: Sequence[Report]) -> Document:
     if not reports:
         return (Section((Line("Nothing was predicted."),)),)
     title = Span(wording.title(reports[0]), Style.STRONG)
-    pairs = zip(reports, (None, *reports), strict=False)
-    rows = tuple(_row(report.device.name, report, before) for report, before in pairs)
+    rows = tuple(_row(report.device.name, report) for report in reports)
     table = Table("At the peak", ("card", *_SIZES), rows)
     head = Line((title, f" \u00b7 predicted for {_cards(reports)}"))
-    return (Section((head,)), Section((table,)), Section(_below(reports)))
+    kinds = _by_kind(reports, [report.device.name for report in reports])
+    return (Section((head,)), Section((table, *kinds)), Section(_below(reports)))
 
 
-def _row(label: str, report: Report, before: Report | None = None) -> Row:
-    """A prediction: its peak, the verdict, what memory was made of, unless the row `before` says
-    the same."""
+def _row(label: str, report: Report) -> Row:
+    """A prediction: its peak, the verdict, what memory was made of as a bar."""
     peak = report.peak
     sizes = (peak.allocated, peak.reserved, peak.in_use)
-    moment, held = wording.held_then(report)
+    _, held = wording.held_then(report)
     source = wording.source_of(report, wording.failing_line(report)) if report.oom else ""
     colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
     colour = ALARM if report.is_tight else colour
     below = [Line(Span(f"{wording.verdict(report)}{':' if source else ''}", Style.STRONG, colour))]
     if source:
         below.append(Line(source, Style.CODE, 1))
-    if held and (before is None or (moment, held) != wording.held_then(before)):
-        below.append(Line((f"{moment}: ", *made_of(held)), Style.FAINT))
     if eager := wording.as_written(report):
         below.append(Line(eager))
     bar = (_on_the_card(report, composition(held)),) if held else ()
     name = Span(label, Style.STRONG)
     return Row((name, *map(format_size, sizes)), (*below, *bar))
+
+
+def _by_kind(reports: Sequence[Report], labels: Sequence[str]) -> tuple[Fold, ...]:
+    """What memory was made of, of reports that follow each other the same only once."""
+    lines: list[Line] = []
+    last = None
+    for report, label in zip(reports, labels, strict=True):
+        moment, held = wording.held_then(report)
+        if held and (moment, held) != last:
+            words = (f"{wording.visible(label)}, {moment}: ", *made_of(held))
+            lines.append(Line(words, Style.FAINT, 2))
+        last = moment, held
+    return (Fold("By kind", tuple(lines)),) if lines else ()
 
 
 def _on_the_card(report: Report, made: Bar) -> Bar:
@@ -99,18 +110,16 @@ def _cards(reports: Sequence[Report]) -> str:
 def largest_document(found: Sequence[Fit]) -> Document:
     """What was found on each card, and the predictions on both sides of it."""
     reports = [report for one in found for report in reports_of(one)]
-    return (
-        Section(tuple(Line(headline(one), Style.LARGE) for one in found)),
-        *(Section(_table(one)) for one in found),
-        Section(_below(reports)),
-    )
+    return (*(Section(_table(one)) for one in found), Section(_below(reports)))
 
 
 def _table(one: Fit) -> tuple[Piece, ...]:
     rows = tuple(_row(wording.title(report), report) for report in reports_of(one))
     effort = f"{one.runs} dry run{'' if one.runs == 1 else 's'}"
-    table = Table(f"At the peak, on {_card(one)}", (one.name, *_SIZES), rows)
-    return (table, Line(effort, Style.FAINT), *notes(one.notes))
+    table = Table("At the peak", (one.name, *_SIZES), rows)
+    kinds = _by_kind(reports_of(one), [wording.title(report) for report in reports_of(one)])
+    said = Line(headline(one), Style.LARGE)
+    return (said, table, *kinds, Line(effort, Style.FAINT), *notes(one.notes))
 
 
 def headline(one: Fit) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import (
     Document,
     Fold,
+    Folded,
     Line,
     Picture,
     Piece,
@@ -57,7 +59,7 @@ def _listed(number: int, report: Report, device: bool) -> Row:
     state = Span(f" ({', '.join(facts)})" if facts else "", Style.FAINT)
     return Row(
         (
-            (f"{number}  {wording.title(report)}", state),
+            (f"{number}\u00a0\u00a0{wording.title(report)}", state),
             format_size(report.peak.allocated),
             wording.kept_phrase(report, format_size),
             wording.format_seconds(report.seconds),
@@ -69,16 +71,13 @@ def comparison_document(comparison: Comparison) -> Document:
     """What became of the peak, of every level, line and kind."""
     names = _names(comparison)
     title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
-    levels = [_row(each.name, each) for each in (_before(comparison), *comparison.levels)]
+    levels = tuple(_row(each.name, each) for each in (_before(comparison), *comparison.levels))
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
     lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
-    places, modules = (
-        [_row(each.name, each) for each in found]
-        for found in (_elsewhere(comparison), _named(comparison.modules))
-    )
+    places = [_at(comparison, each) for each in _elsewhere(comparison)]
+    modules = [_row(each.name, each) for each in _named(comparison.modules)]
     groups = (
-        _group("On the card", levels),
         _group("By kind, at the peak", kinds),
         _group("By place in the code, at the peak", places[:_MOST]),
         _group("By module, at the peak", modules[:_MOST]),
@@ -90,7 +89,18 @@ def comparison_document(comparison: Comparison) -> Document:
     return (
         Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
         Section(_timelines(comparison, names)),
-        Section((Table("In numbers", head, rows), *folds)),
+        Section((Table("In numbers", head, levels),)),
+        Folded(
+            _contents(lines, places, modules), (Section((Table("In detail", head, rows), *folds)),)
+        ),
+    )
+
+
+def _contents(*groups: Sequence[Row]) -> str:
+    """What can be opened."""
+    pairs = zip(groups, ("line", "place", "module"), strict=True)
+    return " \u00b7 ".join(
+        ("Details", *(wording.counted(len(rows), name) for rows, name in pairs if rows), "kinds")
     )
 
 
@@ -110,6 +120,12 @@ def _elsewhere(comparison: Comparison) -> Sequence[Difference]:
         if not is_own or (place != "line" and function and one.first and one.second):
             found.append(one)
     return found if any(one.name != UNKNOWN for one in found) else ()
+
+
+def _at(comparison: Comparison, place: Difference) -> Row:
+    """A place, and the text of its line below it."""
+    source = comparison.sources.get(place.name, "")
+    return replace(_row(place.name, place), below=(Line(source, Style.CODE),) if source else ())
 
 
 def _named(modules: Sequence[Difference]) -> Sequence[Difference]:
@@ -143,18 +159,9 @@ def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
         if not (_before(comparison).change or 0) * peak > 0:
             return ()
         where = "that was there before the cell"
-    source = Span(_source_at(comparison, most.name), Style.CODE)
+    source = Span(comparison.sources.get(most.name, ""), Style.CODE)
     said = f"the largest part of it: {format_change(most.change)} {where}"
     return (Line((said, "  ", source) if source.text else said),)
-
-
-def _source_at(comparison: Comparison, place: str) -> str:
-    """The text of a line of the compared cells, by its place ("In[3]:5"); else empty."""
-    for report in (comparison.second, comparison.first):
-        title, _, number = place.partition(" ")[0].rpartition(":")
-        if title == report.cell.title and number.isdecimal():
-            return wording.source_of(report, int(number))
-    return ""
 
 
 def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, ...]:

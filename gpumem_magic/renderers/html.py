@@ -41,7 +41,8 @@ ROOT = (
 )
 
 _LONGEST = 120  # characters of code that are shown without pointing at it
-_LEAST = 200  # pixels of a name beside its numbers; with less room they go below it
+_SHORTEST = 17  # that stay in one piece
+_LEAST = 150  # pixels of a name beside its numbers; with less room they go below it
 _DIGIT, _WIDER, _BOLD = 8.3, 4, 1.1  # pixels in DejaVu Sans, among the widest; how much in bold
 _CHANGED = 200  # lines of a change; more would weigh on the notebook's file
 
@@ -65,6 +66,8 @@ _CODE = (
     f"overflow-wrap:anywhere;{_MONO}"
 )
 _FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
+_CUT = "overflow:hidden;white-space:nowrap;text-overflow:ellipsis"
+_BOXED = f"{_CUT};display:inline-block;vertical-align:bottom;max-width:100%"
 _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"
 _ROW = f"{_WRAPS};align-items:baseline;border-top:1px solid {_GREY}"
 _SUMMARY = "cursor:pointer;padding:2px 0"
@@ -216,6 +219,7 @@ class Printer:
             if column
         ]
         edge = f"flex-basis:{columns[0]}px;padding-left:{24 * depth}px"
+        edge += f";{_CUT}" if _is_excerpt(row.cells[0]) else ""
         head = element("th", name, scope="row", **self._look("name", edge))
         look = self._look("row", "opacity:0.8" if depth else "")
         inner = [printed for one in row.inner for printed in self.rows(one, columns, depth + 1)]
@@ -239,6 +243,11 @@ def widths(head: Sequence[str], rows: Sequence[Row]) -> tuple[int, ...]:
     name = _LEAST if any(row.below for row in every) else min(found[0], _LEAST)
     pairs = zip(found[1:], head[1:], strict=True)
     return (name, *(wide and max(wide, _wide(text)) for wide, text in pairs))
+
+
+def _is_excerpt(words: Words | Bar) -> bool:
+    spans = words if isinstance(words, Sequence) else ()
+    return any(isinstance(one, Span) and one.style is Style.EXCERPT for one in spans)
 
 
 def _wide(cell: Words | Bar) -> int:
@@ -266,6 +275,8 @@ def _words(words: Words | Bar) -> Markup:
 def _span(span: Span) -> Markup:
     if span.style is Style.CODE:
         said = code(span.text)
+    elif span.style is Style.EXCERPT:
+        said = element("span", span.text, dir="ltr", title=span.text[:1000], style=_MONO)
     elif span.style in _SPANS:
         said = element("span", span.text, style=_SPANS[span.style])
     elif span.colour:
@@ -278,7 +289,8 @@ def _span(span: Span) -> Markup:
 def code(source: str) -> Markup:
     """A piece of source, cut where it is long; all of it when pointed at."""
     if len(source) <= _LONGEST:
-        return element("code", source, dir="ltr", style=_CODE)
+        whole = ";white-space:nowrap" if len(source) <= _SHORTEST else ""
+        return element("code", source, dir="ltr", style=f"{_CODE}{whole}")
     short = element("code", f"{source[: _LONGEST - 1]}…", dir="ltr", style=_CODE)
     return element("span", short, title=source[:1000])
 
@@ -298,6 +310,8 @@ def _line(line: Line) -> Markup:
 
 def _unbroken(words: str | Span) -> Markup:
     """Words whose sizes stay in one line with their units, as those of tables do."""
+    if isinstance(words, Span) and words.style is Style.EXCERPT:
+        return element("span", _span(words), style=_BOXED)
     if isinstance(words, Span) and words.style is Style.CODE:
         return _span(words)
     return Markup(terminal.with_units(_words(words)))

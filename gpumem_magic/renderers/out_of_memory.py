@@ -12,6 +12,7 @@ from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import (
     Bar,
     Document,
+    Folded,
     Line,
     Part,
     Piece,
@@ -19,17 +20,14 @@ from gpumem_magic.renderers.document import (
     Span,
     Style,
     Table,
-    Words,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
-from gpumem_magic.renderers.terminal import fit
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
-_SHORT = 30  # characters of the line that failed beside its headline
 _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     (True, "Each of these alone would have left room for it", "Would have left room"),
     (
@@ -39,14 +37,19 @@ _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     ),
     (False, "Not enough alone", "Not enough alone"),
 )
-_NONE = "No single change that the numbers show would have left room for it"
 
 
 def post_mortem_document(report: Report) -> Document:
     """The out-of-memory error of a report on its own."""
-    if report.oom is None:
+    oom = report.oom
+    if oom is None:
         return ()
-    return (failure(report, report.oom), Section(ending(report)))
+    return (
+        failure(report, oom),
+        Section((composition(wording.held_then(report)[1]),), brief=True),
+        Folded("Details", (failure_in_detail(report, oom),)),
+        Section(ending(report)),
+    )
 
 
 def ending(report: Report) -> tuple[Line, ...]:
@@ -56,39 +59,39 @@ def ending(report: Report) -> tuple[Line, ...]:
 
 
 def failure(report: Report, oom: OutOfMemory) -> Section:
-    """The section of a report."""
-    moment, held = wording.held_then(report)
-    source = wording.source_of(report, oom.line)
-    return Section(
-        (
-            Line(Span(_headline(oom), Style.STRONG)),
-            *((Line(source, Style.CODE),) if source else ()),
-            *map(Line, (*_too_large(report, oom), *_grown(report))),
-            *(Line(fact[:400]) for fact in wording.oom_facts(oom)),
-            Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
-            composition(held),
-            *_table(oom),
-            *(piece for title, _, said in _remedies(report, oom) for piece in _list(title, said)),
-        ),
-        alarm=True,
-    )
-
-
-def failure_in_short(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, what grew, and the first thing that would have left room; of a
     prediction, whose verdict says the rest, without what was missing."""
-    source = Span(fit(wording.source_of(report, oom.line), _SHORT), Style.CODE)
-    remedies = [
-        f"{short}: {found[0]}" for _, short, found in _remedies(report, oom, brief=True)[:1]
-    ]
-    causes = [*_too_large(report, oom), *_grown(report)[:1]]
-    if report.predicted:
-        title: Words = (f"{oom.place}  ", source)
-        said = [*causes, *remedies]
-    else:
-        title = (Span(_headline(oom), Style.STRONG), "  ", source)
-        said = [*causes, wording.oom_in_short(oom), *remedies, RECOVERY]
-    return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True, brief=True)
+    place = f"{oom.place}:" if report.predicted else _headline(oom)
+    source = Span(wording.source_of(report, oom.line), Style.EXCERPT)
+    title = (Span(place, Style.STRONG), *(("  ", source) if source.text else ()))
+    missing = () if report.predicted else (wording.oom_in_short(oom),)
+    said = (*_too_large(report, oom), *_grown(report)[:1], *missing, *_first(report, oom))
+    return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True)
+
+
+def _first(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
+    """The first remedy."""
+    found = _remedies(report, oom, brief=True)[:1]
+    return tuple(f"{short}: {said[0]}" for _, short, said in found)
+
+
+def failure_in_detail(report: Report, oom: OutOfMemory) -> Section:
+    """What `failure` does not say: all that was asked for, free and alive, the other remedies."""
+    moment, held = wording.held_then(report)
+    told = _first(report, oom)
+    lists = (
+        _list(title, [text for text in said if f"{short}: {text}" not in told])
+        for title, short, said in _remedies(report, oom)
+    )
+    return Section(
+        (
+            *map(Line, _grown(report)[1:]),
+            *(Line(fact[:400]) for fact in wording.oom_facts(oom)),
+            Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
+            *_table(oom),
+            *(piece for pieces in lists for piece in pieces),
+        )
+    )
 
 
 def _too_large(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
@@ -141,7 +144,7 @@ def _remedies(
     explained = oom.too_large or _grown(report)
     helps = any(one.enough is not False for one in oom.remedies)
     if oom.missing and not explained and not helps:
-        found.insert(0, (_NONE, "No single change helps", [_left(oom)]))
+        found.insert(0, ("", "No single change helps", [_left(oom)]))
     return [one for one in found if one[-1]]
 
 
@@ -155,4 +158,4 @@ def _left(oom: OutOfMemory) -> str:
 
 
 def _list(title: str, said: list[str]) -> tuple[Line, ...]:
-    return (Line(f"{title}:"), *(Line(text, indent=1) for text in said))
+    return (Line(f"{title}:"), *(Line(text, indent=1) for text in said)) if said else ()

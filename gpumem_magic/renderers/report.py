@@ -27,12 +27,13 @@ from gpumem_magic.renderers.document import (
     Span,
     Style,
     Table,
+    Words,
     listed,
     notes,
 )
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
-from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_short
+from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_detail
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
@@ -45,10 +46,9 @@ _PRINTED = 200  # lines of output that can be opened; the report has all
 _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
-_SHORT = 40  # characters of code that have room beside two numbers at 600 pixels
 _ONE_PIECE = 40
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
-_BY_LINE = ("line", "peak", "share", "allocated", "with calls", "freed", "net", "runs", "net each")
+_BY_LINE = ("line", "peak", "allocated", "freed", "net")
 
 
 def summary_line(report: Report) -> str:
@@ -70,7 +70,7 @@ def report_document(report: Report, plot: bool = True) -> Document:
         return _in_one_line(report)
     oom = report.oom
     rest = (
-        failure(report, oom) if oom else Section(()),
+        failure_in_detail(report, oom) if oom else Section(()),
         Section(_levels(report)),
         Section(_by_line(report)),
         Section(by_module(report)),
@@ -78,17 +78,17 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(largest(report)),
         Section(advice_pieces(report)),
         Section((*notes(report.notes), *output(report))),
-        Section(ending(report)),
     )
     return (
         Section(_head(report)),
-        failure_in_short(report, oom) if oom else Section(()),
+        failure(report, oom) if oom else Section(()),
         Section(_in_use(report), brief=True),
         Section(_figure(report) if plot else ()),
         Section(() if oom else _that_matter(report), brief=True),
         Section(first_advice(report), brief=True),
         Section(notes(report.notes[:1]), brief=True),
         Folded(_contents(report), rest),
+        Section(ending(report)),
     )
 
 
@@ -204,7 +204,7 @@ def _in_short(report: Report, line: findings.Line) -> Row:
     peak = "" if line.highest is None else f"peak {format_size(line.highest)}"
     net = line.total_net
     kept = f"{format_size(-net)} freed" if net < 0 else f"{format_change(net, format_size)} kept"
-    return Row((_name(line, _SHORT), peak, kept if net else "nothing kept"))
+    return Row((_name(line, Style.EXCERPT), peak, kept if net else "nothing kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:
@@ -284,32 +284,35 @@ def _lines(report: Report, lines: Sequence[findings.Line]) -> tuple[Row, ...]:
 
 def _line(report: Report, line: findings.Line) -> Row:
     calls = tuple(_call(report, call) for call in line.calls)
-    return Row((_name(line), *_numbers(report, line)), _peak_bar(report, line), calls)
+    return _moves(report, line, _name(line), calls)
 
 
-def _name(line: findings.Line, most: int = 10_000) -> tuple[Span, Span]:
-    """The number of a line and its source, of at most so many characters."""
-    text = wording.line_text(line)
-    cut = text if len(text) <= most else f"{text[: most - 1]}…"
-    return Span(f"{line.number or '-'}  ", Style.FAINT), Span(cut, Style.CODE)
+def _name(line: findings.Line, style: Style = Style.CODE) -> tuple[Span, Span]:
+    """The number of a line and its source."""
+    return Span(f"{line.number or '-'}  ", Style.FAINT), Span(wording.line_text(line), style)
 
 
 def _call(report: Report, call: Call) -> Row:
     name = (f"{wording.call_place(call)}  ", Span(call.source.strip(), Style.CODE))
-    return Row((name, *_numbers(report, call)), _peak_bar(report, call))
+    return _moves(report, call, name)
 
 
-def _numbers(report: Report, line: findings.Line | Call) -> tuple[str, ...]:
-    """Runs are told where a line ran more than once."""
-    again = line.count > 1
-    each = format_change(int(line.net / line.count), format_size) if again and line.net else ""
-    net = format_change(line.net, format_some)
+def _moves(
+    report: Report, line: findings.Line | Call, name: Words, inner: tuple[Row, ...] = ()
+) -> Row:
+    """What a line moved; below it what is to say of lines that ran again or called others."""
     highest = _highest(line)
-    share = wording.format_share(highest, report.peak.allocated)
     peak = "-" if highest is None else format_size(highest)
-    whole = format_size(line.total) if isinstance(line, findings.Line) and line.called else ""
-    moved = format_some(line.allocated), whole, format_some(line.freed)
-    return (peak, share, *moved, net, f"x{line.count}" if again else "", each)
+    net = format_change(line.net, format_some)
+    beside = []
+    if isinstance(line, findings.Line) and line.called:
+        beside.append(f"{format_size(line.total)} allocated with calls")
+    if line.count > 1:
+        each = format_change(int(line.net / line.count), format_size)
+        beside.append(f"ran {line.count} times" + (f", {each} net each" if line.net else ""))
+    told = (Line(" \u00b7 ".join(beside), Style.FAINT),) if beside else ()
+    cells = (name, peak, format_some(line.allocated), format_some(line.freed), net)
+    return Row(cells, (*told, *_peak_bar(report, line)), inner)
 
 
 def _highest(line: findings.Line | Call) -> int | None:

@@ -13,7 +13,6 @@ from gpumem_magic.renderers.document import (
     Code,
     Document,
     Fold,
-    Folded,
     Legend,
     Line,
     Picture,
@@ -24,6 +23,7 @@ from gpumem_magic.renderers.document import (
     Table,
     Words,
     flat,
+    unfolded,
 )
 from gpumem_magic.renderers.wording import visible
 
@@ -41,14 +41,9 @@ _NAME = 12  # columns that names keep to themselves, if their caption needs as m
 
 def printed(document: Document) -> str:
     """The sections with an empty line between them, ending without a newline."""
-    sections = [_section(section) for section in _unfolded(document) if not section.brief]
+    sections = [_section(section) for section in unfolded(document) if not section.brief]
     text = "\n\n".join("\n".join(rows) for rows in sections if rows)
     return "\n".join(row.rstrip() for row in text.split("\n"))
-
-
-def _unfolded(document: Document) -> Iterator[Section]:
-    for one in document:
-        yield from one.sections if isinstance(one, Folded) else (one,)
 
 
 def _section(section: Section) -> list[str]:

@@ -10,7 +10,6 @@ from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
-_NO_ROOM = ": all that lay free in the cache together would not have held it"
 _HOLDING = "\u200d\u00a0"  # emoji and words together; other invisible characters are spelled out
 
 
@@ -209,18 +208,17 @@ def oom_headline(oom: OutOfMemory) -> str:
 
 
 def oom_facts(oom: OutOfMemory) -> tuple[str, ...]:
-    """What was asked of whom, what lay free, who had the rest, and whether the card was full or
-    fragmented."""
+    """What was asked of whom, what lay free, and who had the rest."""
     free = f"free on the device: {format_bytes(oom.device_free)}; "
     free += f"free in PyTorch's cache: {format_bytes(oom.reserved_free)}"
     if oom.reserved_free and oom.largest_free is not None:
         free += f", in pieces of at most {format_bytes(oom.largest_free)}"
-    return tuple(fact for fact in (_asked(oom), free, _other_processes(oom), _verdict(oom)) if fact)
+    return tuple(fact for fact in (_asked(oom), free, _other_processes(oom)) if fact)
 
 
 def oom_in_short(oom: OutOfMemory) -> str:
-    """Why the card could not give it, in one sentence."""
-    said = _verdict(oom).replace(f"{_NO_ROOM};", ":")
+    """Why the card could not give it: whether it was full or fragmented."""
+    said = _verdict(oom)
     return said[:1].upper() + said[1:]
 
 
@@ -244,18 +242,19 @@ def _other_processes(oom: OutOfMemory) -> str:
 
 
 def _verdict(oom: OutOfMemory) -> str:
-    missing = f"; {format_bytes(oom.missing)} more was needed" if oom.missing else ""
+    more = f"{format_bytes(oom.missing)} more was needed" if oom.missing else ""
     if oom.library:
         return "the libraries of CUDA take memory from the device, not from PyTorch's cache"
     if oom.allowed is not None and (oom.device_free or 0) >= (oom.segment or 0):
-        return f"stopped by the limit of {format_bytes(oom.allowed)} on PyTorch{missing}"
+        limit = f"stopped by the limit of {format_bytes(oom.allowed)} on PyTorch"
+        return f"{limit}; {more}" if more else limit
     if oom.fragmented is None:
         return "whether the memory was full or fragmented is unknown"
     if oom.is_in_pieces:
         return "fragmented: the free pieces together would have held it, but no single one did"
     if oom.fragmented:
         return "full: the little that was free would have held it, but lay in pieces"
-    return f"truly full{_NO_ROOM}{missing}"
+    return f"truly full: {more}" if more else "truly full"
 
 
 def held_then(report: Report) -> tuple[str, Mapping[Category, int]]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.sources.stacks.callsite import cell_number
+from gpumem_magic.sources.stacks.running import source_of
 from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
@@ -255,11 +256,12 @@ class Places:
     """Bytes at the peak by who asked for them, the most first.
 
     frames: by line, as "attention.py:88 forward". modules: by Python's module, as
-    "transformers.models.llama"; cells of a notebook are one.
+    "transformers.models.llama"; cells of a notebook are one. sources: the text of the lines.
     """
 
     frames: dict[str, int]
     modules: dict[str, int]
+    sources: dict[str, str]
 
 
 def find_places(basis: Basis) -> Places:
@@ -267,13 +269,17 @@ def find_places(basis: Basis) -> Places:
     lives = basis.lifetimes
     frames: Counter[str] = Counter()
     modules: Counter[str] = Counter()
+    sources: dict[str, str] = {}
     alive = lives.at_peak
     sums = np.bincount(lives.stack[alive] + 1, lives.size[alive])
     for row in np.flatnonzero(sums).tolist():
         asking, size = asked_by(lives.stacks[row - 1]) if row else (), int(sums[row])
-        frames[_place(asking[0], basis.recording) if asking else UNKNOWN] += size
+        place = _place(asking[0], basis.recording) if asking else UNKNOWN
+        frames[place] += size
+        if asking and place not in sources:
+            sources[place] = _source(asking[0], basis.recording)
         modules[_module(asking[0], basis.recording) if asking else UNKNOWN] += size
-    return Places(dict(frames.most_common()), dict(modules.most_common()))
+    return Places(dict(frames.most_common()), dict(modules.most_common()), sources)
 
 
 def places_of(stack: Stack, recording: Recording) -> tuple[str, ...]:
@@ -295,6 +301,16 @@ def _cell(frame: Frame, recording: Recording) -> int | None:
     own = recording.cell
     cell = own if frame.filename == own.filename else recording.cells.get(frame.filename)
     return cell.number if cell and cell.number is not None else cell_number(frame.filename)
+
+
+def _source(frame: Frame, recording: Recording) -> str:
+    """The text of the line; empty of a snapshot's files, which lay elsewhere."""
+    own = recording.cell
+    cell = own if frame.filename == own.filename else recording.cells.get(frame.filename)
+    if cell is None:
+        return source_of(frame) if recording.device.total else ""
+    lines = cell.source.splitlines()
+    return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
 
 
 def _place(frame: Frame, recording: Recording) -> str:

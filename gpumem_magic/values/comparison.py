@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.findings import Line
@@ -60,7 +61,8 @@ class Comparison(Answer):
     levels: peak and after, allocated and reserved, and what is kept. categories: at the peak.
     lines: matched by their text, in the order of the second cell. frames, modules: at the peak, by
     the line of code and the Python module that asked for it, without what is the same, the largest
-    change first; () where the events of a report are not known.
+    change first; () where the events of a report are not known. sources: the text of the lines of
+    `frames`, by their names.
     """
 
     first: Report
@@ -71,3 +73,4 @@ class Comparison(Answer):
     categories: tuple[Difference, ...]
     frames: tuple[Difference, ...] = ()
     modules: tuple[Difference, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)

@@ -19,11 +19,12 @@ pytestmark = pytest.mark.browser
 HEIGHT = 400  # pixels of a report as it is first shown
 THEMES = {"light": "background:#fff;color:#1c1c1c", "dark": "background:#111;color:#e2e2e2"}
 
-# Elements that are wider than what is around them, or whose content is wider than they are.
+# Elements that are wider than what is around them, or whose content is wider than they are; but
+# excerpts end with an ellipsis.
 TOO_WIDE = """() => [...document.querySelectorAll('body *')]
   .filter(e => getComputedStyle(e).display != 'inline' && e.clientWidth)
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1
-            || e.scrollWidth > e.clientWidth + 1)
+            || e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).textOverflow != 'ellipsis')
   .map(e => [e.tagName, e.textContent.slice(0, 60)])"""
 
 
@@ -44,6 +45,11 @@ def show(tab, html, width, colours):
     body = f'<body style="margin:0;font-family:system-ui,sans-serif;{colours}">{html}</body>'
     tab.set_content(f'<!DOCTYPE html><meta charset="utf-8">{body}')
     tab.wait_for_function("() => [...document.images].every(image => image.naturalWidth)")
+
+
+# How many rows of numbers each row of a table takes.
+ROWS = """rows => rows.map(row => new Set([...row.children].slice(1)
+  .map(cell => Math.round(cell.getBoundingClientRect().bottom))).size)"""
 
 
 def height(tab):
@@ -98,6 +104,8 @@ def test_numbers_stand_below_their_headings(tab):
     shown(tab, "calling", 600)
     tab.evaluate("() => document.querySelector('details').open = true")
     table = tab.locator("table", has_text="By line")
+    rows = table.locator("tr").evaluate_all(ROWS)
+    assert [row for row in rows if row > 1] == []
     right = "all => all.map(cell => Math.round(cell.getBoundingClientRect().right))"
     heads = table.locator("thead th").evaluate_all(right)
     for row in range(3):
@@ -179,6 +187,7 @@ def test_numbers_are_in_line_and_keep_their_units(tab, name, screenshots):
 
 def test_four_cards_say_once_what_they_have_alike(tab, screenshots):
     show(tab, answers()["four-cards"]._repr_mimebundle_()["text/html"], 1000, THEMES["light"])
+    tab.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
     said = tab.inner_text("body")
     assert said.count("at the peak: ") == 1
     assert said.count("Fits: ") == 3

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from gpumem_magic.renderers import mimebundle, post_mortem_bundle
-from gpumem_magic.renderers.out_of_memory import RECOVERY
+from gpumem_magic.renderers.out_of_memory import RECOVERY, failure, failure_in_detail
 from gpumem_magic.renderers.terminal import width
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Remedy, Way
@@ -33,11 +35,20 @@ def test_golden_html(story, same_as_golden):
 
 
 def test_it_is_the_section_of_the_report_and_ends_with_the_way_out(story):
-    section, ending = post_mortem_text(story).split("\n\n")
-    assert section in story.text()
+    *sections, ending = post_mortem_text(story).split("\n\n")
+    assert "\n\n".join(sections) in story.text()
     assert ending == RECOVERY
     assert story.text().endswith(RECOVERY)
-    assert all(width(line) <= 80 for line in section.split("\n"))
+    assert all(width(line) <= 80 for line in post_mortem_text(story).split("\n"))
+
+
+@pytest.mark.parametrize("predicted", [False, True])
+def test_nothing_is_said_twice(story, predicted):
+    """A remedy may be, with what comes after it."""
+    whole = replace(story, predicted=predicted)
+    box = failure(whole, whole.oom).pieces
+    details = failure_in_detail(whole, whole.oom).pieces
+    assert not {*map(str, box)} & {*map(str, details)}
 
 
 def test_a_prediction_has_taken_no_memory_to_give_back(story):
@@ -53,7 +64,7 @@ def test_changes_stand_under_what_they_would_have_done(story):
     text = said(story, remedies=(Remedy(Way.OTHERS, 900 * MIB, True),))
     assert "left room for it: End what else runs on the card, 900.00 MiB in all" in text
     text = said(story, remedies=(Remedy(Way.GRADIENTS, 900 * MIB, False),))
-    assert "No single change that the numbers show would have left room for it: at least" in text
+    assert "No single change helps: at least" in text
     assert "Not enough alone: Call optimizer.zero_grad() before this line: 900.00 MiB" in text
     assert "No single change" not in said(story, remedies=(), missing=None)
 
@@ -74,7 +85,7 @@ def test_what_is_not_known_of_others_has_its_reason(story):
 
 def test_a_limit_and_a_library_are_no_full_card(story):
     text = said(story, allowed=1 << 30, device_free=4 << 30, missing=50 * MIB)
-    assert "stopped by the limit of 1.00 GiB on PyTorch; 50.00 MiB more was needed" in text
+    assert "Stopped by the limit of 1.00 GiB on PyTorch; 50.00 MiB more was needed" in text
     library = said(story, requested=None, segment=None, missing=None, library="cuBLAS (X)")
     assert library.startswith("OUT OF MEMORY in line 7: cuBLAS (X) asked for it")
     assert "how much is unknown" in library

@@ -12,9 +12,9 @@ from gpumem_magic.renderers.advice import first_advice
 from gpumem_magic.renderers.document import Table
 from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.renderers.terminal import plain, width
-from gpumem_magic.units import GIB, KIB, MIB
+from gpumem_magic.units import GIB, KIB, MIB, format_size
 from gpumem_magic.values.advice import Advice
-from gpumem_magic.values.findings import Block, Level, Line
+from gpumem_magic.values.findings import Block, Called, Level, Line
 from gpumem_magic.values.recording import Category
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -107,9 +107,16 @@ def test_no_line_ends_between_the_device_and_the_time(reports):
     assert head.splitlines()[-1].strip() == "virtual Tesla T4 \u00b7 0 ms"
 
 
-def test_runs_are_a_column_only_where_there_are_loops(reports):
-    assert "x12" in reports["calling"]().text()
-    assert "runs" not in reports["small"]().text()
+def test_runs_are_told_only_where_there_are_loops(reports):
+    assert "ran 12 times, +5.0 MiB net each" in reports["calling"]().text()
+    assert "ran " not in reports["small"]().text()
+
+
+def test_a_line_says_what_it_allocated_with_its_calls(reports):
+    report = reports["small"]()
+    first = replace(report.lines[0], called=Called(3 << 20, 0, 3 << 20))
+    whole = format_size(first.allocated + (3 << 20))
+    assert f"{whole} allocated with calls" in replace(report, lines=(first,)).text()
 
 
 def test_summary_line(story, reports):

@@ -29,6 +29,7 @@ from gpumem_magic.values.report import Report
 INK = "#808080"  # 4:1 on white and 5:1 on black
 _SIGHT = 3  # a limit further than this many times the highest level is told, not drawn
 _DPI = 160
+_LABEL = 0.077  # inches of a bold digit
 _LOW = "every memory event has the same width; grey line: reserved by PyTorch"
 
 
@@ -184,9 +185,10 @@ def _limit(axes: Axes, limit: int, top: int, in_sight: bool, mark: int) -> None:
 def _lines(axes: Axes, line: Timeline) -> None:
     """A strip on top: which line of the cell was running."""
     room = max(len(line.line), 1)
-    strip = group(runs_of(line.line), lambda run: _fits(run, room))
+    inch = room / float(axes.bbox.width / axes.figure.dpi)
+    strip = group(runs_of(line.line), lambda run: _fits(run, inch))
     for index, run in enumerate(strip):
-        _tick(axes, run, index, room)
+        _tick(axes, run, index, room, _fits(run, inch))
     if strip:
         axes.text(
             -0.008, _strip(axes, 0.085), "line", color=INK, size=8, ha="right", va="center",
@@ -199,12 +201,12 @@ def _strip(axes: Axes, inches: float) -> float:
     return 1 + inches / _high(axes)
 
 
-def _fits(run: Run, room: int) -> bool:
-    """Whether the run of `room` points is wider than its label."""
-    return (run.stop - run.start) / room > 0.0087 * len(run.label) + 0.006
+def _fits(run: Run, inch: float) -> bool:
+    """Whether the run is wider than its label. inch: points of the timeline on an inch."""
+    return (run.stop - run.start) / inch > _LABEL * len(run.label) + 0.05
 
 
-def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
+def _tick(axes: Axes, run: Run, index: int, room: int, labelled: bool) -> None:
     start, width = run.start / room, (run.stop - run.start) / room
     shade = 0.22 if index % 2 else 0.1
     axes.add_patch(
@@ -214,7 +216,7 @@ def _tick(axes: Axes, run: Run, index: int, room: int) -> None:
             alpha=shade, linewidth=0, gid=f"line {run.label}",
         )
     )  # fmt: skip
-    if _fits(run, room):
+    if labelled:
         axes.text(
             start + width / 2, _strip(axes, 0.085), run.label, color=INK, size=8, weight="bold",
             ha="center", va="center", transform=axes.transAxes, gid="line label",
@@ -246,7 +248,7 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) ->
     axes.annotate(
         f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
         xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM, size=8,
-        weight="bold", ha=side, va="bottom", annotation_clip=False,
+        weight="bold", ha=side, va="top" if end < top else "bottom", annotation_clip=False,
     )  # fmt: skip
 
 
@@ -262,8 +264,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
     """What was allocated in the course of two reports, from start to end, one over the other."""
     with _our_style():
-        figure = Picture(figsize=(9.2, 3.0))
-        axes = _clear_axes(figure, (0.095, 0.2, 0.875, 0.74))
+        figure = Picture(figsize=(9.2, 1.5))
+        axes = _clear_axes(figure, (0.095, 0.37, 0.875, 0.59))
         top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
         for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
             levels = _held_until(report.timeline.allocated)

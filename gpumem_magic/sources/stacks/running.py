@@ -96,7 +96,7 @@ class _Search:
                 continue
             before = frame
             if called and (found := self._choose(path, frame, caller)):
-                path, text, called = found, _text(frame)[:_SHOWN], False
+                path, text, called = found, source_of(frame)[:_SHOWN], False
                 outermost = outermost or depth + 1
         return Running(path, text, outermost) if path else None
 
@@ -108,7 +108,7 @@ class _Search:
             nearest = min(map(_depth, inside))
             inside = [one for one in inside if _depth(one) == nearest]
         if len(inside) > 1 and caller:
-            named = set(re.findall(r"\w+(?=\()", _text(caller)))
+            named = set(re.findall(r"\w+(?=\()", source_of(caller)))
             inside = [one for one in inside if one.rpartition(".")[2] in named] or inside
         return inside[0] if inside else None
 
@@ -135,5 +135,6 @@ def _depth(path: str) -> int:
     return sum(map(_INDICES_OF.sub("[", path).count, ".["))
 
 
-def _text(frame: Frame) -> str:
+def source_of(frame: Frame) -> str:
+    """The text of the frame's line; empty where there is none."""
     return linecache.getline(frame.filename, frame.line).strip()
