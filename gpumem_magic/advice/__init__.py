@@ -30,6 +30,7 @@ from gpumem_magic.advice.rules.frozen_layers_record import FrozenLayersRecord
 from gpumem_magic.advice.rules.full_logits import FullLogits
 from gpumem_magic.advice.rules.gradient_accumulation_wrong import GradientAccumulationWrong
 from gpumem_magic.advice.rules.gradients_kept import GradientsKept
+from gpumem_magic.advice.rules.graph_used_twice import GraphUsedTwice
 from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
 from gpumem_magic.advice.rules.kept_graph import KeptGraph
@@ -59,6 +60,7 @@ from gpumem_magic.values.recording import Cell
 __all__ = ["RULES", "Advice", "Rule", "Said", "advise", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
+    GraphUsedTwice(),
     GrowingMemory(),
     MissingNoGrad(),
     EvalIsNotNoGrad(),
