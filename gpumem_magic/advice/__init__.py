@@ -170,7 +170,9 @@ def advise(
             told = (one for one in said if not code.ignores(rule.name, one.line))
             found += [one if everything else _as_told(rule, one) for one in told]
     on_host = "" if trace.lines else _why_on_host(code, names)
-    return Said(tuple(ranked(found, trace.peak.allocated)), tuple(left_out), on_host)
+    asked = (trace.oom.requested or 0) if trace.oom else 0
+    ordered = ranked(found, (trace.peak.allocated or 0) + asked)
+    return Said(tuple(ordered), tuple(left_out), on_host)
 
 
 def _why_on_host(code: Code, names: Names) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, copied
@@ -146,8 +147,22 @@ def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
         return _COPIES
     if _came_of(lives, cell, growth):
         return _ELSEWHERE
+    if told := _of_framework(lives, growth):
+        return told
     evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()
     return cure(_cycled(cell, growth)) + (_UNTRAINED if evaluates else "")
+
+
+def _of_framework(lives: Lifetimes, growth: Growth) -> str:
+    """The arguments by which a framework's own loop keeps less; "" where it is none."""
+    framework = framework_of(lives)
+    function = growth.holder.partition("().")[0]
+    for knob in framework.knobs if framework else ():
+        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
+        if framework and any({knob.born_in, function} <= functions for functions in stacks):
+            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
+            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
+    return ""
 
 
 def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
