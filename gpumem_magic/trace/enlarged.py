@@ -89,8 +89,8 @@ def _of_same_size(
     sums: dict[int, int],
 ) -> int:
     """Bytes of living results that are as large as one that is gone, younger, and made by the same
-    function or one that called it: what was computed of it. Each size is told once, for the first of its results; sums:
-    by size."""
+    function or one that called it: what was computed of it. Each size is told once, for the first
+    of its results; sums: by size."""
     size = int(lives.size[row])
     if size < _LARGE or size in sums:
         return 0

@@ -30,6 +30,8 @@ _MOST_OF_IT = 0.25
 _MANY = 8
 """Passes from which it is."""
 
+_LOADING = "torch/serialization.py"
+
 _SETUP = """\
 import torch
 from torch import nn
@@ -99,6 +101,8 @@ class GrowingMemory(Rule):
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         told_of: set[tuple[object, ...]] = set()
         for growth in _carried(cell, trace.growth):
+            if _is_loaded(trace.lives, cell, growth):
+                continue
             same = growth.line, growth.cell, growth.graph, _variable(growth)
             if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
                 told_of.add(same)  # one list may be met under the names of several frames
@@ -151,6 +155,15 @@ def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
         return told
     evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()
     return cure(_cycled(cell, growth)) + (_UNTRAINED if evaluates else "")
+
+
+def _is_loaded(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether one call of torch.load() made all of it: the loop is its own."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or cell.loop(statement) or cell.function(statement):
+        return False
+    loads = [any(f.filename.endswith(_LOADING) for f in stack) for stack in lives.stacks]
+    return bool(growth.rows) and all(loads[lives.stack[row]] for row in growth.rows)
 
 
 def _of_framework(lives: Lifetimes, growth: Growth) -> str:
