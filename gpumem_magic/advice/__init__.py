@@ -109,6 +109,9 @@ SMALLER = frozenset(
 )
 """Rules whose changes make one tensor smaller: no others help where it is more than there is."""
 
+OF_ERRORS = frozenset({GraphUsedTwice.name, BackwardUnderNoGrad.name})
+"""Rules that tell why the cell failed."""
+
 _MUCH = 1 / 3
 """Share of the peak from which gaps may be why memory ran out."""
 
@@ -198,8 +201,8 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """Large gaps first, of more than any advice saves, then what grows; what saves little of `peak`
-    last; causes before cures; what costs nothing before time before accuracy; what makes the cell
+    """What ended the cell first; large gaps, of more than any advice saves; then what grows; what
+    saves little of `peak` last; causes before cures; what costs nothing before time before accuracy; what makes the cell
     fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
@@ -210,7 +213,8 @@ def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
         cure = KINDS.get(one.rule) is Kind.TRADE
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
         gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))
-        first = 0 if gaps else 1 if one.rule == GrowingMemory.name else 2
+        first = 1 if gaps else 2 if one.rule == GrowingMemory.name else 3
+        first = 0 if one.rule in OF_ERRORS else first
         cost = costs.index(one.cost)
         return first, little, cure, cost, one.fits is False, cure and bool(one.price), -saving
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls, goes_backward
 from gpumem_magic.advice.evidence.passes import carried_names
-from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.tree import Loop, lines_of
 from gpumem_magic.values.advice import Advice, Edit, Example
 from gpumem_magic.values.findings import Trace
@@ -87,7 +87,7 @@ class GraphUsedTwice(Rule):
         statement = code.statement_at(again.line)
         if statement is None:
             return
-        told = _told(_Place(again, code, statement, cell, trace))
+        told = _told(_Place(trace, cell, names, again, code, statement))
         if told is None:
             return
         place = f"line {again.line}" if here else f"{again.function}()"
@@ -102,14 +102,12 @@ class GraphUsedTwice(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where it failed."""
+class _Place(Case):
+    """Where it failed. code: the cell, or the text of the function's own file."""
 
     again: GraphAgain
     code: Code
     statement: ast.stmt
-    cell: Code
-    trace: Trace
 
     @property
     def loop(self) -> Loop | None:
@@ -117,9 +115,9 @@ class _Place:
 
     def made_once(self, way: str) -> bool:
         """Whether what the way leads to is older than the loop of the cell that ran."""
-        lives, loop = self.trace.lives, self.loop if self.code is self.cell else None
-        own = [row for row in range(len(lives)) if _root_way(lives.name(row) or "") == way]
-        made = self.cell.calling_lines(lives)[own]
+        loop = self.loop if self.code is self.cell else None
+        own = [n for n in range(len(self.lives)) if _root_way(self.lives.name(n) or "") == way]
+        made = self.cell.calling_lines(self.lives)[own]
         inside = (made != BEFORE) if loop is None else np.isin(made, lines_of(loop))
         return bool(own) and not inside.any()
 
