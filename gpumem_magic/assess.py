@@ -87,7 +87,7 @@ def question_of(
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, one for each change, and one or
     two for changes together; those of changes side by side. Where the cell as it is raises an
-    error, nothing is measured.
+    error, nothing is measured; changes that do not end it are told apart.
 
     tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
     told. Raises as `predict`.
@@ -109,8 +109,8 @@ def assessing(question: Question) -> Flow[Assessment]:
     done: _Done = {(scenario.cell.source, ()): as_is}
     ran = question.peak if _differs(question.peak, report) else None
     assessment = Assessment(report, tuple(found), limit=room, ran=ran)
-    if report.error is None:
-        assessment = yield from _measuring(question, done, assessment)
+    measuring = _measuring if report.error is None else _curing
+    assessment = yield from measuring(question, done, assessment)
     seconds = time.perf_counter() - began
     return replace(
         assessment,
@@ -204,6 +204,26 @@ def _measuring(
         together=combination,
         failed=tuple(failed),
         unmeasured=unmeasured,
+    )
+
+
+def _curing(
+    question: Question, done: _Done, found: Assessment
+) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Assessment]:
+    """The advice for a cell that raises an error, and apart from it what raises one, too."""
+    as_is = done[question.scenario.cell.source, ()]
+    assert isinstance(as_is, _Run)
+    quiet = replace(question, so_far=lambda advice: None)
+    yield from _running(quiet, done, found.advice, as_is)
+    errors = {
+        one: _compared(done[_key(question, one)], as_is, one)[0]
+        for one in found.advice
+        if _is_written(one)
+    }
+    return replace(
+        found,
+        advice=tuple(one for one in found.advice if errors.get(one) is None),
+        failed=tuple((one.rule, error) for one, error in errors.items() if error),
     )
 
 

@@ -30,6 +30,7 @@ from gpumem_magic.advice.rules.frozen_layers_record import FrozenLayersRecord
 from gpumem_magic.advice.rules.full_logits import FullLogits
 from gpumem_magic.advice.rules.gradient_accumulation_wrong import GradientAccumulationWrong
 from gpumem_magic.advice.rules.gradients_kept import GradientsKept
+from gpumem_magic.advice.rules.graph_used_twice import GraphUsedTwice
 from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
 from gpumem_magic.advice.rules.kept_graph import KeptGraph
@@ -59,6 +60,7 @@ from gpumem_magic.values.recording import Cell
 __all__ = ["RULES", "Advice", "Rule", "Said", "advise", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
+    GraphUsedTwice(),
     GrowingMemory(),
     MissingNoGrad(),
     EvalIsNotNoGrad(),
@@ -106,6 +108,9 @@ SMALLER = frozenset(
     | {"activations", "float32-inference", "framework-arguments", "dataset-on-device"}
 )
 """Rules whose changes make one tensor smaller: no others help where it is more than there is."""
+
+OF_ERRORS = frozenset({GraphUsedTwice.name, BackwardUnderNoGrad.name})
+"""Rules that tell why the cell failed."""
 
 _MUCH = 1 / 3
 """Share of the peak from which gaps may be why memory ran out."""
@@ -168,7 +173,9 @@ def advise(
             told = (one for one in said if not code.ignores(rule.name, one.line))
             found += [one if everything else _as_told(rule, one) for one in told]
     on_host = "" if trace.lines else _why_on_host(code, names)
-    return Said(tuple(ranked(found, trace.peak.allocated)), tuple(left_out), on_host)
+    asked = (trace.oom.requested or 0) if trace.oom else 0
+    ordered = ranked(found, (trace.peak.allocated or 0) + asked)
+    return Said(tuple(ordered), tuple(left_out), on_host)
 
 
 def _why_on_host(code: Code, names: Names) -> str:
@@ -194,8 +201,8 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """Large gaps first, of more than any advice saves, then what grows; what saves little of `peak`
-    last; causes before cures; what costs nothing before time before accuracy; what makes the cell
+    """What ended the cell first; large gaps, of more than any advice saves; then what grows; what
+    saves little of `peak` last; causes before cures; what costs nothing before time before accuracy; what makes the cell
     fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
@@ -206,7 +213,8 @@ def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
         cure = KINDS.get(one.rule) is Kind.TRADE
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
         gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))
-        first = 0 if gaps else 1 if one.rule == GrowingMemory.name else 2
+        first = 1 if gaps else 2 if one.rule == GrowingMemory.name else 3
+        first = 0 if one.rule in OF_ERRORS else first
         cost = costs.index(one.cost)
         return first, little, cure, cost, one.fits is False, cure and bool(one.price), -saving
 

@@ -84,28 +84,37 @@ def _as_floats(
 def _of_same_size(
     lives: Lifetimes,
     alive: NDArray[np.bool_],
-    functions: Callable[[], NDArray[np.int64]],
+    functions: Callable[[], _Functions],
     row: int,
     sums: dict[int, int],
 ) -> int:
     """Bytes of living results that are as large as one that is gone, younger, and made by the same
-    function: what was computed of it. Each size is told once, for the first of its results; sums:
-    by size."""
+    function or one that called it: what was computed of it. Each size is told once, for the first
+    of its results; sums: by size."""
     size = int(lives.size[row])
     if size < _LARGE or size in sums:
         return 0
     same = alive & (lives.size == size) & (lives.birth > lives.birth[row])
-    same &= (functions() == functions()[row]) & (lives.born == Phase.FORWARD) & (lives.stack >= 0)
+    same &= (lives.born == Phase.FORWARD) & (lives.stack >= 0)
+    numbers, of = functions()
+    calling = [f for f in asked_by(lives.frames(row)) if not f.function.startswith("<")]
+    own = [numbers[key] for f in calling if (key := (f.filename, f.function)) in numbers]
+    same &= np.isin(of, [of[row], *own])
     sums[size] = lives.bytes(same)
     return sums[size]
 
 
-def _functions(lives: Lifetimes) -> NDArray[np.int64]:
-    """Of each storage, a number for the function that asked for it."""
+_Functions = tuple[dict["tuple[str, str] | None", int], NDArray[np.int64]]
+
+
+def _functions(lives: Lifetimes) -> _Functions:
+    """A number for each function that asked for storages, and for each storage the number of its
+    function."""
     asking = [asked_by(stack) for stack in (*lives.stacks, ())]
     numbers: dict[tuple[str, str] | None, int] = {}
     keys = [(frames[0].filename, frames[0].function) if frames else None for frames in asking]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])[lives.stack]
+    of = np.array([numbers.setdefault(key, len(numbers)) for key in keys])[lives.stack]
+    return numbers, of
 
 
 def _is_asked_for(one: Expansion, phase: Phase) -> bool:

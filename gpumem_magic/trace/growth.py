@@ -181,6 +181,8 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         holder = _place(group) or _only_way(group) or holder
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
+    if not holder and 2 * int(lives.size[largest]) > size:
+        return None  # results of one operator: passes leave as much each
     line, cell = passes.line_of(largest)
     return Growth(
         holder=holder,

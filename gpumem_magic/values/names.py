@@ -99,6 +99,23 @@ class ArgumentFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphAgain:
+    """A backward pass that failed because an earlier one had used up a part of its graph.
+
+    names: the ways to tensors with a part of it, other than what it began with, numbers left out.
+    ends: the names of what it began with. filename, line, function: where it was called by the
+    user; source: the text of that file.
+    """
+
+    names: tuple[str, ...]
+    ends: tuple[str, ...]
+    filename: str
+    line: int
+    function: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """What the names of a namespace are, each in one of the mappings.
 
@@ -107,7 +124,7 @@ class Names:
     texts, that mean the CPU (`device`), each with the notebook's cell that assigned it last, None
     where that is not known. arguments: of training frameworks' objects, as a dry run saw them.
     holders: where memory was short, which names lead to the storage at an address; None where
-    something else holds it; as a whole None where nobody looked.
+    something else holds it; as a whole None where nobody looked. again: where that ended the cell.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -119,3 +136,4 @@ class Names:
     host: Mapping[str, int | None] = field(default_factory=dict)
     arguments: tuple[ArgumentFacts, ...] = ()
     holders: Mapping[int, frozenset[str] | None] | None = None
+    again: GraphAgain | None = None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.batches import move_batches, moved
-from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.shortage import is_short, least_saving
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import FUNCTIONS, lines_of
 from gpumem_magic.units import format_bytes
@@ -94,7 +94,10 @@ class DatasetOnDevice(Rule):
         yield from self._at_once(trace, trace.lives, cell)
         of_sets = [*self._of_sets(trace, cell)]
         yield from of_sets or self._of_loaders(trace, cell, names)
-        yield from self._of_data(trace, cell, names)
+        of_data = [*self._of_data(trace, cell, names)]
+        yield from of_data
+        if not of_data and is_short(trace):
+            yield from self._of_slices(trace, cell)
 
     def _too_large(self, trace: Trace, cell: Code) -> Iterator[Advice]:
         """Data whose copy to the device is what memory ran out for."""
@@ -178,6 +181,20 @@ class DatasetOnDevice(Rule):
                 )
                 yield self.propose(cell, advice, partial(move_batches, cell, whole))
 
+    def _of_slices(self, trace: Trace, cell: Code) -> Iterator[Advice]:
+        """What a function moved, or an earlier cell, and a loop here reads in pieces."""
+        lives = trace.lives
+        for name in sorted(cell.spoken()):
+            reads = [read for read in cell.reads(name) if cell.loop(read) is not None]
+            if not reads or not all(_is_piece(cell, read) for read in cell.reads(name)):
+                continue
+            named = [label.name == name for label in lives.labels]
+            mask = lives.of(Category.INPUT) & np.array([*named, False])[lives.label]
+            line = max(int(lives.line[mask].max(initial=0)), 0)
+            told = f"{name} holds SIZE on the device; a loop reads it a piece at a time."
+            for advice in self._whole(trace, mask, told, line, _LARGE):
+                yield replace(advice, name=name)
+
     def _whole(
         self, trace: Trace, mask: NDArray[np.bool_], told: str, line: int, share: float = 0
     ) -> Iterator[Advice]:
@@ -219,6 +236,16 @@ def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.b
             mask = found.setdefault(min(leading - loaders or leading), np.zeros(len(lives), bool))
             mask[row] = True
     return found
+
+
+def _is_piece(cell: Code, read: ast.Name) -> bool:
+    """Whether a name is read as `x[i:j]`, or asked how long it is."""
+    above = cell.parent(read)
+    if isinstance(above, ast.Subscript):
+        return above.value is read
+    return _given_to(cell, read) == "len" or (
+        isinstance(above, ast.Attribute) and above.attr in ("shape", "split", "device")
+    )
 
 
 def _given_to(cell: Code, read: ast.Name) -> str:

@@ -216,7 +216,10 @@ def _of_product(one: Enlarged) -> str:
             "If these are scores of attention, F.scaled_dot_product_attention computes the same "
             f"without holding them; else {_ROWS}."
         )
-    return f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+    pairs = f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+    if _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
+        return f"{pairs} Of logits: they and the loss in pieces of the positions."
+    return pairs
 
 
 def _are_classes(outputs: int, inputs: int) -> bool:

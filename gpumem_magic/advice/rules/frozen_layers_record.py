@@ -154,14 +154,15 @@ class FrozenLayersRecord(Rule):
             stepped = any(_is_stepped(cell, name) for name in names.optimizers)
             named = _frozen(names) if stepped else _never_cleared(lives, cell, names)
             frozen = _outermost(named) if stepped else list(named)
+        made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
         for name in dict.fromkeys(root(ast.parse(f.text, mode="eval").body) for f in frozen):
             own = [
                 f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
             ]
             size = sum(f.gradients for f in own)
-            made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
             if size >= least_saving(trace) and made >= size:
                 told.add(name)
+                made -= size  # a model may have several names
                 yield self._advice(cell, lives, name, own, size)
         untrained = [one for one in untrained_calls(cell, names) if one.model not in told]
         for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, copied
@@ -28,6 +29,8 @@ _MOST_OF_IT = 0.25
 
 _MANY = 8
 """Passes from which it is."""
+
+_LOADING = "torch/serialization.py"
 
 _SETUP = """\
 import torch
@@ -98,6 +101,8 @@ class GrowingMemory(Rule):
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         told_of: set[tuple[object, ...]] = set()
         for growth in _carried(cell, trace.growth):
+            if _is_loaded(trace.lives, cell, growth):
+                continue
             same = growth.line, growth.cell, growth.graph, _variable(growth)
             if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
                 told_of.add(same)  # one list may be met under the names of several frames
@@ -146,8 +151,31 @@ def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
         return _COPIES
     if _came_of(lives, cell, growth):
         return _ELSEWHERE
+    if told := _of_framework(lives, growth):
+        return told
     evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()
     return cure(_cycled(cell, growth)) + (_UNTRAINED if evaluates else "")
+
+
+def _is_loaded(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether one call of torch.load() made all of it: the loop is its own."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or cell.loop(statement) or cell.function(statement):
+        return False
+    loads = [any(f.filename.endswith(_LOADING) for f in stack) for stack in lives.stacks]
+    return bool(growth.rows) and all(loads[lives.stack[row]] for row in growth.rows)
+
+
+def _of_framework(lives: Lifetimes, growth: Growth) -> str:
+    """The arguments by which a framework's own loop keeps less; "" where it is none."""
+    framework = framework_of(lives)
+    function = growth.holder.partition("().")[0]
+    for knob in framework.knobs if framework else ():
+        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
+        if framework and any({knob.born_in, function} <= functions for functions in stacks):
+            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
+            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
+    return ""
 
 
 def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:

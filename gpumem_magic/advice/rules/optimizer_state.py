@@ -131,6 +131,7 @@ class OptimizerState(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        yield from self._first_step(trace)
         lives = trained_here(cell, trace.lives)
         if not _is_largest(trace, lives) or are_kept(trace):
             return
@@ -145,6 +146,34 @@ class OptimizerState(Rule):
         kinds = {optimizer_class(each.type) for each in facts}
         if not built and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
+
+    def _first_step(self, trace: Trace) -> Iterator[Advice]:
+        """Memory ran out while the first step() made the state, tensor by tensor."""
+        lives, oom = trace.lives, trace.oom
+        if oom is None or not (lives.at_peak & (lives.birth >= 0)).any():
+            return
+        alive = lives.alive(lives.events - 1)
+        made = alive & _state(lives) & (lives.birth >= 0)
+        gradients = lives.bytes(alive & lives.of(Category.GRADIENT))
+        size = lives.bytes(made)
+        last = int(lives.birth[made].max(initial=-1))
+        later = (lives.birth > last) & (lives.born != Phase.OPTIMIZER)
+        if not made.any() or later.any() or not 0 < size + (oom.requested or 0) <= 2 * gradients:
+            return
+        yield Advice(
+            self.name,
+            f"Memory ran out in the first step(), which makes the optimizer's state: "
+            f"{format_bytes(size)} of about {format_bytes(2 * gradients)}, two numbers for each "
+            "parameter that has a gradient.",
+            "Each step needs that much, whatever the batch: SGD with momentum keeps one number, "
+            "Adafactor a row and a column, Adam in 8 bits a quarter; fewer trained parameters "
+            "(frozen layers, LoRA) need less of all.",
+            line=oom.line,
+            size=2 * gradients,
+            saving=gradients,
+            known=Known.ESTIMATED,
+            cost=Cost.ACCURACY,
+        )
 
     def _other_constructors(
         self, cell: Code, lives: Lifetimes, built: Built, trace: Trace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import keyword
+import logging
 import types
 import weakref
 from collections.abc import Iterator
@@ -164,6 +165,8 @@ def _is_user_dict(kind: type) -> bool:
 def package_of(kind: type) -> str:
     """The top package that a class says it is from; "" where it does not say."""
     name = _own(kind, "__module__")
+    if kind is logging.LogRecord:  # holds what it was given to tell
+        return ""
     return name.partition(".")[0] if type(name) is str else ""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from gpumem_magic.sources.cuda.regions import STEPPED
 from gpumem_magic.sources.failures import out_of_memory
 from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.graph_again import find_again
 from gpumem_magic.sources.objects.last_error import kept_by_error, locals_at
 from gpumem_magic.sources.objects.named import read_names
 from gpumem_magic.sources.objects.owners import Owned, scan_all
@@ -135,6 +136,8 @@ class OwnerWatch:
         never raises."""
         try:
             self.names = read_names(self._namespaces(), self._locate)
+            if again := find_again(self._namespaces(), error):
+                self.names = replace(self.names, again=again)
             if out_of_memory(error):
                 # The last error held them when the cell began; this one has taken its place.
                 unknown = dict.fromkeys(self._of_error)
