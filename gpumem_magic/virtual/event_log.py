@@ -107,7 +107,7 @@ class EventLog:
         append = rows.append
         graph_task, now, frame = torch._C._current_graph_task_id, perf_counter, sys._getframe
         completed, oom, clock = Action.FREE_COMPLETED, Action.OOM, self._clock
-        tracker = self._gpu.tracker
+        alloc, tracker = Action.ALLOC, self._gpu.tracker
 
         def hear(action: int, address: int, size: int, requested: int) -> None:
             if action is completed:
@@ -115,13 +115,15 @@ class EventLog:
             try:
                 if action is oom:
                     self._refusal = self._refused(requested)
+                if (stack := self.repeats) is None:
+                    stack = capture((action is alloc and tracker.caller) or frame(3))
                 append(
                     (
-                        action,
+                        +action,  # a plain number: it keeps no row among the collector's objects
                         address,
                         size,
                         requested,
-                        capture(frame(1)) if self.repeats is None else self.repeats,
+                        stack,
                         graph_task() != -1,
                         now() - clock,
                         tracker.records_graph,

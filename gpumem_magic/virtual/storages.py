@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import getpid as _process_id
 from typing import Any
 
 import torch
 
 from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
+from gpumem_magic.allocator.oom_message import Refusal
 from gpumem_magic.allocator.segments import Listener
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.sources.collected import Death
@@ -24,6 +25,9 @@ storage_id: Callable[[torch.Tensor], int] = getattr(
 
 ON_DEVICE_WITHOUT_BLOCK = 0
 """The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
+
+Step = tuple[bool | None, int]
+"""Whether a block is taken or given back, or neither; its bytes, or its number among those taken."""
 
 _BAD_FORK = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
@@ -175,10 +179,37 @@ class Storages:
             if self._dead:
                 self._bury()
         # Out here it has no __context__, whose traceback would keep tensors of its frames alive.
+        raise self._out_of_memory(refusal)
+
+    def repeat(self, steps: Iterable[Step], taken: list[int]) -> None:
+        """Take and give back blocks step by step; `taken`: gets the addresses. What dies in between
+        is freed before the next step. Raises torch.OutOfMemoryError."""
+        malloc, free, dead = self.allocator.malloc, self.allocator.free, self._dead
+        self._lock.acquire()
+        try:
+            for takes, what in steps:
+                if takes:
+                    taken.append(malloc(what, self.stream))
+                elif takes is not None:
+                    free(taken[what])
+                while dead:
+                    free(dead.popleft())
+            return
+        except AllocationFailed as failed:
+            refusal = failed.refusal
+            self.refused_segment = refusal.segment
+        finally:
+            self._lock.release()
+            if dead:
+                self._bury()
+        raise self._out_of_memory(refusal)
+
+    def _out_of_memory(self, refusal: Refusal) -> torch.OutOfMemoryError:
+        """The error, of which observers are told."""
         limit = refusal.total if refusal.allowed is None else refusal.allowed
         for observer in self.oom_observers:
             observer(refusal.device, refusal.segment, limit, refusal.free)
-        raise torch.OutOfMemoryError(refusal.text())
+        return torch.OutOfMemoryError(refusal.text())
 
     def use(self) -> None:
         """Read the allocator's settings from the environment when the device is first used, as

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from gpumem_magic.virtual.traits import (
 )
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
+_frame = sys._getframe
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _FAKE: Any = torch._C._TorchDispatchModeKey.FAKE
 _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
@@ -51,7 +54,8 @@ def BACKWARD() -> None:  # noqa: N802 - a constant: only its identity is asked f
 class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
-    The kernels are the CPU's, so all values are real. `operator` is the one that runs now;
+    The kernels are the CPU's, so all values are real. `operator` is the one that runs now; caller:
+    where it was called, while torch's code and ours alone runs;
     records_graph: autograd records it. function: the one of torch's that user code has called, as
     far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
@@ -72,6 +76,7 @@ class Tracker(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = storages
         self.operator: str | None = None
+        self.caller: FrameType | None = None
         self.on_result: Callable[[str, list[torch.Tensor] | None, torch.Size], None] | None = None
         self.records_graph = False
         self.function: Callable[..., Any] | None = None
@@ -207,7 +212,11 @@ class Tracker(TorchDispatchMode):
         if kwargs.get("pin_memory") and not to_gpu:
             return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
         if to_gpu or on_device or traits.is_custom:
-            return self._run(func, traits, args, kwargs, to_gpu, sparse)
+            outer, self.caller = self.caller, _frame(2)
+            try:
+                return self._run(func, traits, args, kwargs, to_gpu, sparse)
+            finally:
+                self.caller = outer
         if traits.is_random:
             self._random.check(kwargs, on_device=False)
         out = self._compute(func, args, kwargs)
@@ -314,6 +323,7 @@ class Tracker(TorchDispatchMode):
             with self._random.current():
                 out = self._compute(func, args, kwargs)
         elif traits.is_custom and not (self.is_dry and traits.is_told_by_shapes):
+            self.caller = None
             with self.facade, self:  # its kernel is user code
                 keys = _CUDA if self.is_dry and traits.has_code_for_card else _CPU
                 out = func.redispatch(keys, *args, **kwargs)

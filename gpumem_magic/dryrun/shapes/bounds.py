@@ -58,6 +58,16 @@ class Bounds:
     def __init__(self, valueless: Valueless) -> None:
         self._valueless = valueless
 
+    @staticmethod
+    def may_follow(name: str) -> bool:
+        """Whether `of_result` may know something of an operator."""
+        return name in _FOLLOWED or name in _CHECKING
+
+    @staticmethod
+    def may_pick(name: str) -> bool:
+        """Whether `pick` may learn something of an operator."""
+        return name in _PICKING or name in ("aten::nonzero", "aten::scatter_")
+
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
         None where that is not told by those of its operands."""

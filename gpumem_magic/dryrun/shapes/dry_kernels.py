@@ -72,6 +72,10 @@ class _Plan:
             next(((p, n) for s, p, n in writes if info and s & info.before_set), None)
             for info in (result.alias_info for result in schema.returns)
         ]
+        self.may_have_bounds = self.aliases == [None] and Bounds.may_follow(self.name)
+        self.may_pick = Bounds.may_pick(self.name)
+        self.may_be_mostly_one = MostlyOne.may_be(self.name)
+        self.may_have_any_size = UnknownSizes.may_concern(self.name)
         self.makes_new = None in self.aliases
         self.resizes = any(argument.is_out for argument in schema.arguments)
 
@@ -129,18 +133,18 @@ class DryKernels:
             return func(*args) if args[0] not in self.valueless else self._scalar(args[0])
         if plan.name == "aten::resize_":
             return self._resize(args[0], torch.Size(args[1]))
-        if not known and plan.aliases == [None]:
+        if plan.may_have_bounds and not known:
             interval = self._bounds.of_result(func, args, kwargs)
             if interval is not None:
                 return self._between(plan, interval)
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
-        mostly = self._mostly_one.of_result(func, args, kwargs)
+        mostly = plan.may_be_mostly_one and self._mostly_one.of_result(func, args, kwargs)
         results = self._results(plan, shapes, args, kwargs)
-        if mostly is not None:
+        if mostly:
             self._mostly_one.keep(results, mostly)
-        if not known:
+        if plan.may_pick and not known:
             self._bounds.pick(func, args, results)
         return results
 
@@ -180,16 +184,10 @@ class DryKernels:
             if args[1] in self.valueless:
                 self.guesses.needed("the lengths of sequences")
             return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
-        if (told := self._unknown.told_by_values(func, args, kwargs)) is not None:
-            return told
-        if (assumed := self._unknown.assumed(func, args, kwargs)) is not None:
-            if known:
-                return _RUN
-            if isinstance(assumed, bool):
-                self.guesses.needed("whether tensors are equal", decides=True)
-            else:
-                self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
-            return assumed
+        if plan.may_have_any_size:
+            found = self._by_values(plan, func, args, kwargs, known)
+            if found is not None:
+                return found
         try:
             return self._geometry.results(func, args, kwargs)
         except NotImplementedError:
@@ -199,6 +197,20 @@ class DryKernels:
                 f"{plan.name} cannot be predicted: torch does not tell the shape of its results "
                 "without running it"
             ) from None
+
+    def _by_values(
+        self, plan: _Plan, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: bool
+    ) -> Any:
+        """The shapes of results that are as large as values say; None: shapes alone tell."""
+        if (told := self._unknown.told_by_values(func, args, kwargs)) is not None:
+            return told
+        if (assumed := self._unknown.assumed(func, args, kwargs)) is None or known:
+            return None if assumed is None else _RUN
+        if isinstance(assumed, bool):
+            self.guesses.needed("whether tensors are equal", decides=True)
+        else:
+            self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
+        return assumed
 
     def _results(
         self, plan: _Plan, shapes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -61,6 +61,10 @@ _ASSUMED: dict[str, Callable[..., Any]] = {
 }
 
 
+_SELECTING = ("aten::index", "aten::masked_select")
+"""Operators that may select by masks."""
+
+
 def packed_sequence(
     func: Any, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool, *, are_known: bool
 ) -> Any:
@@ -81,6 +85,11 @@ class UnknownSizes:
         self._most_nonzero = MostlyOne(valueless).most_nonzero
         self._bounds = Bounds(valueless)
         self._valueless = valueless
+
+    @staticmethod
+    def may_concern(name: str) -> bool:
+        """Whether the sizes of an operator's results may be those that values say."""
+        return name in _ASSUMED or name in ("aten::nonzero", "aten::_unique2") or name in _SELECTING
 
     def told_by_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The shapes of what is selected, or repeated, by masks or counts whose values are known;
@@ -123,7 +132,7 @@ class UnknownSizes:
 
 def _masks(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
     """The masks that an operator selects by."""
-    if func._schema.name not in ("aten::index", "aten::masked_select"):
+    if func._schema.name not in _SELECTING:
         return []
     given = [args[1]] if isinstance(args[1], torch.Tensor) else args[1]
     return [i for i in given if isinstance(i, torch.Tensor) and i.dtype in MASKS]

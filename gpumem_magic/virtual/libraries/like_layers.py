@@ -15,7 +15,9 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.values.recording import Action
+from gpumem_magic.virtual.event_log import EventLog
 from gpumem_magic.virtual.source import VirtualSource
+from gpumem_magic.virtual.storages import Step
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -266,14 +268,7 @@ class LikeLayers:
         """Do it again, for another layer."""
         taken: list[int] = []
         with _unseen(), self._source.repeating() as log:
-            for takes, what, stack in script.steps:
-                log.repeats = stack
-                if takes:
-                    taken.append(self._storages.malloc(what))
-                elif isinstance(what, int):
-                    self._storages.release(taken[what])
-                else:
-                    setattr(states[what[0]], what[1], None)
+            self._storages.repeat(_again(script, states, log), taken)
             made: dict[int, torch.UntypedStorage] = {}
             for (place, name), pattern in script.state.items():
                 if not isinstance(pattern, _Kept):
@@ -297,6 +292,17 @@ class LikeLayers:
         if isinstance(pattern, (tuple, list)):
             return type(pattern)(self._make(item, taken, made, given) for item in pattern)
         return pattern
+
+
+def _again(script: _Script, states: list[Any], log: EventLog) -> Iterator[Step]:
+    """The steps of a script, while what a cache lets go of goes, and the log is told the stacks."""
+    for takes, what, stack in script.steps:
+        log.repeats = stack
+        if takes or isinstance(what, int):
+            yield takes, what
+        else:
+            setattr(states[what[0]], what[1], None)
+            yield None, 0
 
 
 @contextlib.contextmanager
