@@ -307,3 +307,10 @@ def test_help_fits_a_terminal(loaded, magic, capsys):
     said = capsys.readouterr().out
     assert "--help" in said
     assert all(len(row) <= 80 for row in said.splitlines())
+
+
+def test_an_option_without_its_dashes_is_told(loaded):
+    with pytest.raises(UsageError, match="did you mean --history"):
+        loaded.run_line_magic("gpumem", "history")
+    loaded.user_ns["history"] = 1
+    assert loaded.run_line_magic("gpumem", "history") == 1

@@ -37,7 +37,7 @@ def variable(text: str) -> str:
 def position(text: str) -> int:
     """A position in the history."""
     if not re.fullmatch(r"-?\d+", text):
-        raise ValueError("not a number of the history")
+        raise ValueError("not a number of the history, which %gpumem --history lists")
     return int(text)
 
 

@@ -124,8 +124,7 @@ class OptionTable:
         """The table as text, for the magic's help."""
         lines = []
         for option in self.options:
-            texts = option.help.splitlines()
-            head, *more = (row for text in texts for row in textwrap.wrap(text, _HELP))
+            head, *more = textwrap.wrap(option.help, _HELP, break_on_hyphens=False)
             lines += [f"  {option.usage:<20} {head}", *(f"  {'':<20} {text}" for text in more)]
         return "\n".join(lines)
 

@@ -50,8 +50,8 @@ def course_html(report: Report, number: int | None, moment: int | None) -> str:
 def _trouble(report: Report) -> Markup:
     if report.oom:
         oom = report.oom
-        facts = (wording.oom_headline(oom), wording.oom_in_short(oom), *wording.oom_facts(oom))
-        return told(Line("; ".join(facts)), alarm=True)
+        facts = f"{wording.oom_in_short(oom)}; {'; '.join(wording.oom_facts(oom))}"
+        return told(Line(f"{wording.oom_headline(oom)}. {facts}"), alarm=True)
     if report.error:
         return told(Line(f"the cell raised {report.error[:300]}"), alarm=True)
     return EMPTY

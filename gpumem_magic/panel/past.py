@@ -17,7 +17,7 @@ from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
 from gpumem_magic.renderers.history import comparison_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend
-from gpumem_magic.renderers.terminal import left, right
+from gpumem_magic.renderers.terminal import fit, left, right
 from gpumem_magic.units import format_bytes, format_change, format_size
 from gpumem_magic.values.findings import Timeline
 from gpumem_magic.values.report import Report
@@ -56,7 +56,7 @@ def _facts(numbered: tuple[int, Report]) -> dict[str, Any]:
     number, report = numbered
     return {
         "number": number,
-        "name": wording.title(report)[:60],
+        "name": fit(wording.title(report), 60),
         "peak": report.peak.allocated,
         "kept": wording.kept(report),
         "seconds": report.seconds,
@@ -231,7 +231,7 @@ class PastSection(Section):
 
     def draw_others(self) -> None:
         """What the chosen report can be compared with."""
-        named = [(f"{n}  {wording.title(report)}"[:60], n) for n, report in self.state.listed]
+        named = [(fit(f"{n}  {wording.title(report)}", 60), n) for n, report in self.state.listed]
         other = self.state.number(self.state.other)
         with self.other.hold_sync():
             self.other.options = [("nothing", None), *named]

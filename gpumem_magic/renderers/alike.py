@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.renderers import wording
-from gpumem_magic.renderers.document import Line, Row, Span, Style
+from gpumem_magic.renderers.document import Row, Span, Style
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block
@@ -101,7 +101,9 @@ BLOCKS = ("name", "size", "made in")
 def block_row(group: Alike) -> Row:
     """A row of a table headed `BLOCKS`."""
     first = group.blocks[0]
-    name = Span(group.name, Style.CODE, COLOURS[first.category])
     tensors = " ".join(filter(None, (group.tensor, group.others)))
-    below = (Line(tensors, Style.FAINT),) if tensors else ()
-    return Row((name, group.size_text, wording.line_label(first.line)), below)
+    name = (
+        Span(group.name, Style.CODE, COLOURS[first.category]),
+        *((Span(f"  {tensors}", Style.FAINT),) if tensors else ()),
+    )
+    return Row((name, group.size_text, wording.line_label(first.line)))

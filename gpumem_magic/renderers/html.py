@@ -289,8 +289,7 @@ def _span(span: Span) -> Markup:
 def code(source: str) -> Markup:
     """A piece of source, cut where it is long; all of it when pointed at."""
     if len(source) <= _LONGEST:
-        whole = ";white-space:nowrap" if len(source) <= _SHORTEST else ""
-        return element("code", source, dir="ltr", style=f"{_CODE}{whole}")
+        return element("code", source, dir="ltr", style=_CODE)
     short = element("code", f"{source[: _LONGEST - 1]}…", dir="ltr", style=_CODE)
     return element("span", short, title=source[:1000])
 
@@ -313,7 +312,10 @@ def _unbroken(words: str | Span) -> Markup:
     if isinstance(words, Span) and words.style is Style.EXCERPT:
         return element("span", _span(words), style=_BOXED)
     if isinstance(words, Span) and words.style is Style.CODE:
-        return _span(words)
+        short = len(words.text) <= _SHORTEST
+        return (
+            element("span", _span(words), style="display:inline-block") if short else _span(words)
+        )
     return Markup(terminal.with_units(_words(words)))
 
 

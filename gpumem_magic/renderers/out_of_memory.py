@@ -47,7 +47,7 @@ def post_mortem_document(report: Report) -> Document:
     return (
         failure(report, oom),
         Section((composition(wording.held_then(report)[1]),), brief=True),
-        Folded("Details", (failure_in_detail(report, oom),)),
+        Folded("Details", (failure_in_detail(report, oom, alone=True),)),
         Section(ending(report)),
     )
 
@@ -75,8 +75,9 @@ def _first(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
     return tuple(f"{short}: {said[0]}" for _, short, said in found)
 
 
-def failure_in_detail(report: Report, oom: OutOfMemory) -> Section:
-    """What `failure` does not say: all that was asked for, free and alive, the other remedies."""
+def failure_in_detail(report: Report, oom: OutOfMemory, alone: bool = False) -> Section:
+    """What `failure` does not say: all that was asked for, free and alive, the other remedies.
+    alone: no list of the blocks at the peak stands below it."""
     moment, held = wording.held_then(report)
     told = _first(report, oom)
     lists = (
@@ -88,7 +89,7 @@ def failure_in_detail(report: Report, oom: OutOfMemory) -> Section:
             *map(Line, _grown(report)[1:]),
             *(Line(fact[:400]) for fact in wording.oom_facts(oom)),
             Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
-            *_table(oom),
+            *(_table(oom) if alone or not _at_the_peak(report, oom) else ()),
             *(piece for pieces in lists for piece in pieces),
         )
     )
@@ -120,6 +121,10 @@ def composition(held: Mapping[Category, int]) -> Bar:
     """The kinds of memory side by side."""
     parts = (Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held))
     return Bar(tuple(parts), sum(held.values()))
+
+
+def _at_the_peak(report: Report, oom: OutOfMemory) -> bool:
+    return sum(oom.held.values()) == report.peak.allocated and bool(report.blocks)
 
 
 def _table(oom: OutOfMemory) -> tuple[Piece, ...]:

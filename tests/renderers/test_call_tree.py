@@ -81,3 +81,23 @@ def test_a_tree_that_takes_no_line_apart_is_left_to_the_table_by_line():
     assert by_module(replace(report_of(), call_tree=(line, *before))) == ()
     (table,) = by_module(replace(report_of(), call_tree=(*TREE_OF_LINE, *before)))
     assert [plain(row.cells[0]) for row in table.rows] == [TREE_OF_LINE[0].name, before[0].name]
+
+
+def test_a_cell_is_taken_apart_however_much_was_there_before():
+    report = report_of()
+    before = CallNode("(before the cell)", 0, 9000 * MIB, 0, 0)
+    full = replace(report.peak, allocated=9365 * MIB)
+    found = most_at_peak(replace(report, peak=full, call_tree=(before, *report.call_tree)), 3)
+    names = [plain(row.cells[0]) for row in found.rows]
+    assert names[1:] == ["3  net.h[0..3].mlp", "3  net.h[0..3].attn > x = torch.cat(rows)"]
+
+
+def test_of_a_long_way_the_modules_are_named():
+    """A line of their code, cut in its middle, tells nothing."""
+    code = "act > return 0.5 * input * (1.0 + torch.tanh(math.pi * (input + 0.044 * input)))"
+    tree = (
+        CallNode("line 8  t.train()", 0, 90 * MIB, 0, 0),
+        CallNode(f"h > {code}", 1, 90 * MIB, 0, 0),
+    )
+    (row,) = most_at_peak(replace(report_of(), call_tree=tree), 3).rows
+    assert plain(row.cells[0]) == "8  h.act"
