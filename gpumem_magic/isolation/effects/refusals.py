@@ -28,6 +28,7 @@ _FUNCTIONS = (
     ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
     ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
 )
+_JAGGED, _ATTENTION = "torch.nested._internal.ops", "jagged_scaled_dot_product_attention"
 _CLASSES = (
     ("numba.cuda.dispatcher", "CUDADispatcher", "__getitem__", _OWN_MEMORY),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
@@ -77,6 +78,7 @@ class _Refusals:
         """Refuse what is loaded, and what will be."""
         arrivals = self._arrivals
         self._refuse_nested_on_device()
+        arrivals.expect(_JAGGED, self._name_attention, _ATTENTION)
         for module, name, advice in _FUNCTIONS:
             arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
         for module, owner, name, advice in _CLASSES:
@@ -106,6 +108,21 @@ class _Refusals:
         for name in ("nested_tensor", "as_nested_tensor"):
             original = getattr(torch.nested, name)
             self._set(torch.nested, name, functools.partial(_nested, name, original))
+
+    def _name_attention(self, module: Any) -> None:
+        """Let torch not take our refusal of what it does there for one of its own."""
+        original = getattr(module, _ATTENTION)
+
+        def attend(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except NotImplementedError:
+                raise RuntimeError(
+                    "scaled_dot_product_attention of nested tensors is not supported in a dry run: "
+                    "use padded tensors and a mask"
+                ) from None
+
+        setattr(module, _ATTENTION, attend)
 
     def _refuse(self, owner: str, name: str, advice: str, module: Any) -> None:
         """`module.owner.name`, or `module.name`."""

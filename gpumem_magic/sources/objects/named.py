@@ -13,7 +13,7 @@ from typing import Any
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
-from gpumem_magic.sources.objects.ownership import sparse_parts
+from gpumem_magic.sources.objects.ownership import parts_of
 from gpumem_magic.values.names import (
     ContainerFacts,
     ModuleFacts,
@@ -99,11 +99,11 @@ class _Reader:
         return sum(self._sizes(tensors))
 
     def _tensor(self, tensor: Any) -> TensorFacts:
-        dense = [part for _, part in sparse_parts(self._torch, tensor)] or [tensor]
+        dense = [part for _, part in parts_of(self._torch, tensor)] or [tensor]
         on_device = any(self._locate(part) is not None for part in dense)
         return TensorFacts(
             size=self._size(dense) if on_device else sum(int(part.nbytes) for part in dense),
-            shape=tuple(map(int, tensor.shape)),
+            shape=tuple(int(n) for n in tensor.shape if isinstance(n, int)),  # not a ragged one's
             dtype=str(tensor.dtype).removeprefix("torch."),
             on_device=on_device,
             requires_grad=bool(tensor.requires_grad),

@@ -135,13 +135,13 @@ def is_whole(tensor: Any) -> bool:
 
 
 def parts_of(torch: Any, tensor: Any) -> Iterator[tuple[str, Any]]:
-    """Tensors of which a sparse or wrapping tensor (DTensor, quantized) consists."""
-    if tensor.layout is not torch.strided:
-        yield from sparse_parts(torch, tensor)
-    elif hasattr(type(tensor), "__tensor_flatten__"):
+    """Tensors of which a sparse or wrapping tensor (DTensor, quantized, nested) consists."""
+    if hasattr(type(tensor), "__tensor_flatten__"):
         for name, part in list(fields(tensor).items()):
             if issubclass(type(part), torch.Tensor):
                 yield f".{name}", part
+    elif tensor.layout is not torch.strided:
+        yield from sparse_parts(torch, tensor)
 
 
 def sparse_parts(torch: Any, tensor: Any) -> list[tuple[str, Any]]:

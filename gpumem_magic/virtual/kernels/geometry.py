@@ -75,6 +75,8 @@ def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         # CUDA has a way for all types, its meta kernel knows but one (cuda/GroupedBlas.cpp).
         factors = [_to_meta(factor).bfloat16() for factor in args[:2]]
         return ask_meta_kernel(func, (*factors, *args[2:]), kwargs).to(args[0].dtype)
+    if (place := _LIKE_ARGUMENT.get(func.name())) is not None:
+        return torch.empty_like(_to_meta(args[place]))
     on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
     if isinstance(on_meta.get("device"), torch.device):
         on_meta["device"] = _META
@@ -92,6 +94,21 @@ def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _shapes(out: Any) -> Any:
     return tree_map_only(torch.Tensor, Shape.of, out)
 
+
+_LIKE_ARGUMENT: Mapping[str, int] = {
+    **dict.fromkeys(("aten::_logcumsumexp", "aten::_masked_softmax", "aten::binomial"), 0),
+    **dict.fromkeys(("aten::_masked_softmax_backward", "aten::_sample_dirichlet"), 0),
+    **dict.fromkeys(("aten::_dirichlet_grad", "aten::_standard_gamma_grad"), 0),
+    **dict.fromkeys(
+        (
+            "aten::fractional_max_pool3d_backward",
+            "aten::multi_margin_loss_backward",
+            "aten::multilabel_margin_loss_backward",
+        ),
+        1,
+    ),
+}
+"""Operators without a meta kernel whose result has the geometry of an argument, and its place."""
 
 _CONVOLUTIONS = {
     _ATEN.convolution.default: slice(2),

@@ -136,3 +136,13 @@ def test_names_imported_earlier_are_refused_too(name, module):
 def test_nested_tensors_of_the_other_layout_are_made():
     code = "made = torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged)\nmade.layout"
     assert refused(code, torch=torch) == ""
+
+
+def test_attention_among_nested_tensors_says_what_to_do():
+    code = (
+        "rows = [torch.ones(2, 8), torch.ones(3, 8)]\n"
+        "x = torch.nested.nested_tensor(rows, layout=torch.jagged)\n"
+        "x = x.unflatten(-1, [2, 4]).transpose(1, 2).requires_grad_()\n"
+        "torch.nn.functional.scaled_dot_product_attention(x, x, x)"
+    )
+    assert "use padded tensors and a mask" in refused(code, torch=torch)

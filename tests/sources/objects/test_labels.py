@@ -147,6 +147,15 @@ def test_names_that_cannot_be_read_are_no_error_of_the_cell():
     assert "KeyError" in watch.failure
 
 
+def test_a_nested_tensor_has_the_sizes_that_are_numbers():
+    rows = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
+    watch = OwnerWatch(lambda: {"rows": rows}, lambda: 0)
+    watch.read_names()
+    facts = watch.names.tensors["rows"]
+    assert (watch.failure, facts.shape) == (None, (2, 4))
+    assert facts.size >= 5 * 4 * 4
+
+
 def test_a_sparse_tensor_has_the_size_of_its_parts():
     watch = OwnerWatch(lambda: {"graph": torch.eye(100).to_sparse()}, lambda: 0)
     watch.read_names()

@@ -57,3 +57,11 @@ def test_grouped_products_have_the_type_of_their_factors(dtype):
     offsets = torch.tensor([8, 16, 24, 32], dtype=torch.int32)
     found = Geometry().results(torch.ops.aten._grouped_mm.default, (a, b, offsets), {})
     assert (found.size, found.stride, found.dtype) == (torch.Size((32, 24)), (24, 1), dtype)
+
+
+def test_what_has_no_meta_kernel_is_like_its_argument():
+    x, target = torch.rand(2, 5), torch.zeros(2, 5, dtype=torch.long)
+    given = torch.ones(()), x, target, 1, torch.zeros(2, 5)
+    real = aten.multilabel_margin_loss_backward(*given)
+    told = Geometry().results(aten.multilabel_margin_loss_backward.default, given, {})
+    assert told == (real.shape, real.stride(), real.dtype)
