@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.advice import KINDS, ranked
+from gpumem_magic.advice import KINDS, OF_ERRORS, ranked
 from gpumem_magic.advice.changes.combined import combined
 from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
@@ -87,7 +87,7 @@ def question_of(
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, one for each change, and one or
     two for changes together; those of changes side by side. Where the cell as it is raises an
-    error, nothing is measured; changes that do not end it are told apart.
+    error, nothing is measured, and only what is to end it is tried.
 
     tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
     told. Raises as `predict`.
@@ -210,16 +210,13 @@ def _measuring(
 def _curing(
     question: Question, done: _Done, found: Assessment
 ) -> Generator[tuple[DryRun, ...], tuple[Result, ...], Assessment]:
-    """The advice for a cell that raises an error, and apart from it what raises one, too."""
+    """The advice for a cell that raises an error, and apart from it what is to end the error, and
+    does not."""
     as_is = done[question.scenario.cell.source, ()]
     assert isinstance(as_is, _Run)
-    quiet = replace(question, so_far=lambda advice: None)
-    yield from _running(quiet, done, found.advice, as_is)
-    errors = {
-        one: _compared(done[_key(question, one)], as_is, one)[0]
-        for one in found.advice
-        if _is_written(one)
-    }
+    cures = [one for one in found.advice if one.rule in OF_ERRORS and _is_written(one)]
+    yield from _running(replace(question, so_far=lambda advice: None), done, cures, as_is)
+    errors = {one: _compared(done[_key(question, one)], as_is, one)[0] for one in cures}
     return replace(
         found,
         advice=tuple(one for one in found.advice if errors.get(one) is None),

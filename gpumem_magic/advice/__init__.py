@@ -202,8 +202,8 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
     """What ended the cell first; large gaps, of more than any advice saves; then what grows; what
-    saves little of `peak` last; causes before cures; what costs nothing before time before accuracy; what makes the cell
-    fit first; then what saves most, of cures at no other price."""
+    saves little of `peak` last; causes before cures; what costs nothing before time before
+    accuracy; what makes the cell fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
     most = max((one.saving or 0 for one in advice), default=0)

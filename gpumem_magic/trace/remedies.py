@@ -304,9 +304,11 @@ def _is_reached(recording: Recording, address: int, name: str, used: frozenset[s
     if (holders := (names.holders or {}).get(address)) is not None:
         return not used.isdisjoint(holders)
     loaded = name not in names.modules and name not in names.optimizers
+    if any(address in names.loaded.get(one, ()) for one in used):
+        return True
     return any(
         kind.startswith("__main__.") or (loaded and kind.endswith(".DataLoader"))
-        for kind in (names.others.get(one, "") for one in used - {name})
+        for kind in (names.others.get(one, "") for one in used - {name} - names.loaded.keys())
     )
 
 

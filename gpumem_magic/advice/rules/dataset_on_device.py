@@ -230,7 +230,12 @@ def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.b
             found[name] = alive & np.array([*(root == name for root in roots), False])[lives.label]
     loaders = {n for n in cell.spoken() if names.others.get(n, "").endswith(".DataLoader")}
     for row in np.flatnonzero(alive & (lives.line == BEFORE)).tolist():
-        leading = (names.holders or {}).get(int(lives.address[row])) or frozenset()
+        address, name = int(lives.address[row]), lives.name(row) or ""
+        leading = (names.holders or {}).get(address) or frozenset()
+        if names.holders is None:
+            root = {re.split(r"[.\[]", name, maxsplit=1)[0]} - {""}
+            by = {n for n in loaders if address in names.loaded.get(n, ())}
+            leading = frozenset(root | by if by else ())
         spoken = leading & cell.spoken()
         if spoken and spoken <= loaders:
             mask = found.setdefault(min(leading - loaders or leading), np.zeros(len(lives), bool))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.contents import Contents, fields, package_of
 from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import parts_of
@@ -59,7 +59,7 @@ def dotted(kind: Any) -> str:
 
 class _Reader:
     def __init__(self, torch: Any, locate: Locate) -> None:
-        self.names = Names({}, {}, {}, {}, {}, {}, {})
+        self.names = Names({}, {}, {}, {}, {}, {}, {}, loaded={})
         self.optimized: frozenset[int] = frozenset()
         self.cells: list[object] = []
         self._torch = torch
@@ -84,6 +84,27 @@ class _Reader:
             _add(names.host, name, _assigned_in(name, self.cells))
         elif kind not in (int, float, str, bool, type(None)):
             _add(names.others, name, dotted(kind))
+            if kind is torch.utils.data.DataLoader and (read := self._read_by(thing)) is not None:
+                _add(names.loaded, name, read)
+
+    def _read_by(self, loader: Any) -> frozenset[int] | None:
+        """Addresses of the tensors that a loader leads to; None where code of the user's, or of
+        another library, may lead to more."""
+        own, contents = fields(loader), Contents()
+        given = own.get("collate_fn")
+        if package_of(type(given)) != "torch" and getattr(given, "__module__", "")[:6] != "torch.":
+            return None
+        waiting, found, seen = [own.get("dataset")], set[int](), set[int]()
+        while waiting and len(seen) < _MOST_ITEMS:
+            thing = waiting.pop()
+            if isinstance(thing, self._torch.Tensor):
+                found.add(self._locate(thing) or 0)
+            elif package_of(type(thing)) not in ("torch", "builtins"):
+                return None
+            elif id(thing) not in seen:
+                seen.add(id(thing))
+                waiting += [inside for _, inside in contents.of(thing, "")]
+        return None if waiting else frozenset(found)
 
     def _sizes(self, tensors: Iterable[Any]) -> list[int]:
         """Bytes of each one's storage; 0 where it is not on the device, or was counted before."""

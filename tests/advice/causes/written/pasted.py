@@ -272,3 +272,19 @@ class Regressor:
         return self
 # ## cell
 reg = Regressor().fit(torch.randn(256, 64), torch.randn(256))
+# %% left-beside-a-loader | 120MiB | earlier-cells.*big_x
+big_x = torch.randn(60, 1024, 256, device=device)
+small = DataLoader(TensorDataset(torch.randn(64, 256)), batch_size=8)
+# ## cell
+with torch.no_grad():
+    for (x,) in small:
+        y = net(x.to(device)).cpu()
+z = torch.zeros(30, 1024, 256, device=device)
+# %% data-set-of-a-loader | 130MiB | dataset-on-device.*set_x
+set_x = torch.randn(60, 1024, 256, device=device).view(-1, 256)
+batches = DataLoader(TensorDataset(set_x), batch_size=8192)
+# ## cell
+with torch.no_grad():
+    for (x,) in batches:
+        y = net(x).cpu()
+z = torch.zeros(20, 1024, 256, device=device)
