@@ -27,7 +27,7 @@ ON_DEVICE_WITHOUT_BLOCK = 0
 """The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
 
 Step = tuple[bool | None, int]
-"""Whether a block is taken or given back, or neither; its bytes, or its number among those taken."""
+"""Whether a block is taken, given back, or neither; its bytes, or its number of those taken."""
 
 _BAD_FORK = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "

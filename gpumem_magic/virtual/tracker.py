@@ -30,7 +30,6 @@ from gpumem_magic.virtual.traits import (
 )
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
-_frame = sys._getframe
 _function_mode_is_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _FAKE: Any = torch._C._TorchDispatchModeKey.FAKE
 _NO_HANDLER = torch._C._disabled_torch_dispatch_impl
@@ -55,9 +54,8 @@ class Tracker(TorchDispatchMode):
     """Operators with a device tensor among their inputs yield device tensors, as on a GPU.
 
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now; caller:
-    where it was called, while torch's code and ours alone runs;
-    records_graph: autograd records it. function: the one of torch's that user code has called, as
-    far as the façade sees it.
+    who called it, while no user code runs in it; records_graph: autograd records it. function: the
+    one of torch's that user code has called, as far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
     on CUDA. compute: runs the kernels, or does without them. headroom: is asked before kernels run.
     """
@@ -212,7 +210,7 @@ class Tracker(TorchDispatchMode):
         if kwargs.get("pin_memory") and not to_gpu:
             return pinned(self._compute(func, args, {**kwargs, "pin_memory": False}))
         if to_gpu or on_device or traits.is_custom:
-            outer, self.caller = self.caller, _frame(2)
+            outer, self.caller = self.caller, sys._getframe(2)
             try:
                 return self._run(func, traits, args, kwargs, to_gpu, sparse)
             finally:

@@ -63,11 +63,6 @@ class Bounds:
         """Whether `of_result` may know something of an operator."""
         return name in _FOLLOWED or name in _CHECKING
 
-    @staticmethod
-    def may_pick(name: str) -> bool:
-        """Whether `pick` may learn something of an operator."""
-        return name in _PICKING or name in ("aten::nonzero", "aten::scatter_")
-
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
         None where that is not told by those of its operands."""

@@ -73,8 +73,6 @@ class _Plan:
             for info in (result.alias_info for result in schema.returns)
         ]
         self.may_have_bounds = self.aliases == [None] and Bounds.may_follow(self.name)
-        self.may_pick = Bounds.may_pick(self.name)
-        self.may_be_mostly_one = MostlyOne.may_be(self.name)
         self.may_have_any_size = UnknownSizes.may_concern(self.name)
         self.makes_new = None in self.aliases
         self.resizes = any(argument.is_out for argument in schema.arguments)
@@ -140,11 +138,11 @@ class DryKernels:
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
-        mostly = plan.may_be_mostly_one and self._mostly_one.of_result(func, args, kwargs)
+        mostly = self._mostly_one.of_result(func, args, kwargs)
         results = self._results(plan, shapes, args, kwargs)
-        if mostly:
+        if mostly is not None:
             self._mostly_one.keep(results, mostly)
-        if plan.may_pick and not known:
+        if not known:
             self._bounds.pick(func, args, results)
         return results
 

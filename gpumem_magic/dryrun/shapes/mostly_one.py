@@ -31,13 +31,6 @@ class MostlyOne:
         number, others = self._of(tensor) or (1, 0)
         return tensor.numel() if number or 0 in tensor.stride() else min(others, tensor.numel())
 
-    @staticmethod
-    def may_be(name: str) -> bool:
-        """Whether `of_result` may know something of an operator."""
-        name = name.removeprefix("aten::")
-        makes = name.removeprefix("new_").removesuffix("_like") in _MADE_OF
-        return makes or name in _WRITING or name in _ONE_BY_ONE
-
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `keep` is to be given for what `func(*args, **kwargs)` makes or writes to; None
         where that is not known. To be asked before it happens."""
