@@ -45,6 +45,9 @@ _FOLLOWED = _ALIKE | _EACH_ITS_WAY | _OF_FLAGS
 _CHECKING = frozenset(f"aten::{name}" for name in ("eq", "isinf", "isnan", "ne"))
 """Operators that checks of a number are made of."""
 
+MAY_BE_BOUNDED = _FOLLOWED | _CHECKING
+"""Those that `Bounds.of_result` may know something of."""
+
 _PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
 """Operators whose results are values of their first operand, whatever the indices say."""
 
@@ -57,11 +60,6 @@ class Bounds:
 
     def __init__(self, valueless: Valueless) -> None:
         self._valueless = valueless
-
-    @staticmethod
-    def may_follow(name: str) -> bool:
-        """Whether `of_result` may know something of an operator."""
-        return name in _FOLLOWED or name in _CHECKING
 
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.dryrun.shapes.bounds import Bounds, Interval
+from gpumem_magic.dryrun.shapes.bounds import MAY_BE_BOUNDED, Bounds, Interval
 from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.sparse import SparseResults
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
-from gpumem_magic.dryrun.shapes.unknown_sizes import UnknownSizes, packed_sequence
+from gpumem_magic.dryrun.shapes.unknown_sizes import SIZED_BY_VALUES, UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless, tensor_over
 from gpumem_magic.virtual.accumulation import running_node
 from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types, shapes_among
@@ -72,8 +72,8 @@ class _Plan:
             next(((p, n) for s, p, n in writes if info and s & info.before_set), None)
             for info in (result.alias_info for result in schema.returns)
         ]
-        self.may_have_bounds = self.aliases == [None] and Bounds.may_follow(self.name)
-        self.may_have_any_size = UnknownSizes.may_concern(self.name)
+        self.may_have_bounds = self.aliases == [None] and self.name in MAY_BE_BOUNDED
+        self.is_sized_by_values = self.name in SIZED_BY_VALUES
         self.makes_new = None in self.aliases
         self.resizes = any(argument.is_out for argument in schema.arguments)
 
@@ -182,7 +182,7 @@ class DryKernels:
             if args[1] in self.valueless:
                 self.guesses.needed("the lengths of sequences")
             return packed_sequence(func, *args, are_known=args[1] not in self.valueless)
-        if plan.may_have_any_size:
+        if plan.is_sized_by_values:
             found = self._by_values(plan, func, args, kwargs, known)
             if found is not None:
                 return found
@@ -297,9 +297,7 @@ class DryKernels:
 
 def _is_on_meta(tensors: list[torch.Tensor], device: Any) -> bool:
     """Whether all of it happens without memory, here as anywhere."""
-    if device is not None:
-        return bool(device.type == "meta")
-    return any(map(_has_no_memory, tensors))
+    return any(map(_has_no_memory, tensors)) if device is None else bool(device.type == "meta")
 
 
 _RUN = object()

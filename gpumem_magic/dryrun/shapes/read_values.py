@@ -28,17 +28,8 @@ class ReadValues:
         patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
         for owner in (torch, tensor):
             patches.set(owner, "allclose", self._comparison(owner.allclose))
-        tracing: Any = torch.jit._trace
-        patches.set(tracing, "_check_trace", self._unasked(tracing._check_trace))
-
-    def _unasked(self, check: Any) -> Any:
-        """A check that what was done twice came out the same, of which nothing else depends."""
-
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            with self._guesses.unasked():
-                return check(*args, **kwargs)
-
-        return checked
+        tracing: Any = torch.jit._trace  # whose check compares what was done twice, and no more
+        patches.set(tracing, "_check_trace", self._guesses.unasked()(tracing._check_trace))
 
     def _item(self, item: Any) -> Any:
         def stand_in_for_item(tensor: torch.Tensor) -> Any:

@@ -60,9 +60,10 @@ _ASSUMED: dict[str, Callable[..., Any]] = {
     "aten::equal": lambda a, b: a.shape == b.shape and (a.dtype != torch.bool or bool(a.ndim or a)),
 }
 
-
 _SELECTING = ("aten::index", "aten::masked_select")
 """Operators that may select by masks."""
+
+SIZED_BY_VALUES = frozenset((*_ASSUMED, *_SELECTING, "aten::nonzero", "aten::_unique2"))
 
 
 def packed_sequence(
@@ -85,11 +86,6 @@ class UnknownSizes:
         self._most_nonzero = MostlyOne(valueless).most_nonzero
         self._bounds = Bounds(valueless)
         self._valueless = valueless
-
-    @staticmethod
-    def may_concern(name: str) -> bool:
-        """Whether the sizes of an operator's results may be those that values say."""
-        return name in _ASSUMED or name in ("aten::nonzero", "aten::_unique2") or name in _SELECTING
 
     def told_by_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The shapes of what is selected, or repeated, by masks or counts whose values are known;
