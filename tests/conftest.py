@@ -60,7 +60,14 @@ SLOW = (
 
 # Of each file of these it runs the first test only.
 SAMPLED = (
-    *("advice/test_", "advice/causes/", "isolation/", "stacks/", "panel/test_board.py"),
+    *(
+        "advice/test_",
+        "advice/causes/",
+        "advice/rules/",
+        "isolation/",
+        "stacks/",
+        "panel/test_board.py",
+    ),
     *("virtual/kernels/test_encoder_layer.py", "virtual/kernels/test_geometry_in_place.py"),
     *("virtual/libraries/test_like_layers.py", "virtual/test_gpu_m", "virtual/test_headroom.py"),
     *("virtual/test_source_long_cells.py", "virtual/torch_cuda/test_amp_lists.py"),

@@ -160,7 +160,7 @@ def test_a_list_that_grows_in_a_loop_is_one_row_with_all_of_it(run, shell):
         "    kept.append(torch.ones(1 << 10, device='cuda'))"
     )
     text = last(shell).text()
-    assert re.search(r"kept\[0\.\.299\] +1\.2 MiB +line 4 +300 x float32\[1024\]", text)
+    assert re.search(r"kept\[0\.\.299\] +300 x float32\[1024\] +1\.2 MiB +line 4", text)
 
 
 def test_a_statement_that_is_no_python_changes_no_device(run, shell, capsys):
