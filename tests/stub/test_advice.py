@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 AGREES = 0.05
 OF_THE_NOTEBOOK = ("stale-output", "second-model")  # a script has no output history, and runs once
-RAISING = ("backward-under-no-grad",)
+RAISING = ("backward-under-no-grad", "graph-used-twice")
 CASES = [
     (rule, i, example)
     for rule in RULES
