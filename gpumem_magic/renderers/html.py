@@ -65,7 +65,7 @@ _CODE = (
     "padding:0;background:transparent;color:inherit;font-size:0.95em;white-space:pre-wrap;"
     f"overflow-wrap:anywhere;{_MONO}"
 )
-_FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:6px 12px"
+_FRAME = f"border-left:4px solid {ALARM};background:rgba(238,102,119,0.12);padding:2px 12px"
 _CUT = "overflow:hidden;white-space:nowrap;text-overflow:ellipsis"
 _BOXED = f"{_CUT};display:inline-block;vertical-align:bottom;max-width:100%"
 _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"

@@ -40,7 +40,9 @@ CONTRAST = """() => {
 # The pixels of each report, all that it says more being folded.
 HEIGHTS = """() => [...document.querySelectorAll('.jp-RenderedHTML details > summary')]
   .filter(summary => summary.textContent.startsWith('Details'))
-  .map(summary => summary.parentElement.parentElement.getBoundingClientRect().height)"""
+  .map(summary => summary.parentElement.parentElement)
+  .filter(shown => !shown.textContent.includes('Allocated, from start to end'))
+  .map(report => report.getBoundingClientRect().height)"""
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])

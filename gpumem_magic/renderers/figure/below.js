@@ -2,7 +2,8 @@
 // pressed, it asks for the cell's course, and the first time for `screen.js`, which draws it.
 
 const LOOKS = `
-.gpumem-figure { position: relative; padding-bottom: 12px; }
+.gpumem-figure { position: relative;
+  padding-bottom: clamp(2px, calc((822px - 100%) * 99), 12px); /* beside the picture there is room */ }
 .gpumem-figure > button { position: absolute; bottom: 0; right: 0; z-index: 1; font: inherit;
   font-size: 11px; min-height: 24px; padding: 1px 8px; cursor: pointer; color: inherit;
   background: transparent; border: 1px solid rgba(128,128,128,.6); border-radius: 4px; }
