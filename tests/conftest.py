@@ -67,6 +67,7 @@ SAMPLED = (
         "isolation/",
         "stacks/",
         "panel/test_board.py",
+        "sources/holders/test_holders.py",
     ),
     *("virtual/kernels/test_encoder_layer.py", "virtual/kernels/test_geometry_in_place.py"),
     *("virtual/libraries/test_like_layers.py", "virtual/test_gpu_m", "virtual/test_headroom.py"),
