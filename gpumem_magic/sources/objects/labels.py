@@ -135,13 +135,14 @@ class OwnerWatch:
         """Find out what the names mean now, at the end, and where memory was short who holds what;
         never raises."""
         try:
-            self.names = read_names(self._namespaces(), self._locate)
-            if again := find_again(self._namespaces(), error):
+            namespaces = self._namespaces()
+            self.names = read_names(namespaces, self._locate)
+            if again := find_again(namespaces, error):
                 self.names = replace(self.names, again=again)
             if out_of_memory(error):
                 # The last error held them when the cell began; this one has taken its place.
                 unknown = dict.fromkeys(self._of_error)
-                holders = {**find_holders(self._namespaces(), self._locate), **unknown}
+                holders = {**find_holders(namespaces, self._locate), **unknown}
                 self.names = replace(self.names, holders=holders)
         except Exception as error:  # as above
             self.failure = f"Names could not be read ({type(error).__name__}: {error})."
