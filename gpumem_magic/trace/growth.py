@@ -14,6 +14,7 @@ from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import variable_of
 from gpumem_magic.values.recording import Category, Held, Phase, Recording
 
 _PASSES = 3
@@ -104,7 +105,7 @@ def _by_holder(
 def _root(path: str) -> str:
     """What holds: the way up to its first place in a container; the gradients of a model."""
     if ".grad." in path:
-        return re.split(r"[.\[]", path, maxsplit=1)[0] + GRADIENTS
+        return variable_of(path) + GRADIENTS
     head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
     place = head.find("[*]")
     return head if place < 0 else head[: place + 3]

@@ -3,6 +3,7 @@ values that hold nothing of the user's and know nothing of torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -140,3 +141,8 @@ class Names:
     holders: Mapping[int, frozenset[str] | None] | None = None
     again: GraphAgain | None = None
     loaded: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+
+def variable_of(path: str) -> str:
+    """The variable that a path begins with: "net" of "net.layers[0].weight"."""
+    return re.split(r"[.\[]", path, maxsplit=1)[0]

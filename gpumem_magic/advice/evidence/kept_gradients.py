@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from gpumem_magic.advice.evidence.training_code import Step, find_steps, reads_g
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category, Phase
 
 _BACKWARD = (".backward", "torch.autograd.backward")
@@ -107,7 +106,7 @@ def line_of_peak(lives: Lifetimes, cell: Code) -> int:
 def _owners(lives: Lifetimes, gradients: NDArray[np.bool_]) -> tuple[str, ...]:
     """The first word of each gradient's name: "model" of "model[0].weight.grad"."""
     named = (lives.name(int(i)) or "" for i in np.flatnonzero(gradients))
-    return tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in named))
+    return tuple(dict.fromkeys(variable_of(name) for name in named))
 
 
 def _is_forward(lives: Lifetimes) -> bool:

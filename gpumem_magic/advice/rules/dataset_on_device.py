@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category
 
 _LARGE = 0.2
@@ -226,14 +225,14 @@ def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.b
         reads = cell.reads(name)
         given = [_given_to(cell, read) for read in reads]
         if not _LOADERS.isdisjoint(given) and _LOADERS.issuperset({*given} - {"len"}):
-            roots = [re.split(r"[.\[]", label.name or "", maxsplit=1)[0] for label in lives.labels]
+            roots = [variable_of(label.name or "") for label in lives.labels]
             found[name] = alive & np.array([*(root == name for root in roots), False])[lives.label]
     loaders = {n for n in cell.spoken() if names.others.get(n, "").endswith(".DataLoader")}
     for row in np.flatnonzero(alive & (lives.line == BEFORE)).tolist():
         address, name = int(lives.address[row]), lives.name(row) or ""
         leading = (names.holders or {}).get(address) or frozenset()
         if names.holders is None:
-            root = {re.split(r"[.\[]", name, maxsplit=1)[0]} - {""}
+            root = {variable_of(name)} - {""}
             by = {n for n in loaders if address in names.loaded.get(n, ())}
             leading = frozenset(root | by if by else ())
         spoken = leading & cell.spoken()

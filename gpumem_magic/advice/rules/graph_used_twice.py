@@ -18,7 +18,7 @@ from gpumem_magic.advice.tree import Loop, lines_of
 from gpumem_magic.values.advice import Advice, Edit, Example
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE
-from gpumem_magic.values.names import GraphAgain, Names
+from gpumem_magic.values.names import GraphAgain, Names, variable_of
 from gpumem_magic.values.recording import Cell
 
 _SETUP = """\
@@ -228,7 +228,7 @@ def _root_way(way: str) -> str:
 
 def _outlives(place: _Place, way: str) -> bool:
     """Whether a pass does not make anew what the way begins at."""
-    code, loop, root = place.code, place.loop, way.split(".")[0].split("[")[0]
+    code, loop, root = place.code, place.loop, variable_of(way)
     if loop is not None:
         made = list(code.assigned(root, loop))
         read = root in code.spoken(loop) or "." in way

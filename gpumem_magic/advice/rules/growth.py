@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -21,7 +20,7 @@ from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category, Phase
 
 _MOST_OF_IT = 0.25
@@ -248,7 +247,7 @@ def _cycled(cell: Code, growth: Growth) -> Growth:
 
 def _variable(growth: Growth) -> str:
     """The name that leads to what grew, whichever function it is in."""
-    return re.split(r"[.\[]", growth.holder.rpartition("().")[2], maxsplit=1)[0]
+    return variable_of(growth.holder.rpartition("().")[2])
 
 
 def _is_large(trace: Trace, growth: Growth) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from gpumem_magic.sources.holders.unneeded import with_reasons
 from gpumem_magic.sources.holders.unreached import trace_unreached
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.values.inventory import Breakdown, Inventory
+from gpumem_magic.values.names import variable_of
 
 if TYPE_CHECKING:
     from gpumem_magic.sources import Source
@@ -70,7 +70,7 @@ def break_down(
     Raises KeyError where there is no such variable, AttributeError where it has no such part on the
     device; the argument of either is a sentence.
     """
-    variable = re.split(r"[.\[]", name, maxsplit=1)[0]
+    variable = variable_of(name)
     if variable not in namespace:
         raise KeyError(f"there is no variable {variable}")
     memory = source.memory()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpumem_magic.sources.holders.assembly import Item
 from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.names import variable_of
 from gpumem_magic.values.recording import Category
 
 _NAMED: Final = (HolderKind.VARIABLE, HolderKind.MODULE_STATE, HolderKind.RUNNING)
@@ -66,7 +67,7 @@ def _old_optimizers(items: Iterable[Item]) -> set[str]:
 
 def _root(name: str | None) -> str | None:
     """The variable that a block's last name began with."""
-    begin = (name or "").partition(".")[0].partition("[")[0]
+    begin = variable_of(name or "")
     return begin if begin.isidentifier() else None
 
 
