@@ -36,7 +36,7 @@ ALWAYS = {
 }
 """What only this way could do."""
 
-TOO_LONG = {"resources ten in a row"}
+TOO_LONG = {"resources ten in a row", "files by fit", "tensors by fit"}
 """A fresh process takes seconds."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from types import ModuleType
 from typing import Any
 
 from gpumem_magic.sources.device_memory import DeviceMemory
@@ -207,6 +208,9 @@ class Walk:
             if not is_empty(thing)
         ]
 
+    def _namespace(self, node: Node) -> Iterable[Node]:
+        return ()
+
     def _scaler(self, node: Node) -> Iterable[Node]:
         return self._object(node._replace(kind=Kind.BUFFER))
 
@@ -344,6 +348,7 @@ def _visitor(torch: Any, kind: type) -> _Visit:
         (torch.optim.Optimizer, Walk._optimizer),
         (torch.UntypedStorage, Walk._storage),
         (torch.amp.GradScaler, Walk._scaler),
+        (ModuleType, Walk._namespace),  # torch.ops.aten is one, of thousands of operators
     ):
         if issubclass(kind, base):
             return visit
@@ -355,7 +360,7 @@ def _visitor(torch: Any, kind: type) -> _Visit:
 
 def _sort(torch: Any, locate: Callable[[Any], int | None], kind: type) -> Sort | Look:
     """What objects of a class may lead to, as far as `_visitor` knows."""
-    if id(kind) in PLAIN_IDS:
+    if id(kind) in PLAIN_IDS or issubclass(kind, ModuleType):
         return Sort.PLAIN
     if kind is torch.Tensor:
         return partial(held_by_tensor, torch, locate)

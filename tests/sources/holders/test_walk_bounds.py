@@ -46,6 +46,19 @@ def test_many_lost_tensors_are_found_together(notebook):
     assert look(notebook).size_of(Kind.CYCLE) == 100 * MIB
 
 
+def test_a_name_for_operators_leads_no_further(notebook):
+    # `dir` makes torch look all of them up
+    notebook.run(
+        "aten = torch.ops.aten\nfor n in dir(torch._C._VariableFunctions):\n    "
+        "getattr(aten, n, None)\nx = torch.ones(8, device='cuda')"
+    )
+    looked = Looked()
+
+    look(notebook, looked=looked)
+
+    assert looked.objects < 200
+
+
 def test_a_long_chain_is_followed_to_its_end(notebook):
     notebook.run(f"ring = end = []\nfor _ in range(50):\n    ring = [ring]\nend += [ring, {BIG}]")
     notebook.run("del ring, end")
