@@ -309,6 +309,13 @@ def test_help_fits_a_terminal(loaded, magic, capsys):
     assert all(len(row) <= 80 for row in said.splitlines())
 
 
+def test_an_option_of_the_other_magic_is_told(loaded):
+    with pytest.raises(UsageError, match="an option of gpucheck: %%gpucheck --fit NAME"):
+        loaded.run_cell_magic("gpumem", "--fit n", "n = 1")
+    with pytest.raises(UsageError, match=r"an option of gpucheck: %gpucheck --free$"):
+        loaded.run_line_magic("gpumem", "--free")
+
+
 def test_an_option_without_its_dashes_is_told(loaded):
     with pytest.raises(UsageError, match="did you mean --history"):
         loaded.run_line_magic("gpumem", "history")

@@ -81,6 +81,8 @@ class GpuMemMagics(Magics):
         raise UsageError(_FIRST.format("%%gpucheck"))
 
 
+gpumem.OPTIONS.others["gpucheck"] = gpucheck.OPTIONS
+gpucheck.OPTIONS.others["gpumem"] = gpumem.OPTIONS
 for _magic, _of in ((GpuMemMagics.gpumem, gpumem), (GpuMemMagics.gpucheck, gpucheck)):
     _magic.__doc__ = f"{cleandoc(_magic.__doc__ or '')}\n\n{_of.OPTIONS.describe()}"
 

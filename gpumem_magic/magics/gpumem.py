@@ -270,7 +270,7 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
     measured cell the code just runs. Errors of the code go through, after the Report.
     """
     shell = monitor.shell
-    cell = as_cell(shell, code, above, raw)
+    cell = monitor.files.compiled(code, above, raw)
     if monitor.measuring:
         return _run(shell, cell)
     started = False
@@ -288,21 +288,6 @@ def run_measured(monitor: Monitor, request: Request, code: str, above: int, raw:
                 monitor.show(request, monitor.stop(request, cell, error))
             monitor.discard()
         del error  # it would hold this frame, and the frame everything that the code held
-
-
-def as_cell(shell: Any, code: str, above: int, raw: str) -> Cell:
-    """The cell that holds `code`; SyntaxErrors go through, before anything is changed."""
-    text = "\n" * (above + _leading_blank(code)) + str(shell.transform_cell(code))
-    running = shell.displayhook.exec_result
-    number = running.execution_count if running else None
-    filename = shell.compile.cache(text, number or shell.execution_count, raw_code=raw)
-    shell.compile.ast_parse(text, filename)
-    return Cell(raw, filename, number, text)
-
-
-def _leading_blank(code: str) -> int:
-    """Blank lines on top of the code, which IPython's transformers take away."""
-    return len(code[: len(code) - len(code.lstrip())].splitlines()) if code.strip() else 0
 
 
 def _run(shell: Any, cell: Cell) -> Any:

@@ -7,7 +7,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -88,9 +88,11 @@ def fields_of(given: Iterable[Given]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class OptionTable:
-    """All options of one magic. `magic` in the methods is what an error calls it: "%%gpumem"."""
+    """All options of one magic. `magic` in the methods is what an error calls it: "%%gpumem".
+    others: the tables of other magics by their names, for an error about an option of theirs."""
 
     options: tuple[Option, ...]
+    others: dict[str, OptionTable] = field(default_factory=dict)
 
     def scan(self, line: str, magic: str) -> tuple[tuple[Given, ...], str]:
         """The options at the start of `line`, and what follows them, untouched."""
@@ -132,6 +134,12 @@ class OptionTable:
         option = self.find(flag)
         if option is not None:
             return option
+        for name, table in self.others.items():
+            other = table.find(flag)
+            if other is not None:
+                begins = "%%" if magic.startswith("%%") and other.code else "%"
+                meant = f"{begins}{name} {flag} {other.values}".strip()
+                raise UsageError(f"{magic}: {flag} is an option of {name}: {meant}")
         flags = [name for option in self.options for name in option.flags]
         near = difflib.get_close_matches(flag, flags, 3, _NEAR)  # --advice: --device, --advise
         meant = max(near, key=lambda name: name[:4] == flag[:4], default="")

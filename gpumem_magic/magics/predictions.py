@@ -11,7 +11,6 @@ from IPython.core.error import UsageError
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
 from gpumem_magic.magics.faults import place_of
-from gpumem_magic.magics.gpumem import as_cell
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.predict import HEADROOM, fitting, predicting
@@ -43,7 +42,7 @@ def predict(monitor: Monitor, check: Check) -> Report | Forecast | Fit | Fits:
 def cell_of(monitor: Monitor, check: Check) -> Cell:
     """The code of a check, as the cell that it stands in."""
     code, above = without_mark_above(check.code), len(check.mark.splitlines())
-    return as_cell(monitor.shell, code, above, check.mark + check.code)
+    return monitor.files.compiled(code, above, check.mark + check.code)
 
 
 def scenario_of(monitor: Monitor, check: Check, cell: Cell, card: str | None) -> Scenario:

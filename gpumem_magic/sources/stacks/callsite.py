@@ -139,6 +139,19 @@ class CellFiles:
         name = self.filename(raw_cell, transformed_cell, number)
         return self._made(raw_cell, transformed_cell, name, number)
 
+    def compiled(self, code: str, above: int, raw: str) -> Cell:
+        """The cell that holds `code` below so many lines of `raw`, as IPython would compile it.
+        SyntaxErrors go through, before anything is changed."""
+        shell = self._shell
+        blank = len(code) - len(code.lstrip()) if code.strip() else 0  # IPython drops these lines
+        above += len(code[:blank].splitlines())
+        text = "\n" * above + str(shell.transform_cell(code))
+        running = shell.displayhook.exec_result
+        number = running.execution_count if running else None
+        filename = shell.compile.cache(text, number or shell.execution_count, raw_code=raw)
+        shell.compile.ast_parse(text, filename)
+        return Cell(raw, filename, number, text)
+
     def cells(self) -> Mapping[str, Cell]:
         """All cells that ran, the running one included; number None for those outside `In`. Each
         is read when it is asked for: there may be thousands."""
