@@ -276,7 +276,7 @@ def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> tor
     dtype = query.dtype
     if dtype.itemsize == 2 and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.float(), key.float(), value.float()
-    wide = query  # stays beside the scaled one
+    wide = query, key, value  # stay beside what is made of them
     scale = 1 / math.sqrt(query.shape[-1]) if how.scale is None else how.scale
     root = math.sqrt(abs(scale))
     query = query * math.copysign(root, scale)

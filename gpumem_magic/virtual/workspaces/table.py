@@ -103,8 +103,9 @@ def _scan(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def _safe_softmax(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """A flag for each element."""
-    memory.borrow(args[0].numel())
+    """Whether each element is minus infinity, whether all of a row are, and a zero instead."""
+    elements = args[0].numel()
+    memory.borrow(elements, elements // max(1, args[0].shape[args[1]]), args[0].itemsize)
 
 
 def _sum_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype | None:
