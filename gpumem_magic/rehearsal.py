@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.allocator.caching import CachingAllocator
-from gpumem_magic.dryrun.script import Script
+from gpumem_magic.allocator.script import Script
 
 _APART = 32
 """Points of a curve differ by a 32nd at least, where there are such: nearer ones tell more of how

@@ -11,7 +11,7 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.dryrun.script import Scribe
+from gpumem_magic.allocator.script import Scribe
 from gpumem_magic.fitting import Found, Try, search
 from gpumem_magic.rehearsal import Rehearsals
 

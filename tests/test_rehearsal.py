@@ -9,7 +9,7 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.dryrun.script import Scribe
+from gpumem_magic.allocator.script import Scribe
 from gpumem_magic.rehearsal import Rehearsals
 
 MIB = 1 << 20

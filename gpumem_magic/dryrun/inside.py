@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from gpumem_magic.allocator.caching import CachingAllocator
+from gpumem_magic.allocator.script import Scribe, Script
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
 from gpumem_magic.dryrun.scenario import Scenario
-from gpumem_magic.dryrun.script import Scribe, Script
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.taken_out import take_out

@@ -8,7 +8,7 @@ from gpumem_magic.allocator.caching import (
     SimulatedDriver,
     clone,
 )
-from gpumem_magic.dryrun.script import Request, Scribe
+from gpumem_magic.allocator.script import Request, Scribe
 
 MIB = 1 << 20
 GIB = 1 << 30
