@@ -102,6 +102,14 @@ class Bounds:
             least, most = interval[0].min().item(), interval[1].max().item()
             self._valueless.ends[storage_id(picked)] = least, most
 
+    def go_through(self, places: torch.Tensor) -> None:
+        """A loop goes over what `nonzero` found: one after the other, where all may be found."""
+        known, count = self._valueless.ends.get(storage_id(places)), places.numel()
+        is_whole = places.dtype is torch.int64 and count == len(places) > 0
+        if is_whole and known == (0, count - 1):
+            numbers = torch.arange(count).untyped_storage()
+            self._valueless.ends[storage_id(places)] = numbers, numbers
+
     def _replaces_all(self, target: Any, dim: int, index: Any, source: Any, *_: Any) -> bool:
         """Whether `scatter_` leaves none of the values that were there."""
         told = isinstance(source, torch.Tensor) and index not in self._valueless

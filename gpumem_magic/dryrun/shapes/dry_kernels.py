@@ -134,7 +134,7 @@ class DryKernels:
         if plan.may_have_bounds and not known:
             interval = self._bounds.of_result(func, args, kwargs)
             if interval is not None:
-                return self._between(plan, interval)
+                return self._between(plan, interval, self._mostly_one.of_result(func, args, kwargs))
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
@@ -144,6 +144,7 @@ class DryKernels:
             self._mostly_one.keep(results, mostly)
         if not known:
             self._bounds.pick(func, args, results)
+            self._mostly_one.chosen(plan.name, args, results)
         return results
 
     def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:
@@ -232,15 +233,17 @@ class DryKernels:
             torch.ops.aten.fill_.Scalar(out[0], 1)
         return out[0] if single else tuple(out)
 
-    def _between(self, plan: _Plan, interval: Interval) -> torch.Tensor:
+    def _between(self, plan: _Plan, interval: Interval, mostly: Any) -> torch.Tensor:
         """A result of which no more is known; it is known where both ends are the same."""
         low, high = interval
         if torch.equal(low, high):
             return low
         made: torch.Tensor = self._made(Shape.of(low))
         self._bounds.attach(made, interval)
-        if plan.name in _USUALLY_TRUE:
+        if plan.name in _USUALLY_TRUE or (plan.name == "aten::any" and mostly is not None):
             torch.ops.aten.fill_.Scalar(made, 1)
+        if mostly is not None:
+            self._mostly_one.keep(made, mostly)
         return made
 
     def _given(

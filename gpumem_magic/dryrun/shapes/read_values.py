@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.dryrun.shapes.bounds import Bounds
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.shapes.valueless import Valueless
 from gpumem_magic.virtual.patches import Patches
@@ -24,6 +25,7 @@ class ReadValues:
         tensor: Any = torch.Tensor
         for name in ("tolist", "numpy", "__array__"):
             patches.set(tensor, name, self._reading(name, getattr(tensor, name)))
+        patches.set(tensor, "__iter__", self._iteration(tensor.__iter__))
         patches.set(tensor, "item", self._item(tensor.item))
         patches.set(tensor, "__bool__", self._decision(tensor.__bool__))
         for owner in (torch, tensor):
@@ -37,6 +39,14 @@ class ReadValues:
             return self._guesses.number(value) if tensor in self._valueless else value
 
         return stand_in_for_item
+
+    def _iteration(self, iterate: Any) -> Any:
+        def go_through(tensor: torch.Tensor) -> Any:
+            if tensor in self._valueless:
+                Bounds(self._valueless).go_through(tensor)
+            return iterate(tensor)
+
+        return go_through
 
     def _decision(self, truth: Any) -> Any:
         def decide(tensor: torch.Tensor) -> bool:

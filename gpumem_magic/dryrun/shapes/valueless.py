@@ -48,7 +48,9 @@ class Valueless:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         # By storage, until something is written to it: kept by `Bounds` and by `MostlyOne`.
         self.ends: dict[int, tuple[Any, Any]] = {}
-        self.numbers: dict[int, tuple[torch.dtype, float, int]] = {}
+        self.numbers: dict[int, tuple[torch.dtype, float, int, Any]] = {}
+        self.shares: dict[int, dict[Any, tuple[int, Any]]] = {}
+        self.asked: dict[int, dict[Any, set[float]]] = {}
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -66,7 +68,7 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        kept = self._marks, self.ends, self.numbers
+        kept = self._marks, self.ends, self.numbers, self.shares, self.asked
         for each in kept[1:]:
             each.pop(key, None)
         if key not in self._marks:

@@ -55,3 +55,54 @@ def test_whole_rows_that_are_written_count_whole(write):
 def test_what_is_written_later_is_added():
     twice = "mask[rows, labels] = 1\nmask[rows[:9], labels[:9]] = 1\n"
     assert selected(f"{ZEROS}{twice}found = scores[mask > 0]") == 137
+
+
+CHOSEN = """
+tokens = torch.randn(4096, 8, device='cuda')
+chosen = tokens.topk(2)[1]
+taken = 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "most"),
+    [
+        ("for e in range(8):\n    taken += len(torch.where(chosen == e)[0])", 8192),
+        ("for e in range(8):\n    taken += len(tokens[(chosen == e).any(-1)])", 8192),
+        (
+            "for e in range(8):\n    mask = (chosen == e).any(dim=-1)\n    if mask.any():\n"
+            "        taken += len(tokens[mask])",
+            8192,
+        ),
+        ("for e in range(8):\n    taken += len(tokens[chosen[:, 0] == e])", 4096),
+        (
+            "masks = torch.nn.functional.one_hot(chosen, 8).permute(2, 1, 0)\n"
+            "for e in (masks.sum((-1, -2)) > 0).nonzero():\n"
+            "    taken += len(torch.where(masks[e[0]])[1])",
+            8192,
+        ),
+    ],
+)
+def test_experts_share_the_tokens(loop, most):
+    assert selected(f"{CHOSEN}{loop}\nfound = range(taken)") == most
+
+
+@pytest.mark.parametrize(
+    ("loop", "most"),
+    [
+        ("for e in range(8):\n    taken += len((classes == e).nonzero())", 8 * 4096),
+        ("taken += len((chosen.view(-1) == 0).nonzero())\n" * 8, 8 * 8192),
+        (
+            "taken += len((chosen == 0).nonzero())\ntaken += len((chosen == 1).nonzero())",
+            2 * 8192,
+        ),
+    ],
+)
+def test_what_no_choice_among_experts_is_may_be_all_of_one_class(loop, most):
+    classes = "classes = (tokens.sum(1) > 0).long()\n"
+    assert selected(f"{CHOSEN}{classes}{loop}\nfound = range(taken)") == most
+
+
+def test_an_end_token_is_not_taken_to_be_there():
+    code = "last = tokens.argmax(-1)\nif (last == 2).any():\n    taken = 9\n"
+    assert selected(f"{CHOSEN}{code}found = range(taken)") == 0
