@@ -155,8 +155,10 @@ class FusedDevice:
         takes that of `like`, memory-efficient attention has the heads beside their elements."""
         model, shape = like.transpose(1, 2), values.transpose(1, 2).shape
         follows = self.fused is not EFFICIENT and model.shape == shape
-        made = torch.empty_like(model) if follows else torch.empty(shape, dtype=values.dtype)
-        return made.transpose(1, 2).copy_(values)
+        layout = model if follows else torch.empty(shape, device="meta")
+        strides = torch.empty_like(layout, device="meta").transpose(1, 2).stride()
+        # no view, though it has the strides of one: autograd adds to what has no base
+        return torch.empty_strided(values.shape, strides, dtype=values.dtype).copy_(values)
 
 
 def _values(device: FusedDevice, tensors: Any, mask: torch.Tensor | None, how: How) -> torch.Tensor:

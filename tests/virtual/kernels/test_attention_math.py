@@ -43,3 +43,26 @@ def test_the_mask_is_added_in_place(blocks):
         functional.scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True)
     scores = 2 * 4 * 64 * 64 * 4
     assert blocks().count(scores) == 2  # before and after the softmax
+
+
+def test_what_is_converted_stays_beside_what_is_made_of_it(gpu):
+    """Halves are computed with in float32; grouped keys are then repeated for every head."""
+    query = torch.randn(1, 8, 256, 64, device="cuda", dtype=torch.float16)
+    key = torch.randn(1, 2, 256, 64, device="cuda", dtype=torch.float16)
+    _ = query.float() @ query.float().mT  # takes cuBLAS's workspace
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    with torch.no_grad():
+        functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+    wide, few, scores = 2 * query.numel() * 4, 2 * key.numel() * 4, 8 * 256 * 256 * 4
+    repeated, masks = 2 * query.numel() * 4, scores // 4 + 8 * 256 + 512
+    peak = torch.cuda.max_memory_allocated() - before
+    assert peak == wide + few + repeated + 2 * scores + masks
+
+
+def test_gradients_of_a_tensor_that_is_key_and_value_are_added_in_place(gpu):
+    query = torch.randn(2, 8, 700, 64, device="cuda", requires_grad=True)
+    key = torch.randn(2, 8, 300, 64, device="cuda", requires_grad=True)
+    functional.scaled_dot_product_attention(query, key, key).mean().backward()
+    # a sum in a block of its own would take one that is 480 KiB too large, and keep it whole
+    assert torch.cuda.memory_allocated() - 2 * (query.nbytes + key.nbytes) < 100_000
