@@ -129,6 +129,8 @@ class DryKernels:
             return func(*args, **kwargs)
         if plan.name == "aten::_local_scalar_dense":
             return func(*args) if args[0] not in self.valueless else self._scalar(args[0])
+        if plan.name == "aten::bincount" and not known and len(tensors) == 1:
+            return self._even_counts(func, *args, **kwargs)
         if plan.name == "aten::resize_":
             return self._resize(args[0], torch.Size(args[1]))
         if plan.may_have_bounds and not known:
@@ -288,6 +290,11 @@ class DryKernels:
             self._storages.place(tensor)
         del old
         return tensor
+
+    def _even_counts(self, func: Any, numbers: Any, weights: Any = None, minlength: int = 0) -> Any:
+        """As many of each number, as far as is known which there are."""
+        self.guesses.needed("how many there are of each number")
+        return func(torch.arange(numbers.numel()) % max(1, minlength), weights, minlength)
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         if running_node() not in _LOOKS_FOR_ZEROS:

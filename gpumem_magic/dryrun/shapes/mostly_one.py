@@ -79,6 +79,11 @@ class MostlyOne:
             asked[storage_id(places)] = {}
         elif name == "aten::scatter_" and storage_id(args[2]) in asked:
             asked[storage_id(results)] = {}
+        elif name == "aten::sum" and storage_id(args[0]) in asked and (known := self._of(args[0])):
+            each = torch.full_like(results, known[1] // max(1, results.numel()))
+            results.copy_(each)
+            ends = each.untyped_storage()
+            self._valueless.ends[storage_id(results)] = ends, ends
 
     def _equal(self, tensor: torch.Tensor, number: float) -> _Known | None:
         """Of `tensor == number`, which is one of the masks of these elements of a storage."""
