@@ -48,6 +48,14 @@ def where(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
         memory.place(out)
 
 
+def roll(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """Place what `roll` returns, beside what was rolled in one dimension after the other
+    (roll_common of native/TensorTransformations.h)."""
+    with memory.blocks() as rolled:
+        rolled.take(*[out.nbytes] * (len(args[1]) - 1))
+        memory.place(out)
+
+
 def _between(target: torch.Tensor, source: torch.Tensor, leaves: bool, waits_not: bool) -> int:
     """Bytes of the dense copy on the device. Who waits has the host convert values, the device does
     so for who does not."""

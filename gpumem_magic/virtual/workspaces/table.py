@@ -143,6 +143,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "soft_margin_loss_backward": losses.soft_margin_backward,
     "_ctc_loss": losses.ctc,
     "_ctc_loss_backward": losses.ctc_backward,
+    "roll": copies.roll,
     "where": copies.where,
     "logsumexp": scatters.logsumexp,
     "im2col": folds.fold,

@@ -34,6 +34,12 @@ def test_what_leaves_is_dense(blocks):
     assert _asked(blocks, x[:, ::2].cpu)[0] == [524288, -524288]
 
 
+def test_what_rolls_in_two_dimensions_rolls_in_one_first(blocks):
+    x = torch.ones(512, 512, device="cuda")
+    assert _asked(blocks, lambda: x.roll(3, 1))[0] == [1048576]
+    assert _asked(blocks, lambda: x.roll((3, 3), (0, 1)))[0] == [1048576, 1048576, -1048576]
+
+
 def test_a_number_of_the_host_is_taken_along(blocks):
     x = torch.ones(512, 512, device="cuda")
     mask = x > 0
