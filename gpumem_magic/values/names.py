@@ -126,8 +126,9 @@ class Names:
     where that is not known. arguments: of training frameworks' objects, as a dry run saw them.
     holders: where memory was short, which names lead to the storage at an address; None where
     something else holds it; as a whole None where nobody looked. again: where that ended the cell.
-    loaded: by the name of a loader, the addresses of all storages that it reads; a loader that has
-    code of the user's is not among them.
+    default: torch's default type of floats, and the notebook's cell that set it last, None where
+    that is not known. loaded: by the name of a loader, the addresses of all storages that it reads;
+    a loader that has code of the user's is not among them.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class Names:
     arguments: tuple[ArgumentFacts, ...] = ()
     holders: Mapping[int, frozenset[str] | None] | None = None
     again: GraphAgain | None = None
+    default: tuple[str, int | None] = ("float32", None)
     loaded: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 

@@ -126,11 +126,11 @@ waves = [data.wave(k) for k in range(1, 4)]""",
         tensors = (n for row in rows if (n := lives.name(row)) and ".state[" not in n)
         names_of = list(dict.fromkeys([*(n for n in models if n in cell.spoken()), *tensors]))
         shown = f" ({', '.join(names_of[:_SHOWN])})" if names_of else ""
+        why, change = _as_default(names) if names.default[0] == "float64" else ("", _ANY_CHANGE)
         yield Advice(
             self.name,
-            problem=f"{format_bytes(size)} at the peak are float64{shown}.",
-            change="float32 takes half, and is what models compute in: .float() where the array "
-            "becomes a tensor (numpy's arrays are float64), and no .double() on the model.",
+            problem=f"{format_bytes(size)} at the peak are float64{shown}{why}.",
+            change=f"float32 takes half, and is what models compute in: {change}",
             line=max(int(lives.line[rows[0]]), 0) or None,
             name=names_of[0] if names_of else None,
             size=size,
@@ -171,6 +171,22 @@ waves = [data.wave(k) for k in range(1, 4)]""",
             price="7 digits in place of 16.",
         )
         return self.propose(cell, advice, partial(_single_all, cell, names, calls))
+
+
+_ANY_CHANGE = (
+    ".float() where the array becomes a tensor (numpy's arrays are float64), and no .double() on "
+    "the model."
+)
+
+
+def _as_default(names: Names) -> tuple[str, str]:
+    """Why all tensors are float64 where torch was told to make them so, and what ends it."""
+    cell = names.default[1]
+    where = "" if cell is None else f" in In[{cell}]"
+    return (
+        f", as torch was told to make all tensors{where}",
+        "torch.set_default_dtype(torch.float32), and make the model and the data anew.",
+    )
 
 
 def _halved(lives: Lifetimes, storages: NDArray[np.bool_]) -> int:

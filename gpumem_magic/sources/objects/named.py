@@ -8,6 +8,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpumem_magic.sources.objects.contents import Contents, fields, package_of
@@ -46,9 +47,11 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
         cells = names.get("In")
         reader.cells = cells if isinstance(cells, list) else []
+        default = str(torch.get_default_dtype()).removeprefix("torch.")
         for name, thing in own.items():
             reader.read(name, thing)
-    return reader.names
+    set_in = _last(reader.cells, r"\bset_default_(?:dtype|tensor_type)\b")
+    return replace(reader.names, default=(default, set_in))
 
 
 def dotted(kind: Any) -> str:
@@ -210,9 +213,14 @@ class _Reader:
 
 def _assigned_in(name: str, cells: list[object]) -> int | None:
     """The number of the last cell that assigns a name at the beginning of a line."""
-    assigns = re.compile(rf"^\s*{re.escape(name)}\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+    return _last(cells, rf"^\s*{re.escape(name)}\s*(?::[^=\n]+)?=(?!=)")
+
+
+def _last(cells: list[object], pattern: str) -> int | None:
+    """The number of the last cell in which a pattern is found."""
     numbers = range(len(cells) - 1, 0, -1)
-    return next((number for number in numbers if assigns.search(str(cells[number]))), None)
+    found = re.compile(pattern, re.MULTILINE).search
+    return next((number for number in numbers if found(str(cells[number]))), None)
 
 
 def _add(table: Any, name: str, value: object) -> None:

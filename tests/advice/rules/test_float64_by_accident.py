@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 SETUP = """\
 import numpy as np
@@ -39,3 +39,21 @@ def test_an_older_tensor_that_stays_float64_forbids_the_change(notebook):
         (advice,) = found(one.measure(cell))
         assert advice.source is None
         assert "w, which was there before" in advice.change
+
+
+def test_a_default_that_another_cell_set_is_named(notebook):
+    with notebook() as one:
+        try:
+            one.run("import torch\ntorch.set_default_dtype(torch.float64)")
+            one.run("scale = 3")
+            model = (
+                "model = torch.nn.Sequential(*map(torch.nn.Linear, [2048] * 2, [2048] * 2)).cuda()"
+            )
+            report = one.measure(
+                f"{model}\nmodel(torch.rand(64, 2048, device='cuda')).sum().backward()"
+            )
+        finally:
+            torch.set_default_dtype(torch.float32)
+    (advice,) = found(report)
+    assert advice.problem.endswith("as torch was told to make all tensors in In[2].")
+    assert "set_default_dtype(torch.float32)" in advice.change
