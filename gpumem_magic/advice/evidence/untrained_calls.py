@@ -4,6 +4,7 @@ gradients that one pass makes and the next zero_grad() throws away."""
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -193,17 +194,52 @@ def thrown_gradients(cell: Code, lives: Lifetimes, names: Names) -> Iterator[Thr
     """Such gradients where they are the last that the pass makes: it could have ended before."""
     if reads_gradients(cell):
         return
-    steps = list(find_steps(cell, names))
+    steps = _StepLines(cell, names)
+    freed = _freed_by_line(lives)
+    clears: dict[int, list[ast.Call]] = defaultdict(list)
+    for cleared in cell.calls(".zero_grad"):
+        for line in lines_of(cleared):
+            clears[line].append(cleared)
     for backward in cell.calls(".backward"):
-        for cleared in cell.calls(".zero_grad"):
-            if cell.function(cleared) is not cell.function(backward):
-                continue
-            between = range(backward.lineno, cleared.lineno)
-            stepped = [s.optimizer for s in steps if s.line in between]
-            if stepped and receiver(cleared, cell) not in stepped and between:
+        lines = {at for line in lines_of(backward) for at in freed.get(line, ())}
+        for cleared in dict.fromkeys(c for line in sorted(lines) for c in clears.get(line, ())):
+            cell.work.spend(1)
+            if cell.function(cleared) is cell.function(backward) and steps.only_of_others(
+                backward.lineno, cleared.lineno, receiver(cleared, cell)
+            ):
                 found = _thrown(lives, backward, cleared)
                 if found is not None:
                     yield found
+
+
+class _StepLines:
+    """The lines of optimizers' steps, of all and of each."""
+
+    def __init__(self, cell: Code, names: Names) -> None:
+        self._all: list[int] = []
+        self._of: dict[str, list[int]] = defaultdict(list)
+        for step in find_steps(cell, names):  # in the order of the text
+            self._all.append(step.line)
+            self._of[step.optimizer].append(step.line)
+
+    def only_of_others(self, first: int, end: int, optimizer: str) -> bool:
+        """Whether steps are made from one line on and before another, and none of an optimizer."""
+        own = self._of.get(optimizer, [])
+        return _any_in(self._all, first, end) and not _any_in(own, first, end)
+
+
+def _any_in(ordered: list[int], first: int, end: int) -> bool:
+    return bisect_left(ordered, first) < bisect_left(ordered, end)
+
+
+def _freed_by_line(lives: Lifetimes) -> dict[int, list[int]]:
+    """Where the gradients that backward passes made were freed, by the line that made them."""
+    gradients = (lives.born == Phase.BACKWARD) & lives.of(Category.GRADIENT)
+    lines = np.stack([lives.line[gradients], lives.freed_line[gradients]])
+    found: dict[int, list[int]] = defaultdict(list)
+    for made, freed in np.unique(lines, axis=1).T.tolist():
+        found[made].append(freed)
+    return found
 
 
 def _thrown(lives: Lifetimes, backward: ast.Call, cleared: ast.Call) -> ThrownGradients | None:
