@@ -48,19 +48,22 @@ def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
     what it cannot follow as trained."""
     if reads_gradients(cell):
         return
-    flow = GradientFlow(cell, names)
     stepped = _stepped(cell, names)
+    trained = {one: _trained(cell, names, one) for group in stepped.values() for one in group}
+    if not _calls_others(cell, names, [words for words in trained.values() if words]):
+        return
+    flow = GradientFlow(cell, names)
     later: set[ast.stmt] = set()
     for backward in reversed(cell.calls(".backward")):
         own = cell.statement(backward)
         reached = flow.origin(goes_backward(backward)).statements
         optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
-        words = [_trained(cell, names, optimizer) for optimizer in optimizers]
+        words = [trained[optimizer] for optimizer in optimizers]
         if words and all(words):
             step = _TrainingStep(cell, names, flow, set().union(*words))
             for statement in sorted(({*reached} | {own}) - later, key=lambda s: s.lineno):
-                alone = not step.needs_graph(header(statement))
                 for call, model in step.untrained(statement):
+                    alone = not step.needs_graph(header(statement))
                     yield UntrainedCall(call, model, backward, optimizers, alone)
         later |= reached  # a graph that is told of, or that a later pass has a use for
 
@@ -107,6 +110,22 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
     return found
 
 
+def _calls_others(cell: Code, names: Names, trained: list[set[str]]) -> bool:
+    """Whether the cell calls anything known that not all of these optimizers change: a first look
+    at a long cell, most of which call only the one model that they train."""
+    definitions = cell.once(Definitions)
+    for function in (call.func for call in cell.nodes(ast.Call)):
+        if isinstance(function, ast.Name):
+            known = function.id in names.modules
+        else:
+            known = isinstance(function, ast.Attribute) and bool(
+                definitions.of_attribute(function.attr)
+            )
+        if known and not all(_words(cell.text(function)) & words for words in trained):
+            return True
+    return False
+
+
 def _words(text: str) -> set[str]:
     return {*text.replace("[", ".").split(".")} - {"self"}
 
@@ -135,8 +154,9 @@ class _TrainingStep:
         if isinstance(function, ast.Attribute):
             assigned = self.cell.once(Definitions).of_attribute(function.attr)
             values = [s.value for s in assigned if isinstance(s, ast.Assign)]
-            plain = "requires_grad" not in self.cell.source and len(values) == len(assigned)
-            return plain and bool(values) and all(map(self._is_new_model, values))
+            plain = bool(values) and len(values) == len(assigned)
+            plain = plain and not self.cell.once(_speaks_of_freezing)
+            return plain and all(map(self._is_new_model, values))
         facts = self.names.modules.get(model)
         around = self.cell.function(function)
         if facts is None or not facts.trainable or (around and model in parameters(around)):
@@ -169,6 +189,10 @@ class _TrainingStep:
         texts = [self.cell.text(part) for part in parts]
         used = bool(_spoken(self.cell, parts) & self.trained)
         return used or any("requires_grad" in text for text in texts)
+
+
+def _speaks_of_freezing(cell: Code) -> bool:
+    return "requires_grad" in cell.source
 
 
 def _spoken(cell: Code, parts: list[ast.expr]) -> set[str]:
