@@ -182,9 +182,9 @@ class EventLog:
         size = tensor.untyped_storage().nbytes()
         if size >= _TOLD and tensor.numel() * tensor.itemsize == size:
             made, after = (tensor.shape, tensor.dtype), 0
-            if self.repeats is not None:  # it was taken some events ago
-                born = (row[1] == address and row[0] == Action.ALLOC for row in reversed(self.rows))
-                after = next((n for n, is_here in enumerate(born) if is_here), 0)
+            if self.repeats is not None:  # it was taken some events ago: the last ones there
+                back = enumerate(reversed(self.rows))
+                after = next((n for n, row in back if row[1] == address), 0)
             kind = self._results.setdefault(made, len(self._results))
             self._placed.append((len(self) - after, address, kind))
 
