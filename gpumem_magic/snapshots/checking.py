@@ -11,6 +11,9 @@ from gpumem_magic.values.recording import Category, Label, Stack
 _MOST = 1 << 62
 """No address, size or time reaches it."""
 
+_LINES = 1 << 31
+"""No line of Python code reaches it: its compiler counts them in a C int."""
+
 _KINDS = {word: kind for kind in Category for word in (kind.value, kind.value.replace(" ", "_"))}
 _LONGEST_NAME = 200
 
@@ -127,7 +130,7 @@ def _frames(frames: Any, place: str, seen: set[int]) -> None:
 
 def _frame(frame: Any, place: str) -> None:
     _expect(frame, dict, f"a frame of {place}")
-    _whole(frame.get("line"), f"a line in {place}")
+    _whole(frame.get("line"), f"a line in {place}", most=_LINES)
     for name in ("filename", "name"):
         _expect(frame.get(name), str, f"a {name} in {place}")
 

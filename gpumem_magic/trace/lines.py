@@ -17,7 +17,7 @@ from gpumem_magic.trace.attribution import (
 from gpumem_magic.trace.cell_flow import read_flow
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.passes import Visits, count_passes
-from gpumem_magic.trace.stacks import Stacks
+from gpumem_magic.trace.stacks import Stacks, Texts
 from gpumem_magic.values.findings import Call, Called, Line
 from gpumem_magic.values.recording import Action, Cell, Events, Recording
 
@@ -50,6 +50,7 @@ class _Counter:
     def __init__(self, recording: Recording, stacks: Stacks) -> None:
         self._recording = recording
         self._stacks = stacks
+        self.texts = Texts()
         files = {frame.filename for stack in recording.stacks for frame in stack}
         known = {name: recording.cells[name] for name in files & recording.cells.keys()}
         known |= {this.filename: this for this in (recording.cell,) if this.filename in files}
@@ -85,7 +86,7 @@ def find_lines(
     counter = _Counter(recording, stacks)
     counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
-    lines, text = [], recording.cell.source.splitlines()
+    lines, text = [], counter.texts.line
     known = np.flatnonzero(sums.peak >= 0)
     known = known[np.argsort(stacks.line[known], kind="stable")]
     numbers, first = np.unique(stacks.line[known], return_index=True)
@@ -100,12 +101,12 @@ def find_lines(
         allocated, freed, peak = sizes
         called = _called(number, sums, stacks, attribution)
         net, count = allocated - freed, counts.get(number, 1)
-        source = _text(text, number)
+        source = text(recording.cell, number)
         lines.append(Line(number, source, allocated, freed, net, peak, count, calls, called))
     for number in np.setdiff1d(attribution.nesting.line, numbers).tolist():
         if called := _called(number, sums, stacks, attribution):
             count = attribution.within.count(number)
-            source = _text(text, number)
+            source = text(recording.cell, number)
             lines.append(Line(number, source, 0, 0, 0, None, count, called=called))
     return tuple(sorted(lines, key=lambda line: line.number))
 
@@ -140,15 +141,11 @@ def _find_calls(
             counted[cell] = counter.count_in(cell, visits)
         allocated, freed, peak = sums.of(rows[callers == index])
         count = counted[cell].get(number, 1)
-        text = _text(cell.source.splitlines(), number)
+        text = counter.texts.line(cell, number)
         net = allocated - freed
         sizes = allocated, freed, net, peak, count
         calls.append(Call(cell.number, number, function, text, *sizes, cell.name))
     return tuple(sorted(calls, key=lambda call: (call.cell or 0, call.line)))
-
-
-def _text(lines: list[str], number: int) -> str:
-    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
 def _sum_rows(events: Events, attribution: Attribution, levels: Levels, rows: int) -> _Sums:

@@ -17,6 +17,7 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.owners import CATEGORIES, CODE, Owners
 from gpumem_magic.trace.pairing import Pairing
+from gpumem_magic.trace.stacks import Texts
 from gpumem_magic.values.findings import Block, CallNode, Level
 from gpumem_magic.values.recording import (
     Category,
@@ -194,7 +195,7 @@ class _Ways:
 
     def __init__(self, recording: Recording, known: KnownBlocks) -> None:
         self._recording = recording
-        self._texts: dict[str, list[str]] = {}
+        self._texts = Texts()
         self._owned: dict[tuple[int, str, str], int] = {}
         birth = known.lives.birth
         row = np.append(known.attribution.row, -1)[birth]  # a birth before the cell is -1
@@ -245,10 +246,8 @@ class _Ways:
         cell = own if name == own.filename else self._recording.cells.get(name)
         if cell is None:
             return ""
-        lines = self._texts.setdefault(name, cell.source.splitlines())
-        text = lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
         where = "line " if cell is own else f"{cell.title}:"
-        return f"{where}{frame.line}  {text}"
+        return f"{where}{frame.line}  {self._texts.line(cell, frame.line)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +269,7 @@ def find_places(basis: Basis) -> Places:
     frames: Counter[str] = Counter()
     modules: Counter[str] = Counter()
     sources: dict[str, str] = {}
+    texts = Texts()
     alive = lives.at_peak
     sums = np.bincount(lives.stack[alive] + 1, lives.size[alive])
     for row in np.flatnonzero(sums).tolist():
@@ -277,7 +277,7 @@ def find_places(basis: Basis) -> Places:
         place = _place(asking[0], basis.recording) if asking else UNKNOWN
         frames[place] += size
         if asking and place not in sources:
-            sources[place] = _source(asking[0], basis.recording)
+            sources[place] = _source(asking[0], basis.recording, texts)
         modules[_module(asking[0], basis.recording) if asking else UNKNOWN] += size
     return Places(dict(frames.most_common()), dict(modules.most_common()), sources)
 
@@ -303,14 +303,13 @@ def _cell(frame: Frame, recording: Recording) -> int | None:
     return cell.number if cell and cell.number is not None else cell_number(frame.filename)
 
 
-def _source(frame: Frame, recording: Recording) -> str:
+def _source(frame: Frame, recording: Recording, texts: Texts) -> str:
     """The text of the line; empty of a snapshot's files, which lay elsewhere."""
     own = recording.cell
     cell = own if frame.filename == own.filename else recording.cells.get(frame.filename)
     if cell is None:
         return source_of(frame) if recording.device.total else ""
-    lines = cell.source.splitlines()
-    return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
+    return texts.line(cell, frame.line)
 
 
 def _place(frame: Frame, recording: Recording) -> str:

@@ -100,3 +100,17 @@ def user_line(recording: Recording, frames: Stack) -> tuple[int | None, str]:
         if (other := recording.cells.get(frame.filename)) is not None:
             return frame.line, other.title
     return None, ""
+
+
+class Texts:
+    """The texts of cells' lines; each cell is split once, however many of them are asked for."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Cell, list[str]] = {}
+
+    def line(self, cell: Cell, number: int) -> str:
+        """A line without the white space around it; "" where the cell has none of that number."""
+        if cell not in self._lines:
+            self._lines[cell] = cell.source.splitlines()
+        lines = self._lines[cell]
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""

@@ -181,9 +181,12 @@ class EventLog:
         """Note what the youngest block at an address was made for, unless that is small."""
         size = tensor.untyped_storage().nbytes()
         if size >= _TOLD and tensor.numel() * tensor.itemsize == size:
-            made = tensor.shape, tensor.dtype
+            made, after = (tensor.shape, tensor.dtype), 0
+            if self.repeats is not None:  # it was taken some events ago: the last ones there
+                back = enumerate(reversed(self.rows))
+                after = next((n for n, row in back if row[1] == address), 0)
             kind = self._results.setdefault(made, len(self._results))
-            self._placed.append((len(self), address, kind))
+            self._placed.append((len(self) - after, address, kind))
 
     def _refused(self, requested: int) -> Failure:
         allocator = self._gpu.allocator

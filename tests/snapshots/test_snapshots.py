@@ -273,7 +273,10 @@ DAMAGED = {
     "device_traces[0][1].size": [-5, 1 << 70, 1.5, "x", None, float("inf")],
     "device_traces[0][1].addr": ["abc", -1],
     "device_traces[0][0].time_us": [float("nan"), 1 << 80],
-    "device_traces[0][1].frames": ["abc", 7],
+    "device_traces[0][1].frames": [
+        *("abc", 7),
+        [{"filename": "a.py", "name": "f", "line": 1 << 31}],
+    ],
     "device_traces[0][1].action": [["alloc"], None],
     "segments[0].device": ["0", 10**9],
     "segments[0].total_size": [float("inf"), 1],

@@ -28,6 +28,7 @@ CELLS = {
     "sums": "total = total + make(x)",
     "a function a line": "def f{n}(x): return make(x)",
     "training": "loss = make(x); loss.backward(); opt.step()",
+    "steps": "loss = make(x); loss.backward(); opt.step(); opt.zero_grad()",
     "old models": "model = make(x)",
     "calls of one function": "x{n} = f(x)",
     "calls of another cell": "x{n} = g(x)",
@@ -36,6 +37,7 @@ CELLS = {
 HEADS = {
     "calls of one function": "def f(x): return make(x)",
     "below %%time": "%%time",
+    "steps": "opt = torch.optim.SGD(model.parameters())",
 }
 INNER = {
     "calls of one function": (Frame(CELL, 1, "f"),),

@@ -171,13 +171,17 @@ def backward_lines(lives: Lifetimes) -> set[int]:
     return {n for n in np.unique(np.concatenate(lines)).tolist() if n > 0}
 
 
-def used_statements(code: Code, lives: Lifetimes, names: Names) -> set[ast.stmt]:
-    """Statements whose graph a backward pass of the cell used, or may have used."""
-    flow = GradientFlow(code, names)
+def went_backward(code: Code, lives: Lifetimes) -> set[ast.stmt]:
+    """Statements where a backward pass ran, or that made what one gave back."""
     lines = backward_lines(lives) | set(
         np.unique(code.calling_lines(lives)[lives.freed == Phase.BACKWARD]).tolist()
     )
-    here = {s for n in lines if n > 0 and (s := code.statement_at(n)) is not None}
+    return {s for n in lines if n > 0 and (s := code.statement_at(n)) is not None}
+
+
+def used_statements(code: Code, lives: Lifetimes, names: Names) -> set[ast.stmt]:
+    """Statements whose graph a backward pass of the cell used, or may have used."""
+    flow, here = GradientFlow(code, names), went_backward(code, lives)
     values = [value for call in backward_calls(code) for value in goes_backward(call)]
     values += [value for statement in here for value in header(statement)]
     return here | flow.origin(values).statements

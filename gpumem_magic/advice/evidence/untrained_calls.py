@@ -4,6 +4,7 @@ gradients that one pass makes and the next zero_grad() throws away."""
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,19 +48,22 @@ def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
     what it cannot follow as trained."""
     if reads_gradients(cell):
         return
-    flow = GradientFlow(cell, names)
     stepped = _stepped(cell, names)
+    trained = {one: _trained(cell, names, one) for group in stepped.values() for one in group}
+    if not _calls_others(cell, names, [words for words in trained.values() if words]):
+        return
+    flow = GradientFlow(cell, names)
     later: set[ast.stmt] = set()
     for backward in reversed(cell.calls(".backward")):
         own = cell.statement(backward)
         reached = flow.origin(goes_backward(backward)).statements
         optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
-        words = [_trained(cell, names, optimizer) for optimizer in optimizers]
+        words = [trained[optimizer] for optimizer in optimizers]
         if words and all(words):
             step = _TrainingStep(cell, names, flow, set().union(*words))
             for statement in sorted(({*reached} | {own}) - later, key=lambda s: s.lineno):
-                alone = not step.needs_graph(header(statement))
                 for call, model in step.untrained(statement):
+                    alone = not step.needs_graph(header(statement))
                     yield UntrainedCall(call, model, backward, optimizers, alone)
         later |= reached  # a graph that is told of, or that a later pass has a use for
 
@@ -106,6 +110,22 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
     return found
 
 
+def _calls_others(cell: Code, names: Names, trained: list[set[str]]) -> bool:
+    """Whether the cell calls anything known that not all of these optimizers change: a first look
+    at a long cell, most of which call only the one model that they train."""
+    definitions = cell.once(Definitions)
+    for function in (call.func for call in cell.nodes(ast.Call)):
+        if isinstance(function, ast.Name):
+            known = function.id in names.modules
+        else:
+            known = isinstance(function, ast.Attribute) and bool(
+                definitions.of_attribute(function.attr)
+            )
+        if known and not all(_words(cell.text(function)) & words for words in trained):
+            return True
+    return False
+
+
 def _words(text: str) -> set[str]:
     return {*text.replace("[", ".").split(".")} - {"self"}
 
@@ -134,8 +154,9 @@ class _TrainingStep:
         if isinstance(function, ast.Attribute):
             assigned = self.cell.once(Definitions).of_attribute(function.attr)
             values = [s.value for s in assigned if isinstance(s, ast.Assign)]
-            plain = "requires_grad" not in self.cell.source and len(values) == len(assigned)
-            return plain and bool(values) and all(map(self._is_new_model, values))
+            plain = bool(values) and len(values) == len(assigned)
+            plain = plain and not self.cell.once(_speaks_of_freezing)
+            return plain and all(map(self._is_new_model, values))
         facts = self.names.modules.get(model)
         around = self.cell.function(function)
         if facts is None or not facts.trainable or (around and model in parameters(around)):
@@ -170,6 +191,10 @@ class _TrainingStep:
         return used or any("requires_grad" in text for text in texts)
 
 
+def _speaks_of_freezing(cell: Code) -> bool:
+    return "requires_grad" in cell.source
+
+
 def _spoken(cell: Code, parts: list[ast.expr]) -> set[str]:
     """All names and attributes in some expressions."""
     attributes = (n for part in parts for n in cell.nodes(ast.Attribute, within=part))
@@ -193,17 +218,52 @@ def thrown_gradients(cell: Code, lives: Lifetimes, names: Names) -> Iterator[Thr
     """Such gradients where they are the last that the pass makes: it could have ended before."""
     if reads_gradients(cell):
         return
-    steps = list(find_steps(cell, names))
+    steps = _StepLines(cell, names)
+    freed = _freed_by_line(lives)
+    clears: dict[int, list[ast.Call]] = defaultdict(list)
+    for cleared in cell.calls(".zero_grad"):
+        for line in lines_of(cleared):
+            clears[line].append(cleared)
     for backward in cell.calls(".backward"):
-        for cleared in cell.calls(".zero_grad"):
-            if cell.function(cleared) is not cell.function(backward):
-                continue
-            between = range(backward.lineno, cleared.lineno)
-            stepped = [s.optimizer for s in steps if s.line in between]
-            if stepped and receiver(cleared, cell) not in stepped and between:
+        lines = {at for line in lines_of(backward) for at in freed.get(line, ())}
+        for cleared in dict.fromkeys(c for line in sorted(lines) for c in clears.get(line, ())):
+            cell.work.spend(1)
+            if cell.function(cleared) is cell.function(backward) and steps.only_of_others(
+                backward.lineno, cleared.lineno, receiver(cleared, cell)
+            ):
                 found = _thrown(lives, backward, cleared)
                 if found is not None:
                     yield found
+
+
+class _StepLines:
+    """The lines of optimizers' steps, of all and of each."""
+
+    def __init__(self, cell: Code, names: Names) -> None:
+        self._all: list[int] = []
+        self._of: dict[str, list[int]] = defaultdict(list)
+        for step in find_steps(cell, names):  # in the order of the text
+            self._all.append(step.line)
+            self._of[step.optimizer].append(step.line)
+
+    def only_of_others(self, first: int, end: int, optimizer: str) -> bool:
+        """Whether steps are made from one line on and before another, and none of an optimizer."""
+        own = self._of.get(optimizer, [])
+        return _any_in(self._all, first, end) and not _any_in(own, first, end)
+
+
+def _any_in(ordered: list[int], first: int, end: int) -> bool:
+    return bisect_left(ordered, first) < bisect_left(ordered, end)
+
+
+def _freed_by_line(lives: Lifetimes) -> dict[int, list[int]]:
+    """Where the gradients that backward passes made were freed, by the line that made them."""
+    gradients = (lives.born == Phase.BACKWARD) & lives.of(Category.GRADIENT)
+    lines = np.stack([lives.line[gradients], lives.freed_line[gradients]])
+    found: dict[int, list[int]] = defaultdict(list)
+    for made, freed in np.unique(lines, axis=1).T.tolist():
+        found[made].append(freed)
+    return found
 
 
 def _thrown(lives: Lifetimes, backward: ast.Call, cleared: ast.Call) -> ThrownGradients | None:

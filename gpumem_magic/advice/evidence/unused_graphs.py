@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
-from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_lines, used_statements
+from gpumem_magic.advice.evidence.gradient_flow import (
+    GradientFlow,
+    backward_lines,
+    used_statements,
+    went_backward,
+)
 from gpumem_magic.advice.evidence.shortage import least_of_rise
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header, lines_of
@@ -97,16 +102,13 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         return
     lines = cell.calling_lines(lives)
     saved = lives.recorded & (lines > 0)
+    unused = _lines_outside(cell, np.unique(lines[saved]).tolist(), went_backward(cell, lives))
+    saved &= np.isin(lines, unused)
+    if lives.bytes(saved & lives.at_peak) < MIB:
+        return
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     needed |= {cell.statement(call) for call in cell.calls(".backward")}
-    statements = {n: cell.statement_at(n) for n in np.unique(lines[saved]).tolist()}
-    used = {n for s in needed if not hasattr(s, "body") for n in lines_of(s)}  # a; b; c of one line
-    unused = [
-        n
-        for n, s in statements.items()
-        if s is not None and n not in used and not _holds(cell, s, needed)
-    ]
-    saved &= np.isin(lines, unused)
+    saved &= np.isin(lines, _lines_outside(cell, unused, needed))
     if trace.error is not None:
         saved &= _surely_inference(trace, cell, names)[lives.stack]
     at_peak = saved & lives.at_peak
@@ -122,6 +124,13 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), size, saving, evaluated, at)
+
+
+def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[int]:
+    """Those of some lines on which no needed statement is, nor is held by the one there."""
+    used = {n for s in needed if not hasattr(s, "body") for n in lines_of(s)}  # a; b; c of one line
+    statements = ((n, cell.statement_at(n)) for n in lines if n not in used)
+    return [n for n, s in statements if s is not None and not _holds(cell, s, needed)]
 
 
 def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import starmap
 from pathlib import Path
 from types import CodeType, FrameType
@@ -40,6 +41,7 @@ class CallStacks:
         self._indices: dict[tuple[int, ...], int] = {}
         self._captured: list[tuple[tuple[CodeType, int], ...]] = []
         self._frames: dict[tuple[int, int], Frame | None] = {}
+        self._lines: dict[int, _Lines] = {}
 
     def begin(self, frame: FrameType, outermost: FrameType | None = None) -> None:
         """Leave out `outermost` and what called it; by default what lies below the notebook's cell,
@@ -89,28 +91,38 @@ class CallStacks:
         try:
             return self._frames[key]
         except KeyError:
-            return self._frames.setdefault(key, _frame_at(code, instruction))
+            lines = self._lines.get(key[0]) or self._lines.setdefault(key[0], _Lines(code))
+            return self._frames.setdefault(key, _frame_at(code, lines.at(instruction)))
+
+
+class _Lines:
+    """The line table of a code object, read once: that of a cell may have a million rows."""
+
+    def __init__(self, code: CodeType) -> None:
+        rows = [row for row in code.co_lines() if row[0] < row[1]]
+        self._starts = [start for start, _, _ in rows]
+        self._lines = [line for _, _, line in rows]
+        self._first = code.co_firstlineno
+
+    def at(self, instruction: int) -> int:
+        """The instruction's line; the first of the code where it has none, or has not begun."""
+        row = bisect_right(self._starts, instruction) - 1
+        line = self._lines[row] if row >= 0 else None
+        return self._first if line is None else line
 
 
 def _is_shell(code: CodeType, function: str) -> bool:
     return code.co_name == function and code.co_filename.replace("\\", "/").endswith(_SHELL)
 
 
-def _frame_at(code: CodeType, instruction: int) -> Frame | None:
-    """The frame at that instruction of `code`; None for frames that no user wants to see."""
+def _frame_at(code: CodeType, line: int) -> Frame | None:
+    """The frame at that line of `code`; None for frames that no user wants to see."""
     path = code.co_filename
     if path.startswith(_PACKAGE) or path.replace("\\", "/").endswith(_MACHINERY):
         return None
-    return Frame(path, _line_at(code, instruction), _function(code.co_name))
+    return Frame(path, line, _function(code.co_name))
 
 
 def _function(name: str) -> str:
     """The code's name; IPython 7.34 calls that of a cell `<cell line: 3>`."""
     return "<module>" if name.startswith("<cell line: ") else name
-
-
-def _line_at(code: CodeType, instruction: int) -> int:
-    for start, end, line in code.co_lines():
-        if start <= instruction < end and line is not None:
-            return line
-    return code.co_firstlineno  # an instruction without a line, or a frame that has not begun

@@ -1,6 +1,6 @@
-"""Layers that do alike while transformers generates text: of each step the first one runs, and what
-it did to the allocator is done again for the others. What cannot be accounted for (a tensor that
-stays and is in no result, one that goes and is in no cache) lets the next layer run."""
+"""Layers that do alike while transformers generates text, and parts of caches that beams reorder:
+the first of a step runs, and what it did is done again for the others. What cannot be accounted for
+(a tensor that stays and is in no result, or goes and is in no cache) lets the next one run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ _INDEX = "layer_idx"
 _MOST = 16
 """Elements of tensors whose values are compared where they are known: counters of caches."""
 
-_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.PythonTLSSnapshot
-)
+_KEY, _KEYS = torch._C.DispatchKey, torch._C.DispatchKeySet
+_MODES = _KEYS(_KEY.Python) | _KEYS(_KEY.PythonTLSSnapshot)
 
 
 class Values(Protocol):
@@ -112,11 +111,13 @@ class LikeLayers:
         self._kinds: dict[int, Any] = {}
         self._scripts: dict[Any, _Script] = {}  # of this pass through the layers
         self._alike: dict[Any, int] = {}  # in how many passes a layer did as another, by shape
+        self._reordered: set[int] = set()  # parts of a cache, in this pass through them
 
     def expect(self, arrivals: Arrivals) -> None:
         """Take over in transformers, once it is loaded."""
         arrivals.expect("transformers.generation.utils", self._follow, "GenerationMixin")
         arrivals.expect("transformers.modeling_layers", self._replace, "GradientCheckpointingLayer")
+        arrivals.expect("transformers.cache_utils", self._replace_reorder, "CacheLayerMixin")
 
     def _follow(self, module: Any) -> None:
         generate = module.GenerationMixin.generate
@@ -128,22 +129,41 @@ class LikeLayers:
             finally:
                 self._depth -= 1
                 if not self._depth:
-                    self._kinds.clear()
-                    self._scripts.clear()
-                    self._alike.clear()
+                    for each in (self._kinds, self._scripts, self._alike, self._reordered):
+                        each.clear()
 
         module.GenerationMixin.generate = generating
 
     def _replace(self, module: Any) -> None:
-        kind = module.GradientCheckpointingLayer
-        call = kind.__call__
+        call = module.GradientCheckpointingLayer.__call__
 
         def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._depth or not args or torch.is_grad_enabled() or _has_any_global_hook():
                 return call(layer, *args, **kwargs)
             return self._run(call, layer, args, kwargs)
 
-        kind.__call__ = called
+        module.GradientCheckpointingLayer.__call__ = called
+
+    def _replace_reorder(self, module: Any) -> None:
+        reorder = getattr(module.CacheLayerMixin, "reorder_cache", None)
+        if reorder is None:
+            return
+
+        def reordering(part: Any, beam_idx: Any) -> Any:
+            if not self._depth or type(part).__module__ == "__main__" or torch.is_grad_enabled():
+                return reorder(part, beam_idx)
+            if id(part) in self._reordered:  # the next pass
+                self._scripts.clear()
+                self._reordered.clear()
+            self._reordered.add(id(part))
+            try:
+                key = type(part), self._key((None,), {"beams": beam_idx}, [part])
+            except _UnlikeError:
+                return reorder(part, beam_idx)
+            phase = id(part), beam_idx.shape
+            return self._once(lambda: reorder(part, beam_idx), key, phase, (beam_idx,), [part])
+
+        module.CacheLayerMixin.reorder_cache = reordering
 
     def _run(
         self, call: Callable[..., Any], layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -158,17 +178,23 @@ class LikeLayers:
             key = kind, self._key(args, kwargs, states)
         except _UnlikeError:
             return call(layer, *args, **kwargs)
-        phase = id(layer), args[0].shape
+        phase, run = (id(layer), args[0].shape), lambda: call(layer, *args, **kwargs)
+        return self._once(run, key, phase, (*args, *kwargs.values()), states)
+
+    def _once(
+        self, run: Callable[[], Any], key: Any, phase: Any, given: tuple[Any, ...], states: Any
+    ) -> Any:
+        """What `run` returns, or the script with its key makes. phase: what has to do alike."""
         script = self._scripts.get(key)
         alike = self._alike.get(phase, 0)
         if script is not None and alike >= _PASSES:
-            return self._repeat(script, (*args, *kwargs.values()), states)
+            return self._repeat(script, given, states)
         began = len(self._source.events_so_far())
         before = self._held(states)
-        result = call(layer, *args, **kwargs)
+        result = run()
         try:
             with _unseen():
-                found = self._script(began, before, result, (*args, *kwargs.values()), states)
+                found = self._script(began, before, result, given, states)
         except _UnlikeError:
             return result
         self._alike[phase] = alike + 1 if script == found else 0

@@ -184,3 +184,28 @@ def test_the_name_of_a_cell_is_the_same_in_all_versions():
     exec(code.replace(co_name="<cell line: 1>"), names)
 
     assert stacks.resolve(names["found"])[0] == Frame("cell.py", 1, "<module>")
+
+
+def test_a_long_line_table_is_read_once():
+    """GIVEN a function of many lines WHEN stacks of all of them are resolved THEN that takes as
+    many steps a line as in a short one."""
+
+    def steps(lines):
+        stacks, counted = CallStacks(), [0]
+        source = "def long():\n" + "    capture(getframe())\n" * lines
+        compiled(source, "long.py", capture=stacks.capture, getframe=sys._getframe)["long"]()
+
+        def count(frame, event, arg):
+            counted[0] += 1
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            found = [stack[0].line for stack in stacks.stacks()]
+        finally:
+            sys.settrace(before)
+        assert found == list(range(2, lines + 2))
+        return counted[0]
+
+    assert steps(400) <= 2.1 * steps(200)

@@ -20,22 +20,35 @@ from torch import nn
 class GradientCheckpointingLayer(nn.Module):
     pass
 """,
+    "transformers/cache_utils.py": """
+REORDERED = []
+
+class CacheLayerMixin:
+    def reorder_cache(self, beam_idx):
+        REORDERED.append(self)
+        self.keys = self.keys.index_select(0, beam_idx)
+""",
     "transformers/generation/utils.py": """
 import torch
 from torch import nn
+from transformers.cache_utils import CacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 class GenerationMixin:
     @torch.no_grad()
-    def generate(self, x, steps, **options):
+    def generate(self, x, steps, beams=False, **options):
         for _ in range(steps):
             for layer in self.layers:
                 x = layer(x, cache=self.cache, **options)
+            if beams:
+                order = x[:, 0, 0].argsort()
+                for part in self.cache.layers:
+                    part.reorder_cache(order)
         return x
 
 RUNS = []
 
-class Part:
+class Part(CacheLayerMixin):
     keys = None
     def __init__(self):
         self.length = torch.tensor(0)
@@ -89,6 +102,17 @@ assert len(kept) == 20
     "every other one takes more": """
 model = Model(*map(Layer, range(6))).eval().cuda()
 model.generate(x, 5, odd=True)
+""",
+    "beams": "model = Model(*map(Layer, range(5))).eval().cuda()\nmodel.generate(x, 6, beams=True)",
+    "beams, caches of the user's": """
+from transformers.cache_utils import REORDERED
+from transformers.generation.utils import Part
+class Mine(Part):
+    pass
+model = Model(*map(Layer, range(4))).eval().cuda()
+model.cache.layers = [Mine() for _ in range(4)]
+model.generate(x, 5, beams=True)
+assert len(REORDERED) == 20
 """,
     "hooks": """
 model, seen = Model(*map(Layer, range(4))).eval().cuda(), []
@@ -161,3 +185,16 @@ def test_of_each_step_one_layer_runs(recorded):
     code = CELLS["alike"] + "\nfrom transformers.generation.utils import RUNS; print(len(RUNS))"
     # The first layer of all takes a workspace for good, so the second is compared a step later.
     assert recorded(code).output.split() == [str(5 + 5 + 2 + 1 + 1 + 1)]
+
+
+def test_of_each_step_one_part_of_a_cache_is_reordered(recorded):
+    code = (
+        CELLS["beams"] + "\nfrom transformers.cache_utils import REORDERED; print(len(REORDERED))"
+    )
+    assert recorded(code).output.split() == [str(5 + 5 + 1 + 1 + 1 + 1)]
+
+
+def test_what_is_made_again_tells_its_shape(recorded):
+    recording = recorded(CELLS["beams"])
+    shapes = [recording.results[made][0] for made in recording.events.made.tolist() if made >= 0]
+    assert shapes.count((4, 700, 64)) == 5 + 5  # the last keys of each layer, and reordered
