@@ -200,7 +200,7 @@ def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> It
     lives = trace.lives
     busy = bool((lives.born > Phase.FORWARD).any())
     graphs = any(tensor.has_graph for tensor in names.tensors.values())
-    lists = any(container.graphs for container in names.containers.values())
+    lists = any(names.containers.values())
     if busy or graphs or lists or trace.error is not None:
         return
     stepped = [name for name, optimizer in names.optimizers.items() if optimizer.tensors]
