@@ -34,7 +34,7 @@ def choose_source(name: str = "auto") -> Source | None:
         if backend.keeps_history:
             return CudaSource(kind=backend.kind)
         return AcceleratorSource(backend)
-    if _is_cuda(name):
+    if is_cuda_device(name):
         return CudaSource(int(name[5:]) if ":" in name else None)
     return VirtualSource(lookup(name))
 
@@ -45,7 +45,7 @@ def resolve_device(name: str) -> str:
     if name == "auto":
         here = _devices_here()
         return here[0].partition(":")[0] if here else DEFAULT_MODEL
-    if name == "off" or _is_cuda(name) or name in _devices_here():
+    if name == "off" or is_cuda_device(name) or name in _devices_here():
         return name
     return lookup(name).key
 
@@ -55,7 +55,7 @@ def check_device(name: str) -> None:
     _require_torch()
     if name in ("auto", "off", *_devices_here()):
         return
-    if not _is_cuda(name):
+    if not is_cuda_device(name):
         try:
             lookup(name)
         except ValueError as error:
@@ -77,7 +77,8 @@ def _devices_here() -> tuple[str, ...]:
     return ((other.kind,) if other else ()) + tuple(cuda)
 
 
-def _is_cuda(name: str) -> bool:
+def is_cuda_device(name: str) -> bool:
+    """Whether a name means a CUDA device of this machine."""
     return re.fullmatch(r"cuda(:\d+)?", name) is not None
 
 
@@ -124,7 +125,7 @@ def card_for(gpu: str | None, in_use: Source | None) -> GPUModel:
     """
     if gpu is None:
         return _card_of(in_use) if in_use is not None else lookup(DEFAULT_MODEL)
-    if not _is_cuda(gpu):
+    if not is_cuda_device(gpu):
         return lookup(gpu)
     if isinstance(in_use, VirtualSource) and gpu in ("cuda", "cuda:0"):
         return in_use.gpu.model

@@ -81,12 +81,11 @@ class _Known:
         other = (i for i, t in enumerate(reversed(self.tries)) if t.fits is not last)
         return next(other, len(self.tries))
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether values far apart take the same memory."""
+    def is_flat(self, since: int = 0) -> bool:
+        """Whether values far apart take the same memory. since: the first one's place in `fits`."""
         if len(self.fits) < 2:
             return False
-        first, last = self.fits[0], self.fits[-1]
+        first, last = self.fits[since], self.fits[-1]
         same = (first.peak, first.traffic) == (last.peak, last.traffic)
         return same and last.value >= _SURELY * first.value
 
@@ -113,13 +112,13 @@ def search(
         more = most - len(known.tries)
         wanted = _next(known, rehearse)[: min(more, 2 if runs <= _SPARED else 1)]
     low, high = known.low, known.high
-    return Found(low, high, runs, high == low + 1, not known.is_flat)
+    return Found(low, high, runs, high == low + 1, not known.is_flat())
 
 
 def _next(known: _Known, rehearse: Rehearse) -> tuple[int, ...]:
     """The values to try next; none when there is nothing more to learn."""
     low, high = known.low, known.high
-    if high == low + 1 or (high is None and _has_stopped(known)):
+    if high == low + 1 or (high is None and known.is_flat(-2)):
         return ()
     if high is not None and not known.fits:
         return (max(1, high // (4 if len(known.tries) == 1 else _JUMP)),)
@@ -165,15 +164,6 @@ def _confirming(known: _Known, last: int) -> int:
         return _middle(low, value)  # what comes after the failures is known from `low` only
     further = low + (1 << 2 * (known.streak - 3) if known.streak > 3 else 1)
     return max(value, further if high is None else min(further, _middle(low, high)))
-
-
-def _has_stopped(known: _Known) -> bool:
-    """Whether memory does not grow with the value, or does no more."""
-    if len(known.fits) < 2:
-        return False
-    before, last = known.fits[-2:]
-    same = (before.peak, before.traffic) == (last.peak, last.traffic)
-    return same and last.value >= _SURELY * before.value
 
 
 def _upwards(known: _Known) -> int:

@@ -60,9 +60,9 @@ def build_report(
     others = _difference(after.device_used, after.process_used)
     unknown = _unread("before", before) | _unread("after", after) | dict(trace.unknown)
     if context is None:
-        unknown["context"] = _reason(after, "process_used", "reserved")
+        unknown["context"] = after.reason("process_used", "reserved")
     if others is None:
-        unknown["others"] = _reason(after, "device_used", "process_used")
+        unknown["others"] = after.reason("device_used", "process_used")
     return Report(
         name=name,
         cell=recording.cell,
@@ -112,10 +112,4 @@ def _unread(moment: str, reading: Reading) -> dict[str, str]:
     """Why each size of a reading that a Level shows is not known, by its name in the report."""
     shown = ("allocated", "reserved", "device_used")
     missing = [size for size in shown if getattr(reading, size) is None]
-    return {f"{moment}.{size}": _reason(reading, size) for size in missing}
-
-
-def _reason(reading: Reading, *sizes: str) -> str:
-    """Why the first of these sizes that the reading lacks is not known."""
-    missing = next(size for size in sizes if getattr(reading, size) is None)
-    return reading.unknown.get(missing, f"{missing} was not read")
+    return {f"{moment}.{size}": reading.reason(size) for size in missing}

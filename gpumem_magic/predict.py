@@ -108,12 +108,11 @@ def fit(
     return fit_cell(replace(scenario, headroom=headroom), name, accumulate)
 
 
-def predict_cell(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Report:
-    """`predict` for a cell that is known as typed and as Python code. ignore: rules that give no
-    advice."""
+def predict_cell(scenario: Scenario, name: str = "") -> Report:
+    """`predict` for a cell that is known as typed and as Python code."""
     from gpumem_magic.dryrun import carry_out
 
-    return carry_out(predicting(scenario, name, ignore))
+    return carry_out(predicting(scenario, name))
 
 
 def predicting(scenario: Scenario, name: str = "", ignore: Collection[str] = ()) -> Flow[Report]:

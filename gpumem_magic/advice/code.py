@@ -53,15 +53,10 @@ class Code(Tree):
             column = len(text.encode()[:column].decode(errors="ignore"))
         return self._starts[line - 1] + min(column, len(text))
 
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """The characters of an expression or a statement; decorators are not part of it."""
+    def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+        """The characters of an expression, a statement or `name=value`, without decorators."""
         last, column = node.end_lineno or node.lineno, node.end_col_offset or 0
         return self.offset(node.lineno, node.col_offset), self.offset(last, column)
-
-    def span_of_keyword(self, keyword: ast.keyword) -> tuple[int, int]:
-        """The characters of `name=value`."""
-        last, column = keyword.end_lineno or keyword.lineno, keyword.end_col_offset or 0
-        return self.offset(keyword.lineno, keyword.col_offset), self.offset(last, column)
 
     def end(self, node: ast.expr) -> int:
         """The character behind an expression."""

@@ -176,7 +176,7 @@ def remove_keyword(code: Code, call: ast.Call, name: str) -> tuple[Edit, ...]:
     """The call without this keyword and the comma before it, or after it where it is the first."""
     keyword = next(k for k in call.keywords if k.arg == name)
     value = code.after_parentheses(keyword.value, call)
-    start = code.span_of_keyword(keyword)[0]
+    start = code.span(keyword)[0]
     head = code.source[:start].rstrip()
     if head.endswith(","):
         return (Edit(len(head) - 1, value, ""),)

@@ -16,7 +16,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from gpumem_magic.advice import RULES
-from gpumem_magic.devices import check_device, device_names
+from gpumem_magic.devices import check_device, device_names, is_cuda_device
 from gpumem_magic.snapshots import SNAPSHOTS
 from gpumem_magic.virtual.catalog import lookup
 
@@ -124,7 +124,7 @@ def cards(text: str) -> tuple[str, ...]:
     """The cards between commas."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
-        if _is_device(name):
+        if is_cuda_device(name):
             check_device(name)
         else:
             lookup(name)
@@ -133,12 +133,8 @@ def cards(text: str) -> tuple[str, ...]:
 
 def different_cards(names: Iterable[str]) -> tuple[str, ...]:
     """`names` in their order, without those that mean a card that was named before."""
-    keys = {name if _is_device(name) else lookup(name).key: name for name in names}
+    keys = {name if is_cuda_device(name) else lookup(name).key: name for name in names}
     return tuple(keys.values())
-
-
-def _is_device(name: str) -> bool:
-    return re.fullmatch(r"cuda(:\d+)?", name) is not None
 
 
 def names_in(text: str, namespace: Mapping[str, Any]) -> tuple[str, ...]:

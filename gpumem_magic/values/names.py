@@ -10,18 +10,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A direct child of a module. count, repeated: for a list of modules of one class, how many
-    they are and what class that is; repeated is empty otherwise. gradients: of its parameters;
-    optimized: bytes of those that an optimizer with a name has. Sizes in bytes on the device."""
+    """A direct child of a module. Sizes in bytes on the device: trainable: of parameters with
+    `requires_grad`; gradients: of its parameters; optimized: of parameters that an optimizer with a
+    name has."""
 
     path: str
     type: str
-    parameters: int
     trainable: int
-    count: int = 1
-    repeated: str = ""
-    gradients: int = 0
-    optimized: int = 0
+    gradients: int
+    optimized: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +47,14 @@ class ModuleFacts:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerFacts:
-    """An optimizer. Sizes in bytes on the device; type is its class, dotted.
+    """An optimizer. type: its class, dotted.
 
-    parameters, gradients: of those it has. frozen: bytes of its parameters without
-    `requires_grad`. largest: bytes of its largest parameter. tensors: how many states of a
-    parameter's size it keeps for each ("exp_avg", ...). options: of its first group, those that are
-    numbers, truths or None.
+    parameters: bytes on the device of those it has. tensors: the states that it keeps for a
+    parameter ("exp_avg", ...). options: of its first group, those that are numbers, truths or None.
     """
 
     type: str
-    state: int
     parameters: int
-    gradients: int
-    frozen: int
-    largest: int
     tensors: tuple[str, ...]
     options: Mapping[str, float | bool | None]
 
@@ -78,16 +69,6 @@ class TensorFacts:
     on_device: bool
     requires_grad: bool
     has_graph: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
-    """A list, tuple, dict or set with tensors right inside it. size: bytes on the device; graphs:
-    how many of its tensors carry a `grad_fn`."""
-
-    count: int
-    size: int
-    graphs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +101,12 @@ class GraphAgain:
 class Names:
     """What the names of a namespace are, each in one of the mappings.
 
-    known: the dotted name of what is imported from a library: modules, functions, classes
-    ("F": "torch.nn.functional"). others: the dotted class of any other object. host: devices, or
-    texts, that mean the CPU (`device`), each with the notebook's cell that assigned it last, None
-    where that is not known. arguments: of training frameworks' objects, as a dry run saw them.
-    holders: where memory was short, which names lead to the storage at an address; None where
+    containers: of a list, tuple, dict or set with tensors right inside it, how many of them carry a
+    `grad_fn`. known: the dotted name of what is imported from a library: modules, functions,
+    classes ("F": "torch.nn.functional"). others: the dotted class of any other object. host:
+    devices, or texts, that mean the CPU (`device`), each with the notebook's cell that assigned it
+    last, None where that is not known. arguments: of training frameworks' objects, as a dry run saw
+    them. holders: where memory was short, which names lead to the storage at an address; None where
     something else holds it; as a whole None where nobody looked. again: where that ended the cell.
     default: torch's default type of floats, and the notebook's cell that set it last, None where
     that is not known. loaded: by the name of a loader, the addresses of all storages that it reads;
@@ -134,7 +116,7 @@ class Names:
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
     optimizers: Mapping[str, OptimizerFacts] = field(default_factory=dict)
     tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
-    containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
+    containers: Mapping[str, int] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, int | None] = field(default_factory=dict)

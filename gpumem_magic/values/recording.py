@@ -114,6 +114,11 @@ class Reading:
     process_used: int | None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
+    def reason(self, *sizes: str) -> str:
+        """Why the first of these sizes that is not known is not."""
+        missing = next(size for size in sizes if getattr(self, size) is None)
+        return self.unknown.get(missing, f"{missing} was not read")
+
 
 @dataclass(frozen=True, slots=True)
 class Events:

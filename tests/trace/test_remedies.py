@@ -215,5 +215,5 @@ def test_a_model_goes_only_with_the_optimizer_that_has_its_parameters(script, st
 def test_an_optimizer_without_states_may_have_what_is_as_large(script, size, later, expected):
     s = trained(script)
     s.source = s.source.replace("h()", later)
-    facts = OptimizerFacts("torch.optim.sgd.SGD", 0, size, 0, 0, size, (), {})
+    facts = OptimizerFacts("torch.optim.sgd.SGD", size, (), {})
     assert unused(s.recording(names=Names(optimizers={"opt": facts}))) == expected

@@ -102,9 +102,9 @@ def _items(value: ast.expr) -> list[ast.expr]:
     return [value]
 
 
-def is_read_as_number(code: Code, name: str, within: ast.AST | None = None) -> bool:
+def is_read_as_number(code: Code, name: str) -> bool:
     """Whether the cell prints a name, or computes with it as with a number."""
-    return any(_use(code, read) == "number" for read in code.reads(name, within))
+    return any(_use(code, read) == "number" for read in code.reads(name))
 
 
 def is_only_a_number(code: Code, name: str, within: ast.AST | None = None) -> bool:

@@ -23,16 +23,15 @@ _LEAVES = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
 class HeldGraphs:
     """A loop whose rounds each leave a graph, and the one `backward()` behind it.
 
-    gather: the statement of the loop that keeps the loss, `value`, under the name `total`; listed:
-    by appending. divisor: text of what the sum is divided by, or "". rounds: graphs alive at once.
-    size: bytes of them at the peak; saving: how much lower the peak were with one at a time.
+    gather: the statement of the loop that keeps the loss, `value`, under the name `total`. divisor:
+    text of what the sum is divided by, or "". rounds: graphs alive at once. size: bytes of them at
+    the peak; saving: how much lower the peak were with one at a time.
     """
 
     loop: ast.For
     gather: ast.stmt
     value: ast.expr
     total: str
-    listed: bool
     divisor: str
     backward: ast.Expr
     rounds: int
@@ -68,7 +67,7 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
                 weight = _weigh(trace, lives, cell, loop, statement)
                 if weight is not None:
                     yield HeldGraphs(
-                        loop, gather.statement, gather.value, gather.total, gather.listed,
+                        loop, gather.statement, gather.value, gather.total,
                         divisor, statement, *weight,
                     )  # fmt: skip
 

@@ -132,14 +132,14 @@ def is_always_run_after(later: ast.stmt, earlier: ast.stmt, cell: Code) -> bool:
     return not any(cell.nodes(*leaves, within=statement) for statement in between)
 
 
-def reads_gradients(cell: Code, within: ast.AST | None = None) -> bool:
+def reads_gradients(cell: Code) -> bool:
     """Whether code reads or sets gradients itself: `.grad`, or a function called after them."""
     if any(
         n.attr == "grad" and not cell.dotted(n).startswith("torch.autograd.")
-        for n in cell.nodes(ast.Attribute, within=within)
+        for n in cell.nodes(ast.Attribute)
     ):
         return True
-    for call in cell.nodes(ast.Call, within=within):
+    for call in cell.nodes(ast.Call):
         name = called(call) or cell.text(call.func).rsplit(".", 1)[-1]
         own = cell.dotted(call.func).startswith("torch.autograd.") or "autograd" in name
         if "grad" in name and not own and not _HARMLESS.search(name):

@@ -179,8 +179,8 @@ def _is_left(
     cell: Code, names: Names, name: str, statement: ast.stmt, numbers: Callable[[str], bool]
 ) -> bool:
     """Whether the name's value is left for a `backward()` that may yet come."""
-    tensor, container = names.tensors.get(name), names.containers.get(name)
-    has_graph = tensor.has_graph if tensor else bool(container and container.graphs)
+    tensor = names.tensors.get(name)
+    has_graph = tensor.has_graph if tensor else names.containers.get(name)
     if not has_graph or _made_anew(cell, statement, name):
         return False
     if _in_evaluation(cell, names, statement)[1] is not None:

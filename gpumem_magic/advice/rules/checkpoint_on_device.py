@@ -13,7 +13,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, replace, set_keyword
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
@@ -74,16 +74,12 @@ class CheckpointOnDevice(Rule):
     name: ClassVar[str] = "checkpoint-on-device"
     problem: ClassVar[str] = "loaded weights lie on the device beside the model's own"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            ('location="cuda"', 'location="cpu"'),
             setup=_SAVED,
             before="""\
 model = build().cuda()
 state = torch.load(path, map_location="cuda")
-model.load_state_dict(state)
-y = model(x).detach()""",
-            after="""\
-model = build().cuda()
-state = torch.load(path, map_location="cpu")
 model.load_state_dict(state)
 y = model(x).detach()""",
             results=("y",),

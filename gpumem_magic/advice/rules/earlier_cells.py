@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -57,19 +57,17 @@ class EarlierCells(Rule):
     problem: ClassVar[str] = "earlier cells hold memory that this one does not use"
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
             setup=_SETUP,
             before=_CELL,
-            after=_CELL,
             first="del small, optimizer",
             card="300MiB",
             results=("score",),
             rewritten=False,
         ),
-        Example(
+        mended(
             setup=_OUTPUT,
             before=_PRODUCT,
-            after=_PRODUCT,
             first="del hidden, weight",
             card="240MiB",
             results=("total",),

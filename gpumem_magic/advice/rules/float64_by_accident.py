@@ -52,14 +52,11 @@ class Float64ByAccident(Rule):
     name: ClassVar[str] = "float64-by-accident"
     problem: ClassVar[str] = "tensors on the device are float64 because a numpy array was"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            (".cuda()", ".float().cuda()"),
             setup=_ARRAYS,
             before="""\
 x = torch.from_numpy(samples).cuda()  # all samples
-mean = x.mean(0)
-spread = ((x - mean) ** 2).mean(0)""",
-            after="""\
-x = torch.from_numpy(samples).float().cuda()  # all samples
 mean = x.mean(0)
 spread = ((x - mean) ** 2).mean(0)""",
             results=("mean", "spread"),

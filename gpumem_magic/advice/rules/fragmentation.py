@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.oom_text.cures import SETTINGS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
@@ -58,19 +58,17 @@ class Fragmentation(Rule):
     problem: ClassVar[str] = "memory ran out while enough of it lay free in pieces"
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
             setup="import torch",
             before=_GROWING,
-            after=_GROWING,
             card="240MiB",
             first=_EXPANDABLE,
             results=("whole",),
             rewritten=False,
         ),
-        Example(
+        mended(
             setup="import torch",
             before=_ENCODER,
-            after=_ENCODER,
             card="240MiB",
             first=_EXPANDABLE,
             results=("scores",),

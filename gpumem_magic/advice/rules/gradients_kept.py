@@ -18,7 +18,7 @@ from gpumem_magic.advice.rewrite import (
     remove_keyword,
     replace,
 )
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Kind, Known
@@ -89,7 +89,9 @@ class GradientsKept(Rule):
     problem: ClassVar[str] = "gradients are alive at the peak although nothing reads them any more"
     kind: ClassVar[Kind] = Kind.TRADE
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
+            ("set_to_none=False", ""),
+            ("step()\n", "step()\n    optimizer.zero_grad()\n"),
             setup=_MODEL,
             before="""\
 for batch in data:
@@ -97,14 +99,6 @@ for batch in data:
     optimizer.zero_grad(set_to_none=False)  # start from zero
     loss.backward()
     optimizer.step()
-final = loss.item()""",
-            after="""\
-for batch in data:
-    loss = F.softplus(model(batch)).mean()
-    optimizer.zero_grad()  # start from zero
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
 final = loss.item()""",
             results=("final",),
         ),
@@ -206,7 +200,7 @@ def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> It
     lives = trace.lives
     busy = bool((lives.born > Phase.FORWARD).any())
     graphs = any(tensor.has_graph for tensor in names.tensors.values())
-    lists = any(container.graphs for container in names.containers.values())
+    lists = any(names.containers.values())
     if busy or graphs or lists or trace.error is not None:
         return
     stepped = [name for name, optimizer in names.optimizers.items() if optimizer.tensors]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.units import GIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import Trace
@@ -60,19 +60,17 @@ class IdleGpus(Rule):
     problem: ClassVar[str] = "this device is full while another one is idle"
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
             setup=_TRAINING,
             before=_LOOP,
-            after=_LOOP,
             card="380MiB",
             machine=Machine(idle=(IdleDevice(1, "Tesla T4", 15 * GIB, 0),)),
             results=("loss",),
             rewritten=False,
         ),
-        Example(
+        mended(
             setup=_TRAINING,
             before=_FUNCTION,
-            after=_FUNCTION,
             card="380MiB",
             machine=Machine(idle=tuple(IdleDevice(i, "Tesla T4", 15 * GIB, 0) for i in (1, 2, 3))),
             results=("last",),

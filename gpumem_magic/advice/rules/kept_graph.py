@@ -288,8 +288,7 @@ def _is_tensor(cell: Code, names: Names, one: Accumulation) -> bool:
         return True
     if isinstance(value, ast.Name) and value.id in names.tensors:
         return True
-    held = names.containers.get(one.name)
-    if held is not None and held.graphs and one.target == one.name:
+    if names.containers.get(one.name) and one.target == one.name:
         return True
     if any(_joins(cell, read) for read in cell.reads(one.name)):
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.oom_text.cures import end_others
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
@@ -47,19 +47,17 @@ class OtherProcess(Rule):
     problem: ClassVar[str] = "another process holds the memory that was missing"
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
             setup=_TRAINING,
             before=_STEP,
-            after=_STEP,
             card="300MiB",
             machine=Machine((_SERVER,)),
             results=("loss",),
             rewritten=False,
         ),
-        Example(
+        mended(
             setup="import torch",
             before="table = torch.ones(25, 1 << 20, device='cuda')\nsums = table.sum(1)",
-            after="table = torch.ones(25, 1 << 20, device='cuda')\nsums = table.sum(1)",
             card="300MiB",
             machine=Machine((Neighbour(None, "", 100 * MIB), Neighbour(18, "python", 120 * MIB))),
             results=("sums",),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.oom_text.cures import FREE
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import format_bytes
@@ -57,20 +57,18 @@ class StaleException(Rule):
     name: ClassVar[str] = "stale-exception"
     problem: ClassVar[str] = "the traceback of an earlier error keeps tensors alive"
     examples: ClassVar[tuple[Example, ...]] = (
-        Example(
+        mended(
             setup=_SETUP,
             earlier=("embed(model, x)",),
             before=_STEP,
-            after=_STEP,
             first=FREE,
             results=("total",),
             rewritten=False,
         ),
-        Example(
+        mended(
             setup=_SETUP,
             earlier=("loss = train_step(model, x, x)",),
             before="loss = model(x).square().mean()\nloss.backward()",
-            after="loss = model(x).square().mean()\nloss.backward()",
             first=FREE,
             results=("loss",),
             rewritten=False,

@@ -12,7 +12,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import enclose
-from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.oom_text.cures import FREE_OUTPUTS
 from gpumem_magic.trace.remedies import OUTPUT_HISTORY
 from gpumem_magic.units import format_bytes
@@ -49,11 +49,10 @@ class StaleOutput(Rule):
             after="with torch.no_grad():\n    y = model(x)\nprint(y.softmax(1))  # a look at it",
             results=("y",),
         ),
-        Example(
+        mended(
             setup=_MODEL,
             earlier=("with torch.no_grad():\n    scores = model(x) * 2\nscores.softmax(1)",),
             before="loss = model(x).square().mean()\nloss.backward()",
-            after="loss = model(x).square().mean()\nloss.backward()",
             first=FREE_OUTPUTS,
             results=("loss",),
             rewritten=False,

@@ -71,11 +71,11 @@ def limit(size: int, top: int) -> Markup:
     return _level(size, top, ALARM, dashed=True)
 
 
-def upright(share: float, colour: str = "currentColor") -> Markup:
+def upright(share: float) -> Markup:
     """A line from bottom to top at a share of the width."""
     x = f"{share * _FULL:.0f}"
     ends_ = {"x1": x, "x2": x, "y1": "0", "y2": f"{_FULL}", "stroke-width": "2"}
-    return element("line", stroke=colour, **ends_, **_THIN)
+    return element("line", stroke="currentColor", **ends_, **_THIN)
 
 
 def box(left: float, right: float, low: int, high: int, top: int, colour: str) -> Markup:

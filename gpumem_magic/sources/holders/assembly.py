@@ -13,7 +13,7 @@ from gpumem_magic.sources.holders.found import Found
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.values.findings import Level
 from gpumem_magic.values.inventory import HolderKind, Holding, Inventory
-from gpumem_magic.values.recording import Category, Reading
+from gpumem_magic.values.recording import Category
 
 _ALSO = 6
 _NO_SITE = AllocationSite(None, None, None)
@@ -144,9 +144,9 @@ def put_together(
     unknown = dict(reading.unknown)
     has_unknown = any(holding.kind is HolderKind.UNKNOWN for holding in holdings)
     if context is None:
-        unknown["context"] = _reason(reading, "process_used", "reserved")
+        unknown["context"] = reading.reason("process_used", "reserved")
     if others is None:
-        unknown["others"] = _reason(reading, "device_used", "process_used")
+        unknown["others"] = reading.reason("device_used", "process_used")
     return Inventory(
         device=memory.device,
         level=Level(reading.allocated, reading.reserved, reading.device_used),
@@ -170,8 +170,3 @@ def _notes(memory: DeviceMemory, cut_short: str) -> Iterator[str]:
 
 def _difference(whole: int | None, part: int | None) -> int | None:
     return None if whole is None or part is None else whole - part
-
-
-def _reason(reading: Reading, *sizes: str) -> str:
-    missing = next(size for size in sizes if getattr(reading, size) is None)
-    return reading.unknown.get(missing, f"{missing} was not read")

@@ -65,7 +65,3 @@ class Growth:
             if all(before < after for before, after in pairwise(sizes)):
                 found.append(Growing(name, sizes, held.line))
         return tuple(sorted(found, key=lambda growing: -growing.growth))
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self._seen.clear()

@@ -52,7 +52,7 @@ def _take(source: Source, step: Step) -> Freed:
     )
 
 
-def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO_GRADS) -> Step:
+def drop_gradients(source: Source, namespace: Mapping[str, Any]) -> Step:
     """Set `.grad` to None of everything on the device that the namespace leads to, and of all whose
     gradient has a graph: `create_graph` makes circles that no collection ends."""
 
@@ -71,7 +71,7 @@ def drop_gradients(source: Source, namespace: Mapping[str, Any], cost: str = _NO
             for owner in (*walk.owners_of_gradients(), *filter(_is_in_circle, others)):
                 grad.__set__(owner, None)
 
-    return Step("gradients", act, cost)
+    return Step("gradients", act, _NO_GRADS)
 
 
 def _is_in_circle(thing: Any) -> bool:

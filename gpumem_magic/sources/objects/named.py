@@ -16,7 +16,6 @@ from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import parts_of
 from gpumem_magic.values.names import (
-    ContainerFacts,
     ModuleFacts,
     Names,
     OptimizerFacts,
@@ -142,8 +141,7 @@ class _Reader:
             _add(self.names.others, name, dotted(type(thing)))
             return
         graphs = sum(tensor.grad_fn is not None for tensor in tensors)
-        size = self._size(tensors)
-        _add(self.names.containers, name, ContainerFacts(len(tensors), size, graphs))
+        _add(self.names.containers, name, graphs)
 
     def _module(self, module: Any) -> ModuleFacts:
         inside = dict(_walk(module))
@@ -173,15 +171,10 @@ class _Reader:
                 continue
             parameters = [p for m in dict(_walk(child)).values() for p in _table(m, "_parameters")]
             trainable = [p for p in parameters if p.requires_grad]
-            kinds = [type(c) for c in _table(child, "_modules")]
-            alike = len(kinds) > 1 and len(set(kinds)) == 1
             yield Part(
                 path=str(name),
                 type=dotted(type(child)),
-                parameters=self._size(parameters),
                 trainable=self._size(trainable),
-                count=len(kinds) if alike else 1,
-                repeated=dotted(kinds[0]) if alike else "",
                 gradients=self._size(p.grad for p in parameters if p.grad is not None),
                 optimized=self._size(p for p in parameters if id(p) in self.optimized),
             )
@@ -201,11 +194,7 @@ class _Reader:
         }
         return OptimizerFacts(
             type=dotted(type(optimizer)),
-            state=self._size(value for _, value in held),
             parameters=self._size(parameters),
-            gradients=self._size(p.grad for p in parameters if p.grad is not None),
-            frozen=self._size(p for p in parameters if not p.requires_grad),
-            largest=max((self._size([p]) for p in parameters), default=0),
             tensors=tuple(dict.fromkeys(str(k) for k, v in held if v.dim())),
             options=options,
         )
