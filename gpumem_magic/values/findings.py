@@ -211,6 +211,10 @@ _PART_OF_HELD = 0.05
 _PART_ASKED = 0.1
 """Of what was asked for, likewise."""
 
+_ONE_SEGMENT = 20 << 20
+"""Bytes of the segment that PyTorch takes for a block of 1 to 10 MiB: the rest of one, which any
+cell leaves, is no gap between blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
@@ -269,6 +273,7 @@ class OutOfMemory:
         """Whether it is fragmented, and more than what lies free in the last pieces of any card
         that is full."""
         least = max(_PART_OF_HELD * sum(self.held.values()), _PART_ASKED * (self.requested or 0))
+        least = max(least, _ONE_SEGMENT)
         return bool(self.fragmented) and (self.reserved_free or 0) >= least
 
     @property

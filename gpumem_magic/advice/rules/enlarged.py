@@ -40,6 +40,7 @@ _PAIRS: Final = frozenset(
     | {"linalg_vector_norm", "_euclidean_dist"}
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
+_LOOKUPS: Final = frozenset({"index", "embedding", "index_select", "gather"})
 _COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
 
 _WHOLE: Final = re.compile(
@@ -193,6 +194,12 @@ def _cure(one: Enlarged) -> str:
         )
     if one.op in _PRODUCTS:
         return _of_product(one)
+    if _is_of_pairs(one):
+        return (
+            "A row of the table for every pair of positions repeats the same few rows. Where "
+            "queries are multiplied by them, (q @ table.T).gather(-1, index) holds a number for "
+            f"each pair in place of a row; else {_ROWS}."
+        )
     if one.op in _COPIES:
         return (
             "expand() gives the same values without a copy, and broadcasting needs neither; keys "
@@ -201,6 +208,16 @@ def _cure(one: Enlarged) -> str:
     if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
         return _of_pairs(one)
     return ""
+
+
+def _is_of_pairs(one: Enlarged) -> bool:
+    """Whether rows of a table of distances were looked up for each pair of positions: L x L x D of
+    at most 4 L rows, as those of distances in an image are."""
+    if one.op not in _LOOKUPS or len(one.shape) < 3 or not one.operands:
+        return False
+    rows, columns, width = one.shape[-3:]
+    tables = [t for t in one.operands if len(t) == 2 and t[1] == width and t[0] <= 4 * rows]
+    return rows == columns and bool(tables)
 
 
 def _of_product(one: Enlarged) -> str:
