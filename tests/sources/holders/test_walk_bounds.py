@@ -51,7 +51,8 @@ def test_a_name_for_operators_leads_no_further(notebook):
     before, after = Looked(), Looked()
     look(notebook, looked=before)
     notebook.run(
-        "aten = torch.ops.aten\nfor n in dir(torch._C._VariableFunctions):\n    getattr(aten, n, None)"
+        "aten = torch.ops.aten\n"
+        "for n in dir(torch._C._VariableFunctions):\n    getattr(aten, n, None)"
     )
 
     look(notebook, looked=after)
