@@ -9,23 +9,11 @@ from gpumem_magic.allocator.caching import (
     CachingAllocator,
     SimulatedDriver,
 )
-from gpumem_magic.allocator.script import Scribe
 from gpumem_magic.rehearsal import Rehearsals
+from tests.allocator.test_script import written
 
 MIB = 1 << 20
 GIB = 1 << 30
-
-
-def written(program, total=GIB):
-    """The script of a program that asks an empty allocator, and whether it went through."""
-    allocator = CachingAllocator(SimulatedDriver(total))
-    scribe = Scribe(allocator)
-    fits = True
-    try:
-        program(allocator)
-    except AllocationFailed:
-        fits = False
-    return scribe.script(), fits
 
 
 def rehearsed(program, values, total=GIB):

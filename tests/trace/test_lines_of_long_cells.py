@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from gpumem_magic.sources.objects.allocation_sites import sites_of
 from gpumem_magic.trace.attribution import find_nesting
 from gpumem_magic.values.names import ModuleFacts, Names
 from gpumem_magic.values.recording import Category, Cell, Frame
+from tests.counting import lines_run
 
 KIB = 1 << 10
 CELL = "<cell>"
@@ -80,21 +80,13 @@ def looks(recording, monkeypatch):
 
 def steps(recording):
     """How many lines of Python run for the report of a recording, and what is kept for the next."""
-    counted = [0]
 
-    def count(frame, event, arg):
-        counted[0] += 1
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
+    def report():
         analysis = analyse(recording, everything=True)
         analysis.report.text()
         sites_of(recording, {})
-    finally:
-        sys.settrace(before)
-    return counted[0]
+
+    return lines_run(report)[0]
 
 
 @pytest.mark.parametrize("name", CELLS)

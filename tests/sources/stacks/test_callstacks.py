@@ -7,6 +7,7 @@ import weakref
 
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.values.recording import Frame
+from tests.counting import lines_run
 
 
 def compiled(source, filename, **names):
@@ -191,21 +192,11 @@ def test_a_long_line_table_is_read_once():
     many steps a line as in a short one."""
 
     def steps(lines):
-        stacks, counted = CallStacks(), [0]
+        stacks = CallStacks()
         source = "def long():\n" + "    capture(getframe())\n" * lines
         compiled(source, "long.py", capture=stacks.capture, getframe=sys._getframe)["long"]()
-
-        def count(frame, event, arg):
-            counted[0] += 1
-            return count
-
-        before = sys.gettrace()
-        sys.settrace(count)
-        try:
-            found = [stack[0].line for stack in stacks.stacks()]
-        finally:
-            sys.settrace(before)
+        count, found = lines_run(lambda: [stack[0].line for stack in stacks.stacks()])
         assert found == list(range(2, lines + 2))
-        return counted[0]
+        return count
 
     assert steps(400) <= 2.1 * steps(200)
