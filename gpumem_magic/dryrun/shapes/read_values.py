@@ -41,9 +41,11 @@ class ReadValues:
         return stand_in_for_item
 
     def _iteration(self, iterate: Any) -> Any:
+        bounds = Bounds(self._valueless)
+
         def go_through(tensor: torch.Tensor) -> Any:
             if tensor in self._valueless:
-                Bounds(self._valueless).go_through(tensor)
+                bounds.go_through(tensor)
             return iterate(tensor)
 
         return go_through

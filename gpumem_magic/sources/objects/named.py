@@ -49,6 +49,8 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         default = str(torch.get_default_dtype()).removeprefix("torch.")
         for name, thing in own.items():
             reader.read(name, thing)
+    if default == "float32":
+        return reader.names
     set_in = _last(reader.cells, r"\bset_default_(?:dtype|tensor_type)\b")
     return replace(reader.names, default=(default, set_in))
 
