@@ -81,7 +81,7 @@ picture: .venv-test/ready ## draw the README's picture anew, from a real run
 	.venv-test/bin/python docs/picture.py docs/report.png
 
 clean: ## remove everything that was made here
-	rm -rf .venv-* build *.egg-info .*_cache .coverage
+	rm -rf .venv-* build docs/notebooks *.egg-info .*_cache .coverage
 
 # $(call venv,PYTORCH,EXTRA,PINS): a virtual environment of its own, made anew when setup.cfg or the
 # Makefile changes. `ready` is written last, so that a broken installation is not taken for a good one.
