@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpumem_magic.units import MIB
+from gpumem_magic.values.recording import LARGE_SEGMENT
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """The environment variables that PyTorch reads; the first one that is set counts."""
@@ -17,7 +18,6 @@ UNLIMITED = sys.maxsize
 INTERVALS = 16
 """roundup_power2_divisions has one entry per power of two from 1 MiB to 32 GiB."""
 
-_LARGE_SEGMENT = 20 * MIB
 _SMALLEST_LARGE_SEGMENT = 10  # MiB, exclusive: requests below 10 MiB must fit into one
 _WITHOUT_EFFECT_HERE = frozenset(
     {
@@ -42,11 +42,11 @@ class Settings:
     """
 
     max_split_size: int = UNLIMITED
-    max_non_split_rounding: int = _LARGE_SEGMENT
+    max_non_split_rounding: int = LARGE_SEGMENT
     roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
     garbage_collection_threshold: float = 0.0
     expandable_segments: bool = False
-    large_segment_size: int = _LARGE_SEGMENT
+    large_segment_size: int = LARGE_SEGMENT
     memory_fraction: float = 1.0
 
     @classmethod

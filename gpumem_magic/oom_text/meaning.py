@@ -9,6 +9,7 @@ from gpumem_magic.oom_text.reading import parse
 from gpumem_magic.oom_text.steps import SERVERS, next_steps
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
+from gpumem_magic.values.recording import LARGE_SEGMENT
 
 
 def state(reading: Reading, outlook: Outlook) -> str:
@@ -111,8 +112,8 @@ def _text(size: Size | None) -> str:
     return "unknown" if size is None else format_bytes(max(size.about, 0))
 
 
-# c10/cuda/CUDACachingAllocator.cpp: kSmallBuffer, kLargeBuffer, kRoundLarge
-_SMALL_SEGMENT, _LARGE_SEGMENT, _ROUND = 2 * MIB, 20 * MIB, 2 * MIB
+# c10/cuda/CUDACachingAllocator.cpp: kSmallBuffer, kRoundLarge
+_SMALL_SEGMENT, _ROUND = 2 * MIB, 2 * MIB
 
 _BLOCK = 512
 
@@ -161,7 +162,7 @@ def _full_or_fragmented(reading: Reading, asked: Size, free: Size) -> Outlook:
         return Outlook.UNKNOWN
     if cached.low >= asked.high:
         return Outlook.FRAGMENTED
-    least = asked.low if asked.low > _LARGE_SEGMENT else smallest_request(reading)
+    least = asked.low if asked.low > LARGE_SEGMENT else smallest_request(reading)
     if (cached + free).high >= least:
         return Outlook.EITHER
     if others is not None and others.low >= (asked - free).high:
@@ -176,7 +177,7 @@ def smallest_request(reading: Reading) -> int:
         return 0
     if asked.low <= _SMALL_SEGMENT <= asked.high:
         return _BLOCK
-    if asked.low <= _LARGE_SEGMENT <= asked.high:
+    if asked.low <= LARGE_SEGMENT <= asked.high:
         return MIB + _BLOCK
     if any(size % _ROUND == 0 for size in _multiples_near(asked)):
         return max(asked.low - _ROUND, 0) + _BLOCK
@@ -282,7 +283,7 @@ def _asked(reading: Reading) -> str:
             "the segment that PyTorch asked the card for, not what the code asked for: tensors of "
             "up to 1 MiB share segments of 2 MiB"
         )
-    if size.low <= 20 * MIB <= size.high:
+    if size.low <= LARGE_SEGMENT <= size.high:
         return (
             "the segment that PyTorch asked the card for, not what the code asked for: a tensor of "
             "1 to 10 MiB gets a segment of 20 MiB (3 MiB too), as does one of 18 to 20 MiB"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.values.inventory import FreeMemory, Process
-from gpumem_magic.values.recording import Category, Device, Reading
+from gpumem_magic.values.recording import LARGE_SEGMENT, Category, Device, Reading
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SMALL_PIECE = 1 << 20
 """kSmallSize of c10/cuda/CUDACachingAllocator.cpp: requests above it never look below it."""
 
-_PAGES = {"small": 2 << 20, "large": 20 << 20}  # kSmallBuffer, kLargeBuffer: expandable pages
+_PAGES = {"small": 2 << 20, "large": LARGE_SEGMENT}  # kSmallBuffer, kLargeBuffer: expandable pages
 
 
 @dataclass(frozen=True, slots=True)

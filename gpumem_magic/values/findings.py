@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Category, Device, Machine
+from gpumem_magic.values.recording import LARGE_SEGMENT, Category, Device, Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +211,6 @@ _PART_OF_HELD = 0.05
 _PART_ASKED = 0.1
 """Of what was asked for, likewise."""
 
-_ONE_SEGMENT = 20 << 20
-"""Bytes of the segment that PyTorch takes for a block of 1 to 10 MiB: the rest of one, which any
-cell leaves, is no gap between blocks."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
@@ -271,9 +267,9 @@ class OutOfMemory:
     @property
     def is_in_pieces(self) -> bool:
         """Whether it is fragmented, and more than what lies free in the last pieces of any card
-        that is full."""
+        that is full: the rest of one segment, which any cell leaves, is no gap between blocks."""
         least = max(_PART_OF_HELD * sum(self.held.values()), _PART_ASKED * (self.requested or 0))
-        least = max(least, _ONE_SEGMENT)
+        least = max(least, LARGE_SEGMENT)
         return bool(self.fragmented) and (self.reserved_free or 0) >= least
 
     @property

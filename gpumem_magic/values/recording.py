@@ -10,7 +10,12 @@ from enum import Enum, IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.units import MIB
 from gpumem_magic.values.names import Names
+
+LARGE_SEGMENT = 20 * MIB
+"""Bytes of the segment that PyTorch takes for a block of 1 to 10 MiB (kLargeBuffer of
+c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 class Action(IntEnum):

@@ -14,10 +14,7 @@ from gpumem_magic.allocator.pools import (
     SMALL_SEGMENT,
     SMALL_SIZE,
 )
-from gpumem_magic.units import MIB
-from gpumem_magic.values.recording import Action, Rules
-
-LARGE_SEGMENT = 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp, kLargeBuffer
+from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Rules
 
 
 @dataclass(frozen=True, slots=True)
