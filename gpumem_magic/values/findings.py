@@ -158,8 +158,9 @@ class Growth:
 class Enlarged:
     """One operator's large results of little, on one line: `size` bytes of them at the failure or
     the peak, `count` in number; the last has `shape` and was made of `operands`. failed: memory ran
-    out as the last one was asked for, which `size` includes. line: the user's innermost, in the
-    cell that was measured or in `cell` ("In[3]"). linear: a linear layer made it."""
+    out as the last one was asked for, which `size` includes, as it does `derived` bytes of what was
+    computed of them, element by element. line: the user's innermost, in the cell that was measured
+    or in `cell` ("In[3]"). linear: a linear layer made it."""
 
     op: str
     shape: tuple[int, ...]
@@ -170,6 +171,7 @@ class Enlarged:
     line: int | None
     cell: str
     linear: bool
+    derived: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ _PAIRS: Final = frozenset(
     | {"maximum", "logical_and", "logical_or", "masked_fill", "rsub", "_cdist_forward"}
     | {"linalg_vector_norm", "_euclidean_dist"}
 )
+_DIFFERENCES: Final = frozenset(
+    {"sub", "rsub", "pow", "_cdist_forward", "linalg_vector_norm", "_euclidean_dist"}
+)
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
 _LOOKUPS: Final = frozenset({"index", "embedding", "index_select", "gather"})
 _COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
@@ -112,7 +115,7 @@ class EnlargedResult(Rule):
                     problem=_problem(one),
                     change=change,
                     line=None if one.cell else one.line,
-                    size=one.size,
+                    size=None if one.failed else one.size,
                     saving=one.size,
                     known=Known.ESTIMATED,
                 )
@@ -170,10 +173,14 @@ def _is_number(value: ast.expr) -> bool:
 def _problem(one: Enlarged) -> str:
     of = " and ".join(dict.fromkeys(str([*shape]) for shape in one.operands))
     place = f"{one.cell + ' ' if one.cell else ''}line {one.line}" if one.line else "the cell"
+    made = f"{one.op} makes {[*one.shape]}{of and f' of {of}'}"
+    own, several = one.size - one.derived, f" in {one.count} results" if one.count > 1 else ""
+    if not own:
+        size = format_bytes(one.derived)
+        return f"{place}: {made}, gone by then; what was computed of it holds {size}."
+    rest = f"; what was computed of it, {format_bytes(one.derived)}" if one.derived else ""
     verb = "asks for" if one.failed else "holds"
-    several = f" in {one.count} results" if one.count > 1 else ""
-    size = format_bytes(one.size)
-    return f"{place} {verb} {size}{several}: {one.op} makes {[*one.shape]}{of and f' of {of}'}."
+    return f"{place} {verb} {format_bytes(own)}{several}: {made}{rest}."
 
 
 def _cure(one: Enlarged) -> str:
@@ -191,6 +198,12 @@ def _cure(one: Enlarged) -> str:
             "An identity matrix is N x N numbers for N ones. m.diagonal().add_(1) adds to the "
             "diagonal in place; a sparse tensor holds a graph's edges alone; rows that are looked "
             "up in it are one-hot, for which F.embedding(index, weight) reads the weights' rows."
+        )
+    if one.op == "im2col":
+        return (
+            "unfold() copies each element once for every window that it lies in: a convolution "
+            "(F.conv2d with the weights in its form) computes the same sums without the copies; "
+            "else take a few of the batch at a time."
         )
     if one.op in _PRODUCTS:
         return _of_product(one)
@@ -251,7 +264,9 @@ def _of_pairs(one: Enlarged) -> str:
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
             f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {_ROWS}."
         )
-    return (
-        "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only N x M of "
-        f"them. Where they are something else, {_ROWS}."
-    )
+    if one.op in _DIFFERENCES:
+        return (
+            "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only "
+            f"N x M of them. Where they are something else, {_ROWS}."
+        )
+    return f"All pairs at once: {_ROWS}."

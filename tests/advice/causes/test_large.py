@@ -19,6 +19,34 @@ device = torch.device("cuda")
 
 # earlier cells, cell, card, rule, cause, change
 LARGE = {
+    "windows-unfold": (
+        (),
+        """\
+images = torch.randn(8, 8, 128, 128, device=device)
+weight = torch.randn(16, 392, device=device, requires_grad=True)
+columns = F.unfold(images, 7, padding=3)
+out = weight @ columns
+out.square().mean().backward()
+""",
+        "250MiB",
+        "enlarged-result",
+        "im2col makes [8, 392, 16384]",
+        "F.conv2d",
+    ),
+    "pairs-outer-sum": (
+        (),
+        """\
+left = torch.randn(512, 64, device=device, requires_grad=True)
+z = left[:, None] + left[None]
+for _ in range(3):
+    z = z + torch.relu(z)
+z.sum().backward()
+""",
+        "400MiB",
+        "enlarged-result",
+        "what was computed of it holds",
+        "All pairs at once",
+    ),
     "pairwise-flat": (
         (),
         """\

@@ -210,7 +210,7 @@ PREDICTED = {
         "scores = torch.randn(1000, 40_000, device='cuda')\n"
         "(scores.softmax(1) * rows).sum()",
         "560MiB",
-        ("enlarged-result", "line 3 holds 152.59 MiB: one_hot makes [1000, 40000]"),
+        ("enlarged-result", "line 3: one_hot makes [1000, 40000], gone by then"),
         (),
     ),
     "gaps": (
@@ -347,7 +347,7 @@ ASKED = {
         (),
         PAIRS,
         "60MiB",
-        ("enlarged-result", "line 4 holds 188.00 MiB in 2 results"),
+        ("enlarged-result", "what was computed of it, 94.00 MiB"),
         (),
     ),
     "results of many passes that are kept": (
