@@ -51,6 +51,7 @@ from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
 from gpumem_magic.advice.rules.step_in_backward import StepInBackward
 from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
+from gpumem_magic.trace.cell_flow import Parse, parse_cell
 from gpumem_magic.values.advice import Advice, Cost, Kind
 from gpumem_magic.values.assessment import RulePage
 from gpumem_magic.values.findings import Trace
@@ -146,6 +147,7 @@ def advise(
     *,
     ignore: Collection[str] = (),
     everything: bool = False,
+    parse: Parse = parse_cell,
 ) -> Said:
     """Ask the rules about a cell; no code is run.
 
@@ -154,7 +156,7 @@ def advise(
     """
     if trace.lifetimes is None:
         return Said()
-    code = Code(cell, names.known)
+    code = Code(cell, names.known, parse=parse)
     lives = CountedLifetimes.of_all(trace.lifetimes, code.work)
     trace = replace(trace, lifetimes=lives)
     short = everything or is_short(trace)

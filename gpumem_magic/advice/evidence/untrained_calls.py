@@ -49,7 +49,8 @@ def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
     if reads_gradients(cell):
         return
     stepped = _stepped(cell, names)
-    trained = {one: _trained(cell, names, one) for group in stepped.values() for one in group}
+    optimizers = {one for group in stepped.values() for one in group}
+    trained = {one: _trained(cell, names, one) for one in optimizers}
     if not _calls_others(cell, names, [words for words in trained.values() if words]):
         return
     flow = GradientFlow(cell, names)
@@ -57,14 +58,14 @@ def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
     for backward in reversed(cell.calls(".backward")):
         own = cell.statement(backward)
         reached = flow.origin(goes_backward(backward)).statements
-        optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
-        words = [trained[optimizer] for optimizer in optimizers]
+        after = tuple(dict.fromkeys(stepped.get(backward, ())))
+        words = [trained[optimizer] for optimizer in after]
         if words and all(words):
             step = _TrainingStep(cell, names, flow, set().union(*words))
             for statement in sorted(({*reached} | {own}) - later, key=lambda s: s.lineno):
                 for call, model in step.untrained(statement):
                     alone = not step.needs_graph(header(statement))
-                    yield UntrainedCall(call, model, backward, optimizers, alone)
+                    yield UntrainedCall(call, model, backward, after, alone)
         later |= reached  # a graph that is told of, or that a later pass has a use for
 
 
