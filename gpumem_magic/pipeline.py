@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpumem_magic.advice import Said, advise
+from gpumem_magic.advice.joined import join_cells
 from gpumem_magic.sources.stacks.callsite import unfold_all
 from gpumem_magic.trace import build_trace
 from gpumem_magic.values.advice import Advice
@@ -41,7 +43,10 @@ def analyse(
     trace = build_trace(recording)
     said = Said()
     if advised:
-        said = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
+        joined = partial(join_cells, recording, trace)
+        said = advise(
+            trace, cell, recording.names, ignore=ignore, everything=everything, joined=joined
+        )
         recording = replace(recording, notes=(*recording.notes, *said.notes))
     return Analysis(recording, trace, build_report(recording, trace, name, said.advice))
 
