@@ -48,6 +48,7 @@ from gpumem_magic.advice.rules.optimizer_state import OptimizerState
 from gpumem_magic.advice.rules.other_process import OtherProcess
 from gpumem_magic.advice.rules.retained_graph import RetainedGraph
 from gpumem_magic.advice.rules.second_model import SecondModel
+from gpumem_magic.advice.rules.second_optimizer import SecondOptimizer
 from gpumem_magic.advice.rules.stale_exception import StaleException
 from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
@@ -89,6 +90,7 @@ RULES: tuple[Rule, ...] = (
     StaleOutput(),
     StaleException(),
     SecondModel(),
+    SecondOptimizer(),
     CopiedModel(),
     EarlierCells(),
     CheckpointOnDevice(),

@@ -54,3 +54,26 @@ def test_it_is_named(notebook, name):
 def test_what_an_error_closed_is_named(predicted):
     first = predicted(CLOSED, "70MiB", (SETUP,)).advice[0]
     assert "stack, of the with in line 3, holds" in first.problem
+
+
+TRAINER = """\
+class Trainer:
+    def __init__(self, model):
+        self.model, self.optimizers = model, {}
+
+    def run_epoch(self, epoch):
+        self.optimizers[epoch] = torch.optim.AdamW(self.model.parameters())
+        for _ in range(2):
+            loss = self.model(inputs).square().mean()
+            self.optimizers[epoch].zero_grad()
+            loss.backward()
+            self.optimizers[epoch].step()
+"""
+EPOCHS = "trainer = Trainer(net)\nfor epoch in range(20):\n    trainer.run_epoch(epoch)"
+
+
+def test_optimizers_of_earlier_epochs_are_named(predicted):
+    report = predicted(EPOCHS, "90MiB", (SETUP, TRAINER))
+    assert report.oom
+    assert report.advice[0].rule == "second-optimizer"
+    assert report.advice[0].problem.startswith("trainer.optimizers[*] holds")
