@@ -99,9 +99,9 @@ class SecondOptimizer(Rule):
         size = lives.bytes(old)
         if size < least_saving(trace):
             return
-        owners = [owner for owner in born if owner != newest]
-        places = dict.fromkeys(map(_called, owners))
-        told = owners[0] if len(owners) == 1 else " and ".join(list(places)[:3])
+        stale = [owner for owner in born if owner != newest]
+        places = dict.fromkeys(map(_called, stale))
+        told = stale[0] if len(stale) == 1 else " and ".join(list(places)[:3])
         told, last = _called(told, ""), _called(newest, "")
         yield Advice(
             self.name,
