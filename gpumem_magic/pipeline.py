@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from gpumem_magic.advice import Said, advise
+from gpumem_magic.advice.joined import Texts, join_cells
 from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.stacks.callsite import unfold_all
 from gpumem_magic.trace import build_trace
@@ -46,8 +47,9 @@ def analyse(
     trace = build_trace(recording, parse)
     said = Said()
     if advised:
+        texts = Texts(parse, functools.partial(join_cells, recording, trace))
         said = advise(
-            trace, cell, recording.names, ignore=ignore, everything=everything, parse=parse
+            trace, cell, recording.names, ignore=ignore, everything=everything, texts=texts
         )
         recording = replace(recording, notes=(*recording.notes, *said.notes))
     return Analysis(recording, trace, build_report(recording, trace, name, said.advice))

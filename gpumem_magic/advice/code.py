@@ -43,6 +43,10 @@ class Code(Tree):
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(self._imports())}
 
+    def place(self, line: int) -> str:
+        """What a line of the text is called: "line 3"."""
+        return f"line {line}"
+
     def stays_python(self, source: str) -> bool:
         """Whether another text of this cell can be parsed, where this one is plain Python."""
         self.work.spend(len(self))

@@ -86,11 +86,16 @@ def parse_cell(cell: Cell) -> ast.Module | None:
 
     Lines are those of the cell as typed.
     """
+    return _parsed(python_of(cell))
+
+
+def python_of(cell: Cell) -> str:
+    """The text of a cell, or of its body below a cell magic, as Python with the same lines."""
     inside = body_of(cell.source)
     if inside is not None:
         _, first, body = inside
-        return _parsed("\n" * (first - 1) + body)
-    return _parsed(cell.python)
+        return "\n" * (first - 1) + body
+    return cell.python
 
 
 def _parsed(text: str) -> ast.Module | None:
