@@ -243,7 +243,7 @@ def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
     most = max((one.saving or 0 for one in advice), default=0)
 
     def key(one: Advice) -> tuple[int, bool, bool, int, bool, bool, int]:
-        saving = one.saving or 0
+        saving = (one.size if one.saving is None else one.saving) or 0
         cure = KINDS.get(one.rule) is Kind.TRADE
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
         gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))

@@ -90,8 +90,7 @@ def too_large(oom: OutOfMemory, total: int, source: str = "") -> tuple[str, str]
     smaller. source: the line that asked for it."""
     asked = oom.requested or 0
     shape = "" if oom.shape is None else f" of shape {[*oom.shape]}"
-    more = asked > total
-    rest = "nothing that could be freed makes it fit" if more else "no single change makes it fit"
+    rest = "nothing that could be freed makes it fit"
     said = f"This one tensor{shape} wants {format_bytes(asked)} of the card's {format_bytes(total)}"
     return f"{said}: {rest}.", f"What makes it smaller: {'; '.join(_smaller(oom, source))}."
 

@@ -149,7 +149,7 @@ def _remedies(
     explained = oom.too_large or _grown(report)
     helps = any(one.enough is not False for one in oom.remedies)
     if oom.missing and not explained and not helps:
-        found.insert(0, ("", "No single change helps", [_left(oom)]))
+        found.insert(0, ("", "To fit", [_left(oom)]))
     return [one for one in found if one[-1]]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.trace.passes import LoopPasses
+from gpumem_magic.trace.peak import module_at
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -41,6 +42,9 @@ GRADIENTS = "'s gradients"
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 _VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
 """How a place in a dictionary is written whose keys are objects."""
+
+_LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
+"""How the layers of one list are written together: "model.h[0..11]"."""
 
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
@@ -171,6 +175,8 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     least = 1 if ran > survived and any("[" in model for model in models) else _PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
         return None
+    if survived < _PASSES and _of_layers(passes, rows, numbered):
+        return None
     entries = numbered or keyed
     survived = entries if entries >= _PASSES else survived
     if len(models) >= _PASSES:
@@ -199,6 +205,16 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         line=line,
         cell=cell,
     )
+
+
+def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:
+    """Whether equal layers of one call of a model made it, one entry each, such as a cache of keys
+    and values."""
+    calls = passes.calls[rows]
+    stacks = np.unique(passes.lives.stack[rows]).tolist()
+    found = [_LAYERS.search(module_at(passes.recording, stack)) for stack in stacks]
+    many = [int(each[2]) - int(each[1]) + 1 if each else 0 for each in found]
+    return bool((calls == np.bincount(calls).argmax()).mean() >= 0.5) and min(many) >= entries
 
 
 def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growth]:

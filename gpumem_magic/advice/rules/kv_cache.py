@@ -9,16 +9,17 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Cost, Example, Kind
+from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Category, Phase
+from gpumem_magic.values.recording import Phase
 
 _STEPS = 8
 """Tokens from which on growth is no accident."""
@@ -26,6 +27,7 @@ _STEPS = 8
 _LEAST = 0.02
 _WORDS = ("cache", "past", "kv")
 _FRAMES = ("cache_utils.py",)
+_Rows = NDArray[np.int64]
 _MODEL = """\
 import torch
 from torch import nn
@@ -134,9 +136,11 @@ total = generate(model, x, 12).sum().item()""",
         lives = trace.lives
         if np.any(lives.born != Phase.FORWARD):
             return
-        if np.any(lives.of(Category.ACTIVATION)):
+        if np.any(lives.recorded):
             return  # a graph: no generation
         series = list(_series(lives))
+        largest = max((s.size for s in series), default=0)
+        series = [s for s in series if s.size >= _LEAST * largest]  # no lengths, no masks
         token, size = sum(s.growth for s in series), sum(s.size for s in series)
         if sum(s.tensors for s in series) < 2 or size < least_saving(trace, _LEAST):
             return
@@ -151,12 +155,11 @@ total = generate(model, x, 12).sum().item()""",
             self.name,
             problem=f"The keys and values of {tokens:,} tokens take {format_bytes(size)}{twice}, "
             f"{format_bytes(token)} more with each token of the batch.{_limit(trace, token, size)}",
-            change="A static cache takes the same from the beginning, without copies; a quantized "
-            "one takes less.",
+            change="Fewer sequences at a time, or fewer tokens, take less of it. A cache that is made "
+            "once in its full size takes the same without copies; a quantized or an offloaded one "
+            "(transformers: cache_implementation=) takes less of the card.",
             line=series[0].line or None,
-            size=size,
-            price="A quantized cache changes the results a little.",
-            cost=Cost.ACCURACY,
+            size=max(size, held),
         )
 
 
@@ -180,27 +183,37 @@ def _series(lives: Lifetimes) -> Iterator[_Series]:
     stacks, first, many = np.unique(lives.stack[rows], return_index=True, return_counts=True)
     for place in np.flatnonzero(many >= _STEPS).tolist():
         stack, here = int(stacks[place]), rows[first[place] :][: many[place]]
-        sizes, counts = np.unique(lives.size[here], return_counts=True)
-        if len(sizes) < _STEPS:
+        amounts = _elements(lives, here)
+        steps, counts = np.unique(amounts, return_counts=True)
+        if len(steps) < _STEPS:
             continue
-        steps, counts = np.diff(sizes[1:]), counts[1:]
-        alike = (steps == np.median(steps)).mean() > 0.9
+        growth, counts = np.diff(steps[1:]), counts[1:]
+        alike = (growth == np.median(growth)).mean() > 0.9
         tensors = int(np.median(counts))
-        ordered = np.all(np.diff(lives.size[here]) >= 0)
-        if alike and ordered and (counts == tensors).mean() > 0.9 and _handed_on(lives, here):
-            growth = int(np.median(steps)) * tensors
-            yield _Series(
-                stack, int(lives.line[here[0]]), tensors, growth, int(sizes[-1]) * tensors
-            )
+        ordered = np.all(np.diff(amounts) >= 0)
+        same = (counts == tensors).mean() > 0.9
+        if alike and ordered and same and _handed_on(lives, here, amounts):
+            each = int(lives.size[here[-1]] // amounts[-1]) * tensors
+            token, size = int(np.median(growth)) * each, int(amounts[-1]) * each
+            yield _Series(stack, int(lives.line[here[0]]), tensors, token, size)
 
 
-def _handed_on(lives: Lifetimes, here: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:
+def _elements(lives: Lifetimes, here: _Rows) -> NDArray[np.float64]:
+    """What storages were made for, in elements; in bytes where that is not known: a block may be
+    larger than what was asked for."""
+    made = lives.made[here]
+    if (made < 0).any():
+        return lives.size[here].astype(float)
+    return np.array([float(np.prod(lives.results[n][0] or ())) for n in made.tolist()])
+
+
+def _handed_on(lives: Lifetimes, here: _Rows, amounts: NDArray[np.float64]) -> bool:
     """Whether each lives until a larger one was made."""
-    sizes = np.unique(lives.size[here])
-    first = {int(size): lives.birth[here[lives.size[here] == size]] for size in sizes}
+    steps = np.unique(amounts)
+    first = {one: lives.birth[here[amounts == one]] for one in steps.tolist()}
     kept = [
-        bool(lives.death[here[lives.size[here] == one]].min() > first[int(other)].min())
-        for one, other in pairwise(sizes)
+        bool(lives.death[here[amounts == one]].min() > first[other].min())
+        for one, other in pairwise(steps.tolist())
     ]
     return float(np.mean(kept)) > 0.9
 
