@@ -77,7 +77,9 @@ def test_what_is_said_not_to_be_enough_is_not(run, shell):
     cell = f"new = torch.empty(900 << 20, {BYTES})\nkept[:9].clone()"
     _, text, _ = run(f"%%gpumem\n{cell}")
     assert last(shell).oom.too_large
-    assert "nothing that could be freed makes it fit. What makes it smaller" in " ".join(text.split())
+    assert "nothing that could be freed makes it fit. What makes it smaller" in " ".join(
+        text.split()
+    )
     assert "del old" not in text
     assert not run(f"del old\n{cell}")[0].success
 
