@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from gpumem_magic.advice import Said, advise
+from gpumem_magic.advice.joined import Texts, join_cells
+from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.stacks.callsite import unfold_all
 from gpumem_magic.trace import build_trace
+from gpumem_magic.trace.cell_flow import parse_cell
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.recording import Reading, Recording
@@ -23,6 +27,7 @@ class Analysis:
     report: Report
 
 
+@no_collection()  # of a long cell there are millions of objects, and no garbage
 def analyse(
     recording: Recording,
     name: str = "",
@@ -38,10 +43,14 @@ def analyse(
     """
     cell, cells = recording.cell, recording.cells
     recording = replace(recording, stacks=unfold_all(recording.stacks, cell, cells))
-    trace = build_trace(recording)
+    parse = functools.cache(parse_cell)
+    trace = build_trace(recording, parse)
     said = Said()
     if advised:
-        said = advise(trace, cell, recording.names, ignore=ignore, everything=everything)
+        texts = Texts(parse, functools.partial(join_cells, recording, trace))
+        said = advise(
+            trace, cell, recording.names, ignore=ignore, everything=everything, texts=texts
+        )
         recording = replace(recording, notes=(*recording.notes, *said.notes))
     return Analysis(recording, trace, build_report(recording, trace, name, said.advice))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.joined import JoinedCode, Texts
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.activations import Activations
 from gpumem_magic.advice.rules.attention_matrix import AttentionMatrix
@@ -46,6 +48,7 @@ from gpumem_magic.advice.rules.optimizer_state import OptimizerState
 from gpumem_magic.advice.rules.other_process import OtherProcess
 from gpumem_magic.advice.rules.retained_graph import RetainedGraph
 from gpumem_magic.advice.rules.second_model import SecondModel
+from gpumem_magic.advice.rules.second_optimizer import SecondOptimizer
 from gpumem_magic.advice.rules.stale_exception import StaleException
 from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
@@ -87,6 +90,7 @@ RULES: tuple[Rule, ...] = (
     StaleOutput(),
     StaleException(),
     SecondModel(),
+    SecondOptimizer(),
     CopiedModel(),
     EarlierCells(),
     CheckpointOnDevice(),
@@ -121,6 +125,8 @@ LITTLE = 0.1
 LITTLE_OF_A_CAUSE = 0.05
 """Share of the peak below which a cause does, too."""
 
+_ALONE = Texts()
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -146,20 +152,23 @@ def advise(
     *,
     ignore: Collection[str] = (),
     everything: bool = False,
+    texts: Texts = _ALONE,
 ) -> Said:
     """Ask the rules about a cell; no code is run.
 
     ignore: names of rules that keep quiet, beside those that a comment `# gpumem: ignore[rule]` in
     the cell silences. everything: ask also what is worth its price only when memory is short.
+    texts: how they are read; without them the cell stands alone.
     """
     if trace.lifetimes is None:
         return Said()
-    code = Code(cell, names.known)
+    code = Code(cell, names.known, parse=texts.parse)
     lives = CountedLifetimes.of_all(trace.lifetimes, code.work)
     trace = replace(trace, lifetimes=lives)
     short = everything or is_short(trace)
     found: list[Advice] = []
     left_out = []
+    whole = _Joined(texts.join, names)
     for rule in RULES:
         useless = trace.oom and trace.oom.too_large and rule.name not in SMALLER
         if rule.name in ignore or useless or (rule.kind is Kind.TRADE and not short):
@@ -167,6 +176,8 @@ def advise(
         code.work.begin(len(code) + len(lives) + lives.events)
         try:
             said = _ask(rule, trace, code, names)
+            if rule.joins and not said:
+                said = whole.ask(rule)
         except TooMuchWorkError:
             left_out.append(rule.name)
         else:
@@ -176,6 +187,29 @@ def advise(
     asked = (trace.oom.requested or 0) if trace.oom else 0
     ordered = ranked(found, (trace.peak.allocated or 0) + asked)
     return Said(tuple(ordered), tuple(left_out), on_host)
+
+
+class _Joined:
+    """The cell and the earlier ones as one text, made when a rule asks for it."""
+
+    def __init__(self, make: Callable[[], tuple[JoinedCode, Trace] | None], names: Names) -> None:
+        self._make = functools.cache(make)
+        self._names = names
+
+    def ask(self, rule: Rule) -> tuple[Advice, ...]:
+        """What the rule says of it, without lines and changes: those are of no one cell.
+
+        Raises TooMuchWorkError.
+        """
+        made = self._make()
+        if made is None:
+            return ()
+        code, trace = made
+        code.work.begin(len(code) + len(trace.lives) + trace.lives.events)
+        lives = CountedLifetimes.of_all(trace.lives, code.work)
+        found = _ask(rule, replace(trace, lifetimes=lives), code, self._names)
+        heard = (one for one in found if not code.ignores(rule.name, one.line))
+        return tuple(replace(one, line=None, edits=(), source=None, arguments=()) for one in heard)
 
 
 def _why_on_host(code: Code, names: Names) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.tree import Function, Loop, Tree, lines_of
 from gpumem_magic.advice.work import COLUMN, Work
-from gpumem_magic.trace.cell_flow import parse_cell
+from gpumem_magic.trace.cell_flow import Parse, parse_cell
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Cell, Stack
 
@@ -30,14 +30,22 @@ class Code(Tree):
     """
 
     def __init__(
-        self, cell: Cell, known: Mapping[str, str] | None = None, work: Work | None = None
+        self,
+        cell: Cell,
+        known: Mapping[str, str] | None = None,
+        work: Work | None = None,
+        parse: Parse = parse_cell,
     ) -> None:
-        super().__init__(_parse(cell), work)
+        super().__init__(_parse(cell, parse), work)
         self.cell = cell
         self.source = cell.source
         self.lines = cell.source.split("\n")
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(self._imports())}
+
+    def place(self, line: int) -> str:
+        """What a line of the text is called: "line 3"."""
+        return f"line {line}"
 
     def stays_python(self, source: str) -> bool:
         """Whether another text of this cell can be parsed, where this one is plain Python."""
@@ -227,9 +235,9 @@ def _stacks_by_line(code: Code, lives: Lifetimes) -> Mapping[int, list[int]]:
     return found
 
 
-def _parse(cell: Cell) -> ast.Module:
+def _parse(cell: Cell, parse: Parse = parse_cell) -> ast.Module:
     # With other line breaks, lines would be counted otherwise than here.
-    tree = parse_cell(cell) if "\r" not in cell.source else None
+    tree = parse(cell) if "\r" not in cell.source else None
     return tree or ast.Module(body=[], type_ignores=[])
 
 

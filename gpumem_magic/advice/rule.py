@@ -37,6 +37,9 @@ class Rule(ABC):
     problem: ClassVar[str]
     kind: ClassVar[Kind] = Kind.MISTAKE
     examples: ClassVar[tuple[Example, ...]]
+    joins: ClassVar[bool] = False
+    """Whether it is asked about the cell and the earlier ones whose functions ran as one text,
+    where it has nothing to say of the cell alone."""
 
     def propose(self, cell: Code, advice: Advice, edits: Callable[[], Iterable[Edit]]) -> Advice:
         """The advice with the changed cell, or, where that cannot be written safely, with why."""

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from gpumem_magic.advice.work import Work
+from gpumem_magic.trace.cell_flow import children
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
-_SHARED: Final = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
-"""Nodes that have no place of their own: the parser uses one of each kind all over a tree."""
 _LEAVES: Final = (ast.Name, ast.Constant)
 
 _CHANGING = (
@@ -301,7 +300,7 @@ def _in_order(tree: ast.Module) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
         found.append(node)
         if isinstance(node, _LEAVES):
             continue
-        inside = [n for n in ast.iter_child_nodes(node) if not isinstance(n, _SHARED)]
+        inside = children(node)
         above.update(dict.fromkeys(inside, node))
         waiting += reversed(inside)
     return found, above

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.trace.attribution import attribute
 from gpumem_magic.trace.categories import categorise
-from gpumem_magic.trace.cell_flow import find_evaluations
+from gpumem_magic.trace.cell_flow import Parse, find_evaluations, parse_cell
 from gpumem_magic.trace.enlarged import find_enlarged
 from gpumem_magic.trace.failure import complete_failure, explain_failure
 from gpumem_magic.trace.growth import find_growth
@@ -42,7 +42,7 @@ from gpumem_magic.values.recording import Reading, Recording
 __all__ = ["Trace", "build_trace"]
 
 
-def build_trace(recording: Recording) -> Trace:
+def build_trace(recording: Recording, parse: Parse = parse_cell) -> Trace:
     """Derive from a Recording all that can be told of it; what cannot is None and in `unknown`.
 
     Of an incomplete recording only the counters before and after count: its events would understate
@@ -74,7 +74,7 @@ def build_trace(recording: Recording) -> Trace:
         oom = replace(oom, point=point, held=by_category(timeline.by_category[point]))
         oom = complete_failure(oom, recording, failure, levels, known)
     lifetimes = find_lifetimes(recording, attribution, lives, owners, kind)
-    lines = find_lines(recording, stacks, attribution, levels, visits)
+    lines = find_lines(recording, stacks, attribution, levels, visits, parse)
     growth = find_growth(recording, lifetimes, lines)
     oom = oom and without_the_useless(oom, sum(g.size for g in growth), recording.device.total)
     highest = int(np.argmax(levels.allocated)) - 1

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from gpumem_magic.sources.stacks.callsite import body_of
 from gpumem_magic.values.recording import Cell, Frame, Stack
+
+Parse = Callable[[Cell], ast.Module | None]
+"""`parse_cell`, or one that remembers its answers."""
 
 
 class Repeats(Enum):
@@ -68,9 +72,8 @@ class Flow:
             inner, always = self.regions[inner].parent, self.regions[inner].always
 
 
-def read_flow(cell: Cell) -> Flow | None:
-    """Read a cell's loops and functions; None where it cannot be parsed."""
-    tree = parse_cell(cell)
+def read_flow(tree: ast.Module | None) -> Flow | None:
+    """Read a cell's loops and functions; None where it could not be parsed."""
     if tree is None:
         return None
     reader = _Reader([Region(Repeats.NEVER, -1, True, True)])
@@ -83,11 +86,16 @@ def parse_cell(cell: Cell) -> ast.Module | None:
 
     Lines are those of the cell as typed.
     """
+    return _parsed(python_of(cell))
+
+
+def python_of(cell: Cell) -> str:
+    """The text of a cell, or of its body below a cell magic, as Python with the same lines."""
     inside = body_of(cell.source)
     if inside is not None:
         _, first, body = inside
-        return _parsed("\n" * (first - 1) + body)
-    return _parsed(cell.python)
+        return "\n" * (first - 1) + body
+    return cell.python
 
 
 def _parsed(text: str) -> ast.Module | None:
@@ -99,6 +107,25 @@ def _parsed(text: str) -> ast.Module | None:
         return None
     finally:
         warnings.filters = filters
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right inside of one, in the order of the text; those that have no place of their
+    own are none, as the parser uses one of each kind all over a tree."""
+    found: list[ast.AST] = []
+    for name in _parts(node._fields):
+        part = getattr(node, name, None)
+        if isinstance(part, ast.AST):
+            found.append(part)
+        elif isinstance(part, list):
+            found += [each for each in part if isinstance(each, ast.AST)]
+    return found
+
+
+@functools.cache
+def _parts(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of a node but for contexts and operators, which are shared."""
+    return tuple(name for name in fields if name not in ("ctx", "op", "ops"))
 
 
 _INLINE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
@@ -163,18 +190,20 @@ def _inline(node: ast.AST) -> Iterator[ast.expr]:
 
     Not those that only prepare a call: `nn.Sequential(*[... for ...]).cuda()` allocates once.
     """
-    if isinstance(node, _INLINE):
-        yield node
-    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _GATHERERS:
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _inline(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _INLINE):
+            yield node
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _GATHERERS:
+            continue
+        waiting += reversed(children(node))
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
     """The parts of a statement that are not statements themselves."""
     nested = (ast.stmt, ast.excepthandler, ast.match_case)
-    return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, nested))
+    return (node for node in children(statement) if not isinstance(node, nested))
 
 
 def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.attribution import Attribution
+from gpumem_magic.trace.attribution import Attribution, attribute
 from gpumem_magic.trace.owners import Owners
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.peak import module_at
+from gpumem_magic.trace.stacks import read_stacks
 from gpumem_magic.values.findings import Block, Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.recording import Category, Phase, Recording
@@ -26,8 +27,7 @@ def find_lifetimes(
     """Put together what the stages of a trace know of each storage."""
     end = len(recording.events)
     birth = np.where(lives.birth < 0, end, lives.birth)
-    line = np.append(attribution.line, np.int32(BEFORE))
-    freed_line = np.append(attribution.line, np.int32(0))
+    line, freed_line = _lines(attribution.line, lives)
     stack = np.append(recording.events.stack, np.int32(-1))
     step = np.append(attribution.step, -1)
     born = np.append(attribution.phase, np.int8(Phase.FORWARD))
@@ -41,8 +41,8 @@ def find_lifetimes(
         size=lives.size,
         birth=lives.birth,
         death=lives.death,
-        line=line[birth],
-        freed_line=freed_line[lives.death],
+        line=line,
+        freed_line=freed_line,
         category=kind,
         born=born[birth],
         freed=freed[lives.death],
@@ -57,6 +57,20 @@ def find_lifetimes(
         labels=recording.labels,
         sees_graphs=graph is not None,
     )
+
+
+def with_lines_of(recording: Recording, lives: Lifetimes) -> Lifetimes:
+    """The same storages by the lines of another text: of this recording's cell, and its stacks."""
+    line, freed_line = _lines(attribute(recording, read_stacks(recording)).line, lives)
+    return replace(lives, line=line, freed_line=freed_line, stacks=recording.stacks)
+
+
+def _lines(
+    line: NDArray[np.int32], lives: Pairing | Lifetimes
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The line of each storage's birth and of its death, by the lines of the events."""
+    birth = np.where(lives.birth < 0, len(line), lives.birth)
+    return np.append(line, np.int32(BEFORE))[birth], np.append(line, np.int32(0))[lives.death]
 
 
 LEAST = 0.002

@@ -14,7 +14,7 @@ from gpumem_magic.trace.attribution import (
     find_repeated,
     find_runs,
 )
-from gpumem_magic.trace.cell_flow import read_flow
+from gpumem_magic.trace.cell_flow import Parse, read_flow
 from gpumem_magic.trace.levels import Levels
 from gpumem_magic.trace.passes import Visits, count_passes
 from gpumem_magic.trace.stacks import Stacks, Texts
@@ -47,14 +47,14 @@ class _Sums:
 class _Counter:
     """Counts passes; reads each source and each file's nesting once."""
 
-    def __init__(self, recording: Recording, stacks: Stacks) -> None:
+    def __init__(self, recording: Recording, stacks: Stacks, parse: Parse) -> None:
         self._recording = recording
         self._stacks = stacks
         self.texts = Texts()
         files = {frame.filename for stack in recording.stacks for frame in stack}
         known = {name: recording.cells[name] for name in files & recording.cells.keys()}
         known |= {this.filename: this for this in (recording.cell,) if this.filename in files}
-        self._flows = {name: read_flow(cell) for name, cell in known.items()}
+        self._flows = {name: read_flow(parse(cell)) for name, cell in known.items()}
         self._repeated = find_repeated(recording.stacks, self._flows)
         self._nesting: dict[str, Nesting] = {}
         self._lines: dict[str, NDArray[np.int32]] = {}
@@ -78,12 +78,17 @@ class _Counter:
 
 
 def find_lines(
-    recording: Recording, stacks: Stacks, attribution: Attribution, levels: Levels, visits: Visits
+    recording: Recording,
+    stacks: Stacks,
+    attribution: Attribution,
+    levels: Levels,
+    visits: Visits,
+    parse: Parse,
 ) -> tuple[Line, ...]:
     """Every line with at least one event, its own or of a line that it called, by number; number 0
     has what no line can be named for."""
     sums = _sum_rows(recording.events, attribution, levels, len(stacks.line))
-    counter = _Counter(recording, stacks)
+    counter = _Counter(recording, stacks, parse)
     counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
     lines, text = [], counter.texts.line

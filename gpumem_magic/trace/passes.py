@@ -74,13 +74,16 @@ def find_visits(
 def _fates(
     recording: Recording, lives: Pairing, owners: Owners, block: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """A number for each combination of birth stack, death stack and having a name."""
+    """A number for each combination of birth stack, death stack and having a name. What an error
+    gave back, as it left the blocks around it, was there as long as the passes ran."""
     if not len(lives):
         return np.full(len(block), -1, np.int64)
     stack = np.append(recording.events.stack, -2).astype(np.int64)  # -2: never freed, or never born
     birth = np.where(lives.birth < 0, len(stack) - 1, lives.birth)
-    many = len(recording.stacks) + 2
-    fate = ((stack[birth] + 2) * many + stack[lives.death] + 2) * 2 + (owners.naming >= 0)
+    failure, many = recording.failure, len(recording.stacks) + 2
+    last = len(stack) - 1 if failure is None else failure.position - 1
+    death = np.where(lives.death > last, len(stack) - 1, lives.death)
+    fate = ((stack[birth] + 2) * many + stack[death] + 2) * 2 + (owners.naming >= 0)
     return np.asarray(fate[block], np.int64)
 
 

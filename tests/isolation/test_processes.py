@@ -329,6 +329,15 @@ ATTACKS = {
             y = x.to('cuda') * 2
         open('new.txt', 'w').write('x')
     """,
+    "workers of a package's loader": """
+        import torch
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+        data = torch.utils.data.TensorDataset(torch.arange(8.0))
+        loader = torch.utils.data.DataLoader(data, 2, num_workers=1, timeout=5)
+        found = [x.tolist() for x, in _MultiProcessingDataLoaderIter(loader)]
+        assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        open('new.txt', 'w').write('x')
+    """,
     "workers of before": {
         "setup": """
             import torch

@@ -6,7 +6,7 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
 from gpumem_magic.sources.stacks.callsite import CellFiles
-from gpumem_magic.trace.cell_flow import Repeats, read_flow
+from gpumem_magic.trace.cell_flow import Repeats, parse_cell, read_flow
 from gpumem_magic.values.recording import Cell
 
 LOOP = """\
@@ -29,7 +29,7 @@ FILES = CellFiles(SimpleNamespace(transform_cell=TransformerManager().transform_
 
 def flow_of(source):
     """That of a cell as a notebook knows it, with its Python code."""
-    return read_flow(FILES.with_code(Cell(source, "<cell>")))
+    return read_flow(parse_cell(FILES.with_code(Cell(source, "<cell>"))))
 
 
 def kind(flow, line):

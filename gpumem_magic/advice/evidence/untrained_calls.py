@@ -34,22 +34,24 @@ _PARAMETERS = (".parameters", ".named_parameters")
 class UntrainedCall:
     """A call of `model` whose graph `backward` goes through, though the step after it, of these
     optimizers, does not change the model, nor anything that the call is given. alone: nothing else
-    of the call's statement needs a graph."""
+    of the call's statement needs a graph. needed: a later backward pass has a use for its graph."""
 
     call: ast.Call
     model: str
     backward: ast.Call
     optimizers: tuple[str, ...]
     alone: bool
+    needed: bool
 
 
-def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
+def untrained_calls(cell: Code, lives: Lifetimes, names: Names) -> Iterator[UntrainedCall]:
     """Such calls, by the backward pass that reaches them: as the cell's text says, which counts
     what it cannot follow as trained."""
     if reads_gradients(cell):
         return
     stepped = _stepped(cell, names)
-    trained = {one: _trained(cell, names, one) for group in stepped.values() for one in group}
+    optimizers = {one for group in stepped.values() for one in group}
+    trained = {one: _trained(cell, names, one) for one in optimizers}
     if not _calls_others(cell, names, [words for words in trained.values() if words]):
         return
     flow = GradientFlow(cell, names)
@@ -57,14 +59,15 @@ def untrained_calls(cell: Code, names: Names) -> Iterator[UntrainedCall]:
     for backward in reversed(cell.calls(".backward")):
         own = cell.statement(backward)
         reached = flow.origin(goes_backward(backward)).statements
-        optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
-        words = [trained[optimizer] for optimizer in optimizers]
+        after = tuple(dict.fromkeys(stepped.get(backward, ())))
+        words = [trained[optimizer] for optimizer in after]
         if words and all(words):
-            step = _TrainingStep(cell, names, flow, set().union(*words))
-            for statement in sorted(({*reached} | {own}) - later, key=lambda s: s.lineno):
+            step = _TrainingStep(cell, names, flow, set().union(*words), _parameter_words(lives))
+            for statement in sorted({*reached} | {own}, key=lambda s: s.lineno):
                 for call, model in step.untrained(statement):
                     alone = not step.needs_graph(header(statement))
-                    yield UntrainedCall(call, model, backward, optimizers, alone)
+                    needed = statement in later
+                    yield UntrainedCall(call, model, backward, after, alone, needed)
         later |= reached  # a graph that is told of, or that a later pass has a use for
 
 
@@ -84,8 +87,26 @@ def _stepped(cell: Code, names: Names) -> dict[ast.Call, list[str]]:
         if before := waiting.pop(function, None):
             run[function] = []
             found |= dict.fromkeys(before, run[function])
-        run.setdefault(function, []).append(one)
+        run.setdefault(function, []).append(_given(cell, function, one))
     return found
+
+
+def _given(cell: Code, function: ast.AST | None, name: str) -> str:
+    """What a function is given for a parameter, where all calls of it say the same."""
+    if not isinstance(function, ast.FunctionDef) or name not in parameters(function):
+        return name
+    place = parameters(function).index(name)
+    given: set[str] = set()
+    for call in cell.calls_of(function.name):
+        values = [k.value for k in call.keywords if k.arg == name] or call.args[place:][:1]
+        given.update(cell.text(value) for value in values)
+    return given.pop() if len(given) == 1 else name
+
+
+def _parameter_words(lives: Lifetimes) -> list[set[str]]:
+    """The words of each parameter's name: {"trainer", "gen", "0", "weight"}."""
+    rows = np.unique(lives.label[lives.of(Category.PARAMETER) & (lives.label >= 0)])
+    return [_words(lives.labels[label].name or "") for label in rows.tolist()]
 
 
 def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
@@ -127,17 +148,19 @@ def _calls_others(cell: Code, names: Names, trained: list[set[str]]) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    return {*text.replace("[", ".").split(".")} - {"self"}
+    return {*text.replace("[", ".").replace("]", "").split(".")} - {"self"}
 
 
 @dataclass(frozen=True, slots=True)
 class _TrainingStep:
-    """Which calls belong to a step that trains these words' models."""
+    """Which calls belong to a step that trains these words' models. known: the words of each
+    parameter's name."""
 
     cell: Code
     names: Names
     flow: GradientFlow
     trained: set[str]
+    known: list[set[str]]
 
     def untrained(self, statement: ast.stmt) -> Iterator[tuple[ast.Call, str]]:
         """Calls of models in a statement that the step has no use for the graph of."""
@@ -155,8 +178,11 @@ class _TrainingStep:
             assigned = self.cell.once(Definitions).of_attribute(function.attr)
             values = [s.value for s in assigned if isinstance(s, ast.Assign)]
             plain = bool(values) and len(values) == len(assigned)
-            plain = plain and not self.cell.once(_speaks_of_freezing)
-            return plain and all(map(self._is_new_model, values))
+            if self.cell.once(_speaks_of_freezing):
+                return False
+            return self._lies_apart(function.attr) or (
+                plain and all(map(self._is_new_model, values))
+            )
         facts = self.names.modules.get(model)
         around = self.cell.function(function)
         if facts is None or not facts.trainable or (around and model in parameters(around)):
@@ -164,6 +190,12 @@ class _TrainingStep:
         others = {*self.names.optimizers, *(one.target for one in find_built(self.cell))}
         own = any(model in _trained(self.cell, self.names, other) for other in others)
         return own or (not facts.optimized and self._are_models(self.trained))
+
+    def _lies_apart(self, attribute: str) -> bool:
+        """Whether parameters are found at an attribute, others at what is trained, none at both."""
+        own = [words for words in self.known if attribute in words]
+        others = [words for words in self.known if words & self.trained]
+        return bool(own and others) and not any(words & self.trained for words in own)
 
     def _are_models(self, words: set[str]) -> bool:
         """Whether all that is trained has a name: it is no other name's model in disguise."""
@@ -185,10 +217,23 @@ class _TrainingStep:
     def needs_graph(self, given: list[ast.expr]) -> bool:
         """Whether these may come from what is trained, or from what asks for gradients itself."""
         behind = self.flow.origin(given).statements
-        parts = [*given, *(part for statement in behind for part in header(statement))]
+        parts = [*given, *(part for statement in behind for part in self._others(statement))]
         texts = [self.cell.text(part) for part in parts]
         used = bool(_spoken(self.cell, parts) & self.trained)
         return used or any("requires_grad" in text for text in texts)
+
+    def _others(self, statement: ast.stmt) -> list[ast.expr]:
+        """The expressions of a statement, less those that give what is trained its name."""
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=to)], value=ast.Tuple(elts=of)) if len(
+                to
+            ) == len(of):
+                pairs = zip(to, of, strict=True)
+                return [value for name, value in pairs if not self._is_trained(name)]
+        return list(header(statement))
+
+    def _is_trained(self, name: ast.expr) -> bool:
+        return bool(_words(self.cell.text(name)) & self.trained)
 
 
 def _speaks_of_freezing(cell: Code) -> bool:
@@ -205,12 +250,14 @@ def _spoken(cell: Code, parts: list[ast.expr]) -> set[str]:
 class ThrownGradients:
     """Gradients that `backward` made and `cleared` freed, with no step of that optimizer between.
 
-    size: bytes of them, of one pass. made: all that backward passes made from the first of them on.
+    size: bytes of them, of one pass. alive: the events at which the first of them was made and
+    freed. made: all that backward passes made from the first of them on.
     """
 
     backward: ast.Call
     cleared: ast.Call
     size: int
+    alive: tuple[int, int]
     made: NDArray[np.bool_]
 
 
@@ -228,18 +275,20 @@ def thrown_gradients(cell: Code, lives: Lifetimes, names: Names) -> Iterator[Thr
         lines = {at for line in lines_of(backward) for at in freed.get(line, ())}
         for cleared in dict.fromkeys(c for line in sorted(lines) for c in clears.get(line, ())):
             cell.work.spend(1)
-            if cell.function(cleared) is cell.function(backward) and steps.only_of_others(
-                backward.lineno, cleared.lineno, receiver(cleared, cell)
-            ):
-                found = _thrown(lives, backward, cleared)
-                if found is not None:
-                    yield found
+            found = _thrown(lives, backward, cleared)
+            if found is None:
+                continue
+            within = cell.function(cleared) is cell.function(backward)
+            ends = backward.lineno, cleared.lineno, receiver(cleared, cell)
+            if steps.only_of_others(*ends) if within else steps.ran(lives, found):
+                yield found
 
 
 class _StepLines:
     """The lines of optimizers' steps, of all and of each."""
 
     def __init__(self, cell: Code, names: Names) -> None:
+        self._cell = cell
         self._all: list[int] = []
         self._of: dict[str, list[int]] = defaultdict(list)
         for step in find_steps(cell, names):  # in the order of the text
@@ -250,6 +299,21 @@ class _StepLines:
         """Whether steps are made from one line on and before another, and none of an optimizer."""
         own = self._of.get(optimizer, [])
         return _any_in(self._all, first, end) and not _any_in(own, first, end)
+
+    def ran(self, lives: Lifetimes, thrown: ThrownGradients) -> bool:
+        """Whether steps ran while these gradients were there, and none of their optimizer, whose
+        steps are seen at other times: of text in different functions the trace knows the order."""
+        optimizer = receiver(thrown.cleared, self._cell)
+        own = self._of.get(optimizer, [])
+        function = self._cell.function(thrown.cleared)
+        if function is not None and optimizer in parameters(function):  # others have another there
+            own = [line for line in own if line in lines_of(function)]
+        stepping = lives.born == Phase.OPTIMIZER
+        first, last = thrown.alive
+        between = stepping & (lives.birth > first) & (lives.birth < last)
+        is_own = np.isin(lives.line, own)
+        seen = (stepping & is_own).any() and between.any()
+        return bool(seen and not (between & is_own).any())
 
 
 def _any_in(ordered: list[int], first: int, end: int) -> bool:
@@ -282,4 +346,5 @@ def _thrown(lives: Lifetimes, backward: ast.Call, cleared: ast.Call) -> ThrownGr
     for number in np.unique(lives.step[inside]).tolist():
         rows = np.flatnonzero(inside & (lives.step == number))
         made[rows[before:]] = True
-    return ThrownGradients(backward, cleared, lives.bytes(thrown & here), made)
+    ends = first, int(lives.death[thrown & here].min())
+    return ThrownGradients(backward, cleared, lives.bytes(thrown & here), ends, made)

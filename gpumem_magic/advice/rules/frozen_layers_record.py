@@ -23,7 +23,8 @@ from gpumem_magic.advice.evidence.untrained_calls import (
 )
 from gpumem_magic.advice.evidence.unused_graphs import not_needed
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, wrap_in_context
-from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rule import Rule
+from gpumem_magic.advice.rules.frozen_examples import EXAMPLES
 from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
@@ -33,75 +34,6 @@ from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
 _READS_GRADIENTS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
-_CLASS = """\
-import torch
-from torch import nn
-import torch.nn.functional as F
-torch.manual_seed(0)
-
-class Classifier(nn.Module):
-    def __init__(self):
-        super().__init__()
-        layers = [nn.Sequential(nn.Linear(768, 768), nn.GELU()) for _ in range(6)]
-        self.backbone = nn.Sequential(*layers)
-        self.head = nn.Linear(768, 10)
-
-    def forward(self, x):
-        return self.head(self.backbone(x))
-
-model = Classifier().cuda()
-x = torch.randn(2048, 768, device="cuda")
-labels = torch.randint(0, 10, (2048,), device="cuda")
-"""
-_TWO = """\
-import torch
-from torch import nn
-torch.manual_seed(0)
-encoder = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(8)]).cuda()
-probe = nn.Linear(512, 10).cuda()
-criterion = nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(probe.parameters(), lr=1e-3)
-batches = [(torch.randn(1024, 512).cuda(), torch.randint(0, 10, (1024,)).cuda()) for _ in range(2)]
-"""
-_TUNING = """\
-optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
-{freeze}for step in range(2):
-    optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), labels)
-    loss.backward()
-    optimizer.step()
-last = loss.item()"""
-_PROBING = """\
-def train_epoch(batches):
-    for inputs, labels in batches:
-        optimizer.zero_grad()
-        loss = criterion(probe(encoder(inputs)), labels)
-        loss.backward()
-        optimizer.step()
-    return loss.item()
-
-{freeze}last = train_epoch(batches)"""
-_GAN = """\
-import torch
-from torch import nn
-import torch.nn.functional as F
-torch.manual_seed(0)
-G = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(6)]).cuda()
-D = nn.Sequential(nn.Linear(512, 64), nn.Tanh(), nn.Linear(64, 1)).cuda()
-opt_g, opt_d = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
-noise = torch.randn(2, 2048, 512, device="cuda")
-"""
-_STEPS = """\
-for z in noise:
-    fake = G(z)
-    opt_d.zero_grad()
-    F.softplus(D(fake)).mean().backward(retain_graph=True)
-    opt_d.step()
-    opt_g.zero_grad()
-    loss = F.softplus(-D(fake)).mean()
-    loss.backward()
-    opt_g.step()
-last = loss.item()"""
 
 
 class FrozenLayersRecord(Rule):
@@ -119,30 +51,8 @@ class FrozenLayersRecord(Rule):
 
     name: ClassVar[str] = "frozen-layers-record"
     problem: ClassVar[str] = "layers that no optimizer changes get gradients"
-    examples: ClassVar[tuple[Example, ...]] = (
-        Example(
-            setup=_CLASS,
-            before=_TUNING.format(freeze=""),
-            after=_TUNING.format(freeze="model.backbone.requires_grad_(False)\n"),
-            results=("last",),
-        ),
-        Example(
-            setup=_TWO,
-            before=_PROBING.format(freeze=""),
-            after=_PROBING.format(freeze="encoder.requires_grad_(False)\n"),
-            results=("last",),
-        ),
-        mended(
-            (
-                "F.softplus(D(fake)).mean().backward(retain_graph=True)",
-                "F.softplus(D(fake.detach())).mean().backward()",
-            ),
-            setup=_GAN,
-            before=_STEPS,
-            rewritten=False,
-            results=("last",),
-        ),
-    )
+    joins: ClassVar[bool] = True
+    examples: ClassVar[tuple[Example, ...]] = EXAMPLES
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lives
@@ -164,12 +74,14 @@ class FrozenLayersRecord(Rule):
                 told.add(name)
                 made -= size  # a model may have several names
                 yield self._advice(cell, lives, name, own, size)
-        untrained = [one for one in untrained_calls(cell, names) if one.model not in told]
+        calls = [one for one in untrained_calls(cell, lives, names) if one.model not in told]
+        untrained = [one for one in calls if not one.needed]
         for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):
             here = [one for one in untrained if cell.statement(one.call) is statement]
             yield from self._of_calls(trace, cell, statement, here)
         if not told and not untrained:
-            yield from self._thrown(trace, cell, names)
+            thrown = [*self._thrown(trace, cell, names)]
+            yield from thrown or self._unread(trace, cell, calls)
 
     def _thrown(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         """What a pass makes for layers that another pass trains, which makes it anew."""
@@ -178,20 +90,41 @@ class FrozenLayersRecord(Rule):
             saving = lives.saved_at_peak(one.made)
             if one.size < least_saving(trace) or saving < least_saving(trace):
                 continue
-            retained = any(keyword.arg == "retain_graph" for keyword in one.backward.keywords)
-            then = " Its retain_graph=True is then not needed for that." if retained else ""
             yield Advice(
                 self.name,
-                problem=f"backward() on line {one.backward.lineno} makes {format_bytes(one.size)} "
-                f"of gradients that line {one.cleared.lineno} throws away unread, "
+                problem=f"backward() on {cell.place(one.backward.lineno)} makes "
+                f"{format_bytes(one.size)} of gradients that {cell.place(one.cleared.lineno)} "
+                "throws away unread, "
                 f"{cell.text(one.cleared)}: it goes through those layers for nothing.",
-                change="Compute that loss with .detach() of what those layers made, as a GAN's "
-                f"discriminator reads fake.detach().{then}",
+                change=_detached(one.backward),
                 line=one.backward.lineno,
                 size=one.size,
                 saving=saving,
                 known=Known.ESTIMATED,
             )
+
+    def _unread(self, trace: Trace, cell: Code, calls: list[UntrainedCall]) -> Iterator[Advice]:
+        """The same where memory ran out before anything was thrown away."""
+        lives = trace.lives
+        for one in calls if trace.oom is not None else ():
+            lines = list(lines_of(one.backward))
+            made = (lives.born == Phase.BACKWARD) & np.isin(lives.line, lines)
+            made &= lives.of(Category.GRADIENT) & ~lives.named()
+            if lives.bytes(made & lives.at_peak) < least_saving(trace):
+                continue
+            yield Advice(
+                self.name,
+                problem=f"backward() on {cell.place(one.backward.lineno)} goes through {one.model} "
+                f"({cell.place(one.call.lineno)}), which the step of {one.optimizers[0]} does not "
+                "change: it makes gradients there that nothing reads.",
+                change=_detached(one.backward),
+                line=one.backward.lineno,
+                name=one.model,
+                size=lives.bytes(made & lives.at_peak),
+                saving=lives.saved_at_peak(made),
+                known=Known.ESTIMATED,
+            )
+            return
 
     def _of_calls(
         self, trace: Trace, cell: Code, statement: ast.stmt, untrained: list[UntrainedCall]
@@ -213,10 +146,10 @@ class FrozenLayersRecord(Rule):
         models = " and ".join(dict.fromkeys(each.model for each in untrained))
         advice = Advice(
             self.name,
-            problem=f"backward() on line {one.backward.lineno} goes through {models} "
-            f"(line {one.call.lineno}), which the step of {' and '.join(one.optimizers)} does not "
-            f"change: {format_bytes(size)} of graph at the peak, and the gradients, are for "
-            "nothing.",
+            problem=f"backward() on {cell.place(one.backward.lineno)} goes through {models} "
+            f"({cell.place(one.call.lineno)}), which the step of "
+            f"{' and '.join(one.optimizers)} does not change: {format_bytes(size)} of graph at "
+            "the peak, and the gradients, are for nothing.",
             change=f"Call {models} under torch.no_grad() here, or with .detach() behind the call: "
             "the values are the same.",
             line=one.call.lineno,
@@ -255,6 +188,15 @@ class _Frozen:
 
     text: str
     gradients: int
+
+
+def _detached(backward: ast.Call) -> str:
+    retained = any(keyword.arg == "retain_graph" for keyword in backward.keywords)
+    then = " Its retain_graph=True is then not needed for that." if retained else ""
+    return (
+        "Compute that loss with .detach() of what those layers made, as a GAN's discriminator "
+        f"reads fake.detach().{then}"
+    )
 
 
 def _frozen(names: Names) -> Iterator[_Frozen]:

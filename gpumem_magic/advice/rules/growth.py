@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
+
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
@@ -259,7 +261,11 @@ def _is_large(trace: Trace, growth: Growth) -> bool:
 def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     """The list that a comprehension, or list() of a generator, is building: nothing has a name for
     it as yet."""
-    frames = lives.frames(growth.rows[0]) if growth.rows else ()
+    if not growth.rows:
+        return ""
+    if closed := _closed(lives, cell, growth):
+        return closed
+    frames = lives.frames(growth.rows[0])
     own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
     lines = [*([] if growth.cell else [growth.line]), *own]
     if lives.of(Category.PARAMETER)[list(growth.rows)].any():
@@ -275,6 +281,19 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
         if cell.calls("list", "tuple", "dict", "sorted", within=statement):
             return f"the list that line {line} builds{named}"
     return ""
+
+
+def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
+    """The context manager that gave it back as the error left its block: no function's variables
+    did, which live as long as the error, and have what was made last."""
+    freed = lives.freed_line[list(growth.rows)]
+    lines, counts = np.unique(freed[freed > 0], return_counts=True)
+    statement = cell.statement_at(int(lines[0])) if len(lines) == 1 else None
+    if not isinstance(statement, ast.With | ast.AsyncWith) or counts[0] < growth.passes - 1:
+        return ""
+    given = [cell.text(i.optional_vars) for i in statement.items if i.optional_vars]
+    what = " and ".join(given) if given else "what is entered"
+    return f"{what}, of the with in line {statement.lineno},"
 
 
 def told(growth: Growth, build: str = "") -> str:

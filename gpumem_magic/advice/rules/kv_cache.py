@@ -154,10 +154,11 @@ total = generate(model, x, 12).sum().item()""",
         yield Advice(
             self.name,
             problem=f"The keys and values of {tokens:,} tokens take {format_bytes(size)}{twice}, "
-            f"{format_bytes(token)} more with each token of the batch.{_limit(trace, token, size)}",
-            change="Fewer sequences at a time, or fewer tokens, take less of it. A cache made once "
-            "in its full size takes the same without copies; a quantized or an offloaded one "
-            "(transformers: cache_implementation=) takes less of the card.",
+            f"{format_bytes(token)} more with each token of the batch."
+            f"{_limit(trace, token, size)}",
+            change="Fewer sequences at a time, or fewer tokens, take less of it. A cache made "
+            "once, in its full size, takes the same without copies; a quantized or an offloaded "
+            "one (transformers: cache_implementation=) takes less of the card.",
             line=series[0].line or None,
             size=max(size, held),
         )

@@ -109,15 +109,10 @@ def _compute_with_one_thread(effects: Effects) -> None:
 def _load_data_in_process(effects: Effects) -> None:
     """Workers of a DataLoader are processes; the batches are the same without them."""
 
-    def make(original: Any) -> Any:
-        def get_iterator(loader: Any) -> Any:
-            if loader.num_workers == 0:
-                return original(loader)
-            alone = copy.copy(loader)
-            vars(alone).update(num_workers=0, timeout=0, persistent_workers=False)
-            return dataloader._SingleProcessDataLoaderIter(alone)
-
-        return get_iterator
+    def make_alone(cls: Any, loader: Any) -> Any:
+        alone = copy.copy(loader)
+        vars(alone).update(num_workers=0, timeout=0, persistent_workers=False)
+        return dataloader._SingleProcessDataLoaderIter(alone)
 
     def make_iter(original: Any) -> Any:
         def iterate(loader: Any) -> Any:
@@ -125,5 +120,5 @@ def _load_data_in_process(effects: Effects) -> None:
 
         return iterate
 
-    effects.replace(DataLoader, "_get_iterator", make)
+    effects.put(dataloader._MultiProcessingDataLoaderIter, "__new__", make_alone)
     effects.replace(DataLoader, "__iter__", make_iter)

@@ -16,7 +16,14 @@ from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Found, Node
-from gpumem_magic.sources.holders.roots import OURS, hook_roots, module_roots, named_roots
+from gpumem_magic.sources.holders.roots import (
+    OURS,
+    hook_roots,
+    module_roots,
+    named_roots,
+    registry_roots,
+)
+from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.sources.objects.last_error import frames_of
 from gpumem_magic.sources.objects.namespaces import LIBRARIES
@@ -65,8 +72,10 @@ def find_held(
         walk.leave_out(namespace)
         walk.set_out(named_roots(torch, namespace, namespace.keys()))
         walk.add(_failed_frames(torch, error))
-        walk.set_out((*module_roots(namespace), *hook_roots()))
+        walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
         walk.run(_MOST, until_explained=True)
+        walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
+        walk.run(_MOST)
         found, modules = walk.reached.found, walk.modules()
         return tuple(_held(a, found[a], modules) for a in blocks if a in found)
 

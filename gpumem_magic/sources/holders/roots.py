@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,12 +85,29 @@ def module_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
     """Variables of modules that are not installed libraries."""
     for name, module in list(sys.modules.items()):
         held = fields(module)
-        file = held.get("__file__")
-        if held is namespace or type(file) is not str or file.startswith(LIBRARIES):
+        if held is namespace or not _is_users_own(name, held):
             continue
         for key, value in list(held.items()):
             if type(key) is str and not key.startswith("__") and not is_plain(value):
                 yield Node.root(HolderKind.MODULE_STATE, f"{name}.{key}", value)
+
+
+def _is_users_own(name: str, held: Mapping[str, Any]) -> bool:
+    """Whether a module is no installed library; one without a file was made by hand."""
+    file = held.get("__file__")
+    if file is None and held.get("__spec__") is None and "." not in name:
+        return True
+    return type(file) is str and not file.startswith(LIBRARIES)
+
+
+def registry_roots() -> Iterator[Node]:
+    """The arguments of what `weakref.finalize` will call."""
+    calls = list(weakref.finalize.__dict__.get("_registry", {}).values())
+    for number, call in enumerate(calls):
+        for argument in (*call.args, *(call.kwargs or {}).values()):
+            if not is_plain(argument):
+                path = f"weakref.finalize: arguments[{number}]"
+                yield Node.root(HolderKind.MODULE_STATE, path, argument)
 
 
 def hook_roots() -> Iterator[Node]:

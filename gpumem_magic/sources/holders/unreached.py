@@ -3,6 +3,7 @@ ends at something known, or in a circle that waits for the garbage collector, or
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,6 +49,8 @@ def trace_unreached(
     del nodes
     walk.run(_OBJECTS)
     if complete and walk.unexplained():
+        walk.add(list(nodes_of_atexit(torch, memory, walk.unexplained())))
+        walk.run(_OBJECTS)
         walk.add(list(garbage_nodes(torch, met)))
         walk.run(_OBJECTS)
 
@@ -137,6 +140,25 @@ class _Search:
         else:
             return False
         return True
+
+
+def nodes_of_atexit(torch: Any, memory: DeviceMemory, blocks: Collection[int]) -> Iterator[Node]:
+    """The arguments of functions that `atexit` will call. The interpreter keeps them where no
+    object leads to: they are tuples, as many as there are such functions at most, that nothing
+    refers to."""
+    most = atexit._ncallbacks() if blocks else 0
+    if not most:
+        return
+    tensors = tensors_in(torch, gc.get_objects(), memory, blocks)
+    given = [t for t in _referrers(tensors, set(map(id, tensors))) if type(t) is tuple]
+    ids = {id(arguments) for arguments in given}
+    for holder in _referrers(given, ids):
+        if holder is not given:
+            ids.difference_update(map(id, gc.get_referents(holder)))
+    alone = [arguments for arguments in given if id(arguments) in ids]
+    for number, arguments in enumerate(alone if len(alone) <= most else ()):
+        path = f"atexit: arguments[{number}]"
+        yield Node.root(HolderKind.MODULE_STATE, path, arguments)
 
 
 def _referrers(things: list[Any], ids: set[int]) -> list[Any]:
