@@ -180,9 +180,9 @@ class _TrainingStep:
             plain = bool(values) and len(values) == len(assigned)
             if self.cell.once(_speaks_of_freezing):
                 return False
-            return self._lies_apart(function.attr) or (
-                plain and all(map(self._is_new_model, values))
-            )
+            if any(function.attr in words for words in self.known):
+                return self._lies_apart(function.attr)
+            return plain and all(map(self._is_new_model, values))
         facts = self.names.modules.get(model)
         around = self.cell.function(function)
         if facts is None or not facts.trainable or (around and model in parameters(around)):

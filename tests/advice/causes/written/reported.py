@@ -448,7 +448,7 @@ for it in range(3):
     d_loss.backward(); opt_d.step()
     opt_g.zero_grad()
     bce(D(G(z)), torch.ones(2048, 1, device=device)).backward(); opt_g.step()
-# %% actor-critic-target | T4 | agent\.target
+# %% actor-critic-target | T4 | (agent|self)\.target
 class DQNAgent:
     def __init__(self):
         mk = lambda: nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(8)], nn.Linear(512, 4)).to(device)
