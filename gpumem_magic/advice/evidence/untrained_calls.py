@@ -50,24 +50,24 @@ def untrained_calls(cell: Code, lives: Lifetimes, names: Names) -> Iterator[Untr
     if reads_gradients(cell):
         return
     stepped = _stepped(cell, names)
-    optimizers = {one for group in stepped.values() for one in group}
-    trained = {one: _trained(cell, names, one) for one in optimizers}
+    built = {one for group in stepped.values() for one in group}
+    trained = {one: _trained(cell, names, one) for one in built}
     if not _calls_others(cell, names, [words for words in trained.values() if words]):
         return
-    flow = GradientFlow(cell, names)
+    flow, known = GradientFlow(cell, names), _parameter_words(lives)
     later: set[ast.stmt] = set()
     for backward in reversed(cell.calls(".backward")):
         own = cell.statement(backward)
         reached = flow.origin(goes_backward(backward)).statements
-        after = tuple(dict.fromkeys(stepped.get(backward, ())))
-        words = [trained[optimizer] for optimizer in after]
+        optimizers = tuple(dict.fromkeys(stepped.get(backward, ())))
+        words = [trained[optimizer] for optimizer in optimizers]
         if words and all(words):
-            step = _TrainingStep(cell, names, flow, set().union(*words), _parameter_words(lives))
+            step = _TrainingStep(cell, names, flow, set().union(*words), known)
             for statement in sorted({*reached} | {own}, key=lambda s: s.lineno):
                 for call, model in step.untrained(statement):
                     alone = not step.needs_graph(header(statement))
                     needed = statement in later
-                    yield UntrainedCall(call, model, backward, after, alone, needed)
+                    yield UntrainedCall(call, model, backward, optimizers, alone, needed)
         later |= reached  # a graph that is told of, or that a later pass has a use for
 
 
@@ -175,13 +175,13 @@ class _TrainingStep:
         if _words(model) & self.trained:
             return False
         if isinstance(function, ast.Attribute):
-            assigned = self.cell.once(Definitions).of_attribute(function.attr)
-            values = [s.value for s in assigned if isinstance(s, ast.Assign)]
-            plain = bool(values) and len(values) == len(assigned)
             if self.cell.once(_speaks_of_freezing):
                 return False
             if any(function.attr in words for words in self.known):
                 return self._lies_apart(function.attr)
+            assigned = self.cell.once(Definitions).of_attribute(function.attr)
+            values = [s.value for s in assigned if isinstance(s, ast.Assign)]
+            plain = bool(values) and len(values) == len(assigned)
             return plain and all(map(self._is_new_model, values))
         facts = self.names.modules.get(model)
         around = self.cell.function(function)

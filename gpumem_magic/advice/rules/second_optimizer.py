@@ -101,12 +101,12 @@ class SecondOptimizer(Rule):
             return
         stale = [owner for owner in born if owner != newest]
         places = dict.fromkeys(map(_called, stale))
-        told = stale[0] if len(stale) == 1 else " and ".join(list(places)[:3])
-        told, last = _called(told, ""), _called(newest, "")
+        told = _called(stale[0], "") if len(stale) == 1 else " and ".join(list(places)[:3])
         yield Advice(
             self.name,
             problem=f"{told} {'hold' if ' and ' in told else 'holds'} {format_bytes(size)} of "
-            f"states for parameters that {last} steps by now, with states of its own.",
+            f"states for parameters that {_called(newest, '')} steps by now, with states of its "
+            "own.",
             change="Keep one optimizer for all of the training, and change its learning rate "
             '(a scheduler, or optimizer.param_groups[0]["lr"] = ...); or let go of the old one, '
             "wherever it is kept, before a new one steps.",
