@@ -14,6 +14,8 @@ SETTINGS = "PYTORCH_CUDA_ALLOC_CONF"
 """What every version reads; from 2.9 on it is also called PYTORCH_ALLOC_CONF
 (https://github.com/pytorch/pytorch/releases/tag/v2.9.0)."""
 
+EXPANDABLE = f"{SETTINGS}=expandable_segments:True"
+
 FREE = "%gpucheck --free"
 FREE_OUTPUTS = f"{FREE} --outputs"
 FREE_ALL = f"{FREE} --all"
@@ -32,8 +34,8 @@ def grow_segments(size: int | None = None) -> str:
     """Against gaps between blocks, of `size` bytes in all."""
     gaps = "" if size is None else f": these take {format_bytes(size)} in all"
     return (
-        f"Set {SETTINGS}=expandable_segments:True before PyTorch first uses the GPU (restart the "
-        f"kernel; Linux only): its segments grow, and leave no such gaps{gaps}."
+        f"Set {EXPANDABLE} before PyTorch first uses the GPU (restart the kernel; Linux only): its "
+        f"segments grow, and leave no such gaps{gaps}."
     )
 
 

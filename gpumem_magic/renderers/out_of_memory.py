@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpumem_magic.oom_text.cures import RECOVERY, too_large, worded
+from gpumem_magic.oom_text.cures import EXPANDABLE, RECOVERY, too_large, worded
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.advice import GROWTH
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
@@ -23,6 +23,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.units import format_bytes, format_size
+from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
@@ -73,6 +74,12 @@ def _first(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
     """The first remedy."""
     found = _remedies(report, oom, brief=True)[:1]
     return tuple(f"{short}: {said[0]}" for _, short, said in found)
+
+
+def tells(report: Report, advice: Advice) -> bool:
+    """Whether what `failure` says has the change of an advice in it."""
+    said = _first(report, report.oom) if report.oom else ()
+    return EXPANDABLE in advice.change and any(EXPANDABLE in text for text in said)
 
 
 def failure_in_detail(report: Report, oom: OutOfMemory, alone: bool = False) -> Section:

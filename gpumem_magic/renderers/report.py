@@ -33,7 +33,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
-from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_detail
+from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_detail, tells
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
@@ -85,11 +85,16 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(_in_use(report), brief=True),
         Section(_figure(report) if plot else ()),
         Section(() if oom else _that_matter(report), brief=True),
-        Section(first_advice(report), brief=True),
+        Section(_first_advice(report), brief=True),
         Section(notes(report.notes[:1]), brief=True),
         Folded(_contents(report), rest),
         Section(ending(report)),
     )
+
+
+def _first_advice(report: Report) -> tuple[Line, ...]:
+    """The first advice in short, unless the error was told with it."""
+    return () if any(tells(report, one) for one in report.advice[:1]) else first_advice(report)
 
 
 def _nothing_done(report: Report) -> bool:

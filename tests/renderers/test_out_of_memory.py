@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpumem_magic.oom_text.cures import EXPANDABLE
 from gpumem_magic.renderers import mimebundle, post_mortem_bundle
 from gpumem_magic.renderers.out_of_memory import RECOVERY, failure, failure_in_detail
 from gpumem_magic.renderers.terminal import width
@@ -105,3 +106,13 @@ def test_all_of_it_is_saved_and_loaded(story):
     old = Report.from_dict(data)
     assert "other processes: unknown" not in post_mortem_text(old)
     assert "To fit" not in post_mortem_text(old)
+
+
+def test_what_the_box_says_no_advice_repeats_before_the_details(story):
+    advised = replace(
+        story, advice=(Advice("a", "A problem.", change=f"Begin with {EXPANDABLE}."),)
+    )
+    for way, told in ((Way.EXPANDABLE, 0), (Way.GRADIENTS, 1)):
+        oom = replace(story.oom, remedies=(Remedy(way, MIB, True),))
+        html = mimebundle(replace(advised, oom=oom))["text/html"]
+        assert html.count("Advice: a") == told

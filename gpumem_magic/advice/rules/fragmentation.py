@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.oom_text.cures import SETTINGS
+from gpumem_magic.oom_text.cures import EXPANDABLE
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
@@ -15,8 +15,8 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
 
-_EXPANDABLE = """\
-%env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+_EXPANDABLE = f"""\
+%env {EXPANDABLE}
 %gpumem --device off
 %gpumem --device 240MiB"""
 _GROWING = """\
@@ -88,8 +88,8 @@ class Fragmentation(Rule):
             self.name,
             problem=_problem(oom),
             change=(
-                f"Begin the notebook with %env {SETTINGS}=expandable_segments:True (Linux only): "
-                "segments that grow leave no such gaps."
+                f"Begin the notebook with %env {EXPANDABLE} (Linux only): segments that "
+                "grow leave no such gaps."
             ),
             line=oom.line,
             size=oom.reserved_free,
