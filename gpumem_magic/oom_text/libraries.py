@@ -23,7 +23,7 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
     return _Sign(library, re.compile(pattern), certain)
 
 
-_NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{0,6})?(?:[KMGT]i?B|bytes)?"
+_NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{0,6})?(?:[KMGT](?:i?B)?|bytes)?"
 _BYTES = f"(?P<asked>{_NUMBER})"
 _FREE = f"(?P<free>{_NUMBER})"
 _OF = rf"(?P<free>[0-9.]+)/(?P<total>{_NUMBER})"
@@ -39,6 +39,13 @@ _SIGNS = (
     _sign("JAX", rf"RESOURCE_EXHAUSTED:.{{0,200}}?Outofmemory.{{0,20}}?allocat(?:e|ing){_BYTES}"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor{_BYTES}"),
     _sign("JAX", rf"Resourceexhausted:Outofmemorywhiletryingtoallocate{_BYTES}"),
+    _sign(
+        "JAX",
+        rf"RESOURCE_EXHAUSTED:.{{0,200}}?Attemptingto(?:allocate|reserve){_BYTES}"
+        rf"(?:atthebottomofmemory)?\.Thatwasnotpossible\.(?:Thereare{_FREE}free)?",
+    ),
+    _sign("JAX", rf"Ranoutofmemoryinmemoryspace\w+?\.Used{_BYTES}of(?P<total>{_NUMBER})"),
+    _sign("JAX", rf"Failedtoallocate{_BYTES}fornewconstant"),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}(?!{_OF_SIZES}|{_GOES_ON})"),
     _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}", certain=False),
@@ -65,6 +72,12 @@ _SIGNS = (
         rf"(?:\([0-9.]+,{_BYTES})?",
     ),
     _sign("SGLang", r"Notenoughmemory\.Pleasetrytoincrease--mem-fraction-static"),
+    _sign("TGI", r"Notenoughmemorytohandle\d+\w*?tokens"),
+    _sign("tinygrad", rf"Allocationof{_BYTES}failedon(?:CUDA|NV|AMD|HIP|METAL|GPU|CL)\b"),
+    _sign("ExLlama", r"InsufficientVRAM"),
+    _sign("OpenCV", r"GpuAPIcall\)outofmemory"),
+    _sign("FAISS", rf"allocfailtype\w+dev\d+\S{{0,80}}?size{_BYTES}"),
+    _sign("Habana", rf"PT_DEVMEMAllocationfailedforsize::{_BYTES}"),
     _sign("llama.cpp", rf"failedtoallocate(?:CUDA|ROCm|Vulkan|SYCL)\d*bufferofsize{_BYTES}"),
     _sign("llama.cpp", r"ggml-cuda\.cu:\d+:outofmemory"),
     _sign("llama.cpp", r"unabletoallocate(?:CUDA|ROCm|SYCL)\d*buffer"),
@@ -81,6 +94,7 @@ _SIGNS = (
     ),
     _sign("MXNet", r"cudaMallocretryfailed:outofmemory"),
     _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
+    _sign("TensorRT", r"ErrorCode2:OutOfMemory"),
     _sign("PyCUDA", r"cuMemAllocfailed:outofmemory"),
     _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror|RMMfailure\S{0,200}?poolsizeexceeded"),
     _sign(
@@ -92,7 +106,9 @@ _SIGNS = (
     _sign("cuDNN", "CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)"),
     _sign("cuSOLVER", "CUSOLVER_STATUS_ALLOC_FAILED"),
     _sign("cuSPARSE", "CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES)"),
-    _sign("cuSPARSE", "cusparseerror:insufficientresources"),
+    _sign(
+        "cuSPARSE", "cusparseerror:insufficientresources|insufficientresourceswhencalling`cusparse"
+    ),
     _sign("cuFFT", "CUFFT_ALLOC_FAILED"),
     _sign("rocBLAS", "rocblas_status_memory_error"),
     _sign("Level Zero", "U?R_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
@@ -107,14 +123,23 @@ _SIGNS = (
     _sign("CUDA", r"cudaruntimeerror\(2\):outofmemory|error=2:outofmemory"),
     _sign("CUDA", rf"\({_BYTES}\)fromdevice:CUDA_ERROR_OUT_OF_MEMORY"),
     _sign("CUDA", rf"alloc{_BYTES}unifiedmemory;result:CUDA_ERROR_OUT_OF_MEMORY"),
-    _sign("CUDA", "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
-    _sign("CUDA", r"(?i:cuda)\]?(?:[eE]rror)?(?:\S{0,80}?\(?2\)?\S{0,80}?[:(])?outofmemory"),
+    _sign("CUDA", "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutofmemoryincuMemAlloc"),
+    _sign(
+        "CUDA",
+        r"(?i:cuda)(?:\]|:|failedwitherror)?(?:[eE]rror)?(?:\S{0,80}?\(?2\)?\S{0,80}?[:(])?outofmemory",
+    ),
+    _sign("CUDA", r"(?i:cuda)runtimeerror\S{0,160}?:outofmemory|Cudaerror:2\[cudaMalloc"),
+    _sign("CUDA", r"cu(?:daMalloc|MemAlloc)\S{0,120}?outofmemory|(?i:ranoutofmemoryonyourgpu)"),
     _sign("OpenCL", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
     _sign("Warp", rf"Failedtoallocate{_BYTES}ondevice"),
     _sign("Triton", r"TritonError\[(?:CUDA|HIP)\]:outofmemory"),
     _sign("cuDNN", "UnabletofindavalidcuDNNalgorithm", certain=False),
     _sign("cuDNN", "unabletofindanenginetoexecutethiscomputation", certain=False),
-    _sign("cuDNN", "CUDNN_STATUS_(?:NOT_SUPPORTED|NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
+    _sign(
+        "cuDNN",
+        "CUDNN_STATUS_(?:NOT_SUPPORTED|NOT_INITIALIZED|INTERNAL_ERROR(?!_HOST_ALLOCATION))",
+        certain=False,
+    ),
     _sign("cuSOLVER", "CUSOLVER_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)", certain=False),
     _sign("cuFFT", "CUFFT_INTERNAL_ERROR", certain=False),
     _sign("cuBLAS", "CUBLAS_STATUS_NOT_INITIALIZED", certain=False),
@@ -135,11 +160,14 @@ _HOSTS = (
     _sign("pinned memory", rf"Notenoughmemorytoallocatethepinnedbufferof{_BYTES}"),
     _sign("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
     _sign("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
+    _sign("cuDNN", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
     _sign("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
     _sign("shared memory", "Errorwhilecreatingsharedmemorysegment"),
+    _sign("the Java machine", r"java\.lang\.OutOfMemoryError"),
     _sign("Windows", r"(?:WinError|oserror)1455"),
     _sign("the notebook", "sessioncrashedafterusingallavailableRAM"),
     _sign("Ray", "killedduetothenoderunninglowonmemory"),
+    _sign("OpenCV", rf"Insufficientmemory\)Failedtoallocate{_BYTES}"),
     _sign("Arrow", rf"mallocofsize{_BYTES}failed"),
     _sign("the system", rf"memoryallocationof{_BYTES}failed"),
     _sign("the system", rf"requiresmoresystemmemory\({_BYTES}\)than"),
@@ -147,7 +175,7 @@ _HOSTS = (
     _sign("the system", r"[oO]utofmemory:Killed?process|oom[-_]kill|OOM(?:Killed|killer)"),
     _sign("a killed process", f"^Killed$|{_KILLED}", certain=False),
     _sign("a killed worker", "TerminatedWorkerError|BrokenProcessPool", certain=False),
-    _sign("a killed process", "kernelappearstohavedied", certain=False),
+    _sign("a killed process", "kernelappearstohavedied|[kK]ernelcrashedwhile", certain=False),
     _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
     _sign(
         "the system", r"\[Errno12\]Cannotallocatememory|std::bad_alloc|(?<![A-Za-z.])MemoryError"
@@ -181,7 +209,9 @@ def find_library(squeezed: str) -> Reading | None:
 def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
     """What the words say: how much was asked for, seldom more."""
     texts = {name: text for name, text in found.groupdict().items() if text}
-    if "total" in texts and texts["free"][-1].isdigit():  # "3.2/24 GiB": one unit for both
+    if (
+        "free" in texts and "total" in texts and texts["free"][-1].isdigit()
+    ):  # "3.2/24 GiB": one unit for both
         texts["free"] += texts["total"].lstrip("0123456789.,")
     sizes = {name: _size(text) for name, text in texts.items()}
     return Reading(
@@ -212,13 +242,27 @@ _BESIDE = (
         "than they have; the card's memory has no part in it",
     ),
     (
-        "device-sideasserttriggered",
+        "outofresource:registers|toomanyresourcesrequestedforlaunch",
+        "a kernel wants more registers than the GPU's processors have; the card's memory has no "
+        "part in it",
+    ),
+    (
+        r"device-sideasserttriggered|\.cuh?:\d+:\S{0,400}?Assertion`",
         "a kernel failed, by an index out of range most often; it has nothing to do with memory",
     ),
     (
         "anillegalmemoryaccesswasencountered|misalignedaddress",
         "a kernel reached for what is not its own, by an index out of range or a fault of a "
         "library; it has nothing to do with how much memory there is",
+    ),
+    (
+        "uncorrectableECCerror|devicesarebusyorunavailable|thelaunchtimedout|NoCUDAGPUsareavailable",
+        "the driver refuses the card, or has lost it: a restart of the kernel, and nvidia-smi, "
+        "tell more; it has nothing to do with how much memory there is",
+    ),
+    (
+        "Storagesizecalculationoverflowed|createtensorwithnegativedimension",
+        "a shape went wrong: no memory was asked for yet",
     ),
     (
         r"sharedmemoryobject\S{0,80}Toomanyopenfiles|received0itemsofancdata",

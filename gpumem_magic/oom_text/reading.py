@@ -23,10 +23,10 @@ _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)"
 _NO_SIZE = 1 << 60  # 17179869184.00 GiB is -1 to a driver that does not know: seen on WSL
 
 _START = re.compile(
-    r"(?:Triedtoallocate[0-9.]+[KMGT]i?B\.)?(CUDA|HIP|XPU|NPU|MPS)(?:backend)?outofmemory|"
+    r"(?:Triedtoallocate[0-9.]+[KMGT]i?B\.)?(CUDA|HIP|XPU|NPU|MPS|MUSA|MLU)(?:backend)?outofmemory|"
     r"Allocationondevice([0-9]{1,3})wouldexceedallowedmemory"
 )
-_DEVICE = re.compile(r"(?:GPU|NPU|Allocationondevice)([0-9]{1,3})(?![0-9])")
+_DEVICE = re.compile(r"(?:GPU|NPU|MLU|Allocationondevice)([0-9]{1,3})(?![0-9])")
 _PROCESS = re.compile(rf"Process([0-9]{{1,12}})has{_SIZE}memoryinuse")
 _EXABYTE = "Triedtoallocatemorethan1EB"
 
@@ -153,7 +153,7 @@ def _form(piece: str, backend: str) -> _Form:
         return _METAL
     if piece.startswith("Allocation"):
         return _ASYNC
-    old = re.search(r"\((?:GPU|NPU)|totalcapacity;", piece[:400])
+    old = re.search(r"\((?:[GN]PU|MLU)|totalcapacity;", piece[:400])
     return _PARENTHESES if old else _SENTENCES
 
 
