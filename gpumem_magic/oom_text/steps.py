@@ -20,12 +20,29 @@ SERVERS = MappingProxyType(
         "a smaller max_model_len or max_num_seqs needs less.",
         "SGLang": "A larger --mem-fraction-static gives it more of the card, if nobody else has "
         "it; a smaller --context-length or --max-running-requests needs less.",
+        "TGI": "A smaller --max-batch-prefill-tokens or --max-total-tokens needs less; a larger "
+        "--cuda-memory-fraction gives it more of the card, if nobody else has it.",
+        "ExLlama": "A smaller max_seq_len, or a cache of 8 or 4 bits, needs less.",
         "Accelerate": "Free the card first (a restart, or %gpucheck --free), load fewer bits "
         "(load_in_4bit=True), or let parts stay on the host: llm_int8_enable_fp32_cpu_offload=True "
         "with a device_map.",
     }
 )
 """What helps libraries that divide the card before they start."""
+
+_OWN = MappingProxyType(
+    {
+        "JAX": "JAX takes three quarters of the card when it starts: beside PyTorch set "
+        "XLA_PYTHON_CLIENT_PREALLOCATE=false, or XLA_PYTHON_CLIENT_MEM_FRACTION, before its "
+        "import.",
+        "TensorFlow": "TensorFlow takes the whole card when it starts: beside PyTorch call "
+        "tf.config.experimental.set_memory_growth(gpu, True) for each GPU first.",
+        "the Java machine": "Give its heap more: -Xmx, or Spark's spark.driver.memory and "
+        "spark.executor.memory, before it starts.",
+    }
+)
+"""What helps against the habits of frameworks that take memory of their own (JAX: "GPU memory
+allocation"; TensorFlow: "Use a GPU", limiting GPU memory growth)."""
 
 
 def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
@@ -48,6 +65,7 @@ def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
         )
     if reading.origin is Origin.HOST:
         return (
+            *_own(reading),
             "Make the data in pieces, or directly on the GPU: torch.empty(..., device='cuda').",
             "Look for lists of CPU tensors that grow, and for DataLoader workers that each hold a "
             "copy.",
@@ -109,6 +127,7 @@ def _last(outlook: Outlook) -> tuple[str, ...]:
 def _for_library(reading: Reading) -> tuple[str, ...]:
     torch = "torch.xpu" if reading.library.startswith("Level Zero") else "torch.cuda"
     steps = [
+        *_own(reading),
         f"{torch}.empty_cache() before the line gives PyTorch's free memory back to the card.",
         f"Keep some of the card for libraries: {torch}.set_per_process_memory_fraction(0.95).",
         RECOVERY,
@@ -122,6 +141,10 @@ def _for_library(reading: Reading) -> tuple[str, ...]:
             "say. CUDA_LAUNCH_BLOCKING=1 shows the line."
         )
     return tuple(steps)
+
+
+def _own(reading: Reading) -> tuple[str, ...]:
+    return (_OWN[reading.library],) if reading.library in _OWN else ()
 
 
 def _for_metal() -> tuple[str, ...]:

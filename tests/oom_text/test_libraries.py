@@ -316,3 +316,23 @@ def test_what_was_free_is_read_where_a_library_says_it(text, free):
     explanation = explain(text)
     assert explanation.reading.free.about == free
     assert not any("how much was free" in each for each in explanation.untold)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        (
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 "
+            "bytes.",
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        ),
+        (
+            "ResourceExhaustedError: OOM when allocating tensor with shape[32,256,128,128]",
+            "set_memory_growth",
+        ),
+        ("Not enough memory to handle 4096 prefill tokens.", "--max-batch-prefill-tokens"),
+        ("java.lang.OutOfMemoryError: Java heap space", "spark.driver.memory"),
+    ],
+)
+def test_who_takes_memory_of_its_own_is_told_how_to_take_less(text, first):
+    assert first in explain(text).steps[0]
