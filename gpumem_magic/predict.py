@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from gpumem_magic.units import format_bytes
 from gpumem_magic.values.forecast import Fit
 
 if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait for the first use
@@ -259,20 +258,17 @@ def _searching(scenario: Scenario, name: str, accumulate: str | None) -> Flow[Fi
             except StopIteration as ended:
                 found = ended.value
         if found:
-            notes = _conditions(scenario, card, values(found.value or 1), whole)
+            notes = _conditions(scenario, values(found.value or 1), whole)
             return _fit(name, found, reports, notes)
 
 
-def _conditions(
-    scenario: Scenario, card: GPUModel, values: Mapping[str, int], whole: int
-) -> tuple[str, ...]:
+def _conditions(scenario: Scenario, values: Mapping[str, int], whole: int) -> tuple[str, ...]:
     """What a value was found under: the headroom, and the other variable."""
     notes = []
     if scenario.headroom:
-        kept = format_bytes(int(card.total * scenario.headroom))
         notes.append(
-            f"{100 * scenario.headroom:.3g} % of the card ({kept}) stays free beside it: the "
-            "predictions count it as in use."
+            f"{100 * scenario.headroom:.3g} % of the card stays free beside it: the predictions "
+            "count it as in use."
         )
     if len(values) > 1:
         *_, (other, steps) = values.items()

@@ -39,7 +39,7 @@ _ALIVE = 12
 def course_html(report: Report, number: int | None, moment: int | None) -> str:
     """The title and the timeline by kind, with a line at a moment (an index of `moments_of`);
     without the timeline where there is no moment."""
-    name = f"{number}  {wording.title(report)}" if number else wording.title(report)
+    name = f"{number} \u00b7 {wording.title(report)}" if number else wording.title(report)
     facts = (wording.device_phrase(report), wording.duration(report), wording.kept_phrase(report))
     lines = (Line(Span(name, Style.STRONG)), Line(wording.peak_phrase(report)))
     head = told(*lines, Line(" \u00b7 ".join(facts)))
@@ -64,10 +64,11 @@ def _course(report: Report, moment: int) -> Markup:
     points = moments_of(line, POINTS)
     limit = scale.limit_of(report)
     highest = max(scale.highest(line), 1)
-    in_sight = limit is not None and limit <= 3 * highest
+    in_sight = limit is not None and limit <= scale.SIGHT * highest
     top = max(highest, limit or 0) if in_sight else highest
     layers = _areas(line, points, top)
-    layers.append(chart.line(line.reserved[points].tolist(), top, _INK))
+    if scale.shows_reserved(line):
+        layers.append(chart.line(line.reserved[points].tolist(), top, _INK))
     if in_sight and limit is not None:
         layers.append(chart.limit(limit, top))
     if report.oom and (failed := scale.failure_point(line, report.oom)) is not None:
@@ -75,11 +76,9 @@ def _course(report: Report, moment: int) -> Markup:
         layers.append(chart.cross(x - 0.01, x + 0.01, int(line.allocated[failed]), top))
     layers.append(chart.upright(moment / (len(points) - 1)))
     last = wording.format_seconds(float(line.time[-1]))
-    far = f"; limit {format_bytes(limit)}" + ("" if in_sight else ", far above")
-    below = join(
-        chart.ends("0 s", last),
-        element("div", _kinds_legend(line), f"grey line: reserved{far if limit else ''}"),
-    )
+    grey = "grey line: reserved" if scale.shows_reserved(line) else ""
+    said = "; ".join(filter(None, (grey, scale.above(line, limit, in_sight))))
+    below = join(chart.ends("0 s", last), element("div", _kinds_legend(line), said))
     return chart.chart(f"Memory over the course of the cell: {wording.picture(report)}", top,
                        layers, 180, below)  # fmt: skip
 

@@ -184,9 +184,10 @@ _FRAME = 1500  # bytes of a table beside its rows
 
 
 def fitted(document: Document, rest: str) -> Markup:
-    """A document that fits into a message: its longest tables are cut, what a terminal leaves out
-    is only told."""
-    pieces = [_shortened(p, rest) for section in unfolded(document) for p in section.pieces]
+    """A document that fits into a message, without what says in short what stands below it: its
+    longest tables are cut, what a terminal leaves out is only told."""
+    sections = (section for section in unfolded(document) if not section.brief)
+    pieces = [_shortened(p, rest) for section in sections for p in section.pieces]
     lengths = [len([*flat(p.rows)]) if isinstance(p, Table) else 0 for p in pieces]
     made, room = [EMPTY] * len(pieces), MOST
     for i in sorted(range(len(pieces)), key=lengths.__getitem__):

@@ -22,6 +22,8 @@ FULL, NEARLY_FULL = 0.95, 0.80
 
 _UNTOLD = "#BBBBBB"
 
+_MUCH = 10  # a cache of more than one part of so many is told beside a warning
+
 _DIGITS = "font-variant-numeric:tabular-nums"
 
 
@@ -124,6 +126,9 @@ def _warning(level: Level, total: int) -> Markup:
     bound = "95" if share >= FULL else "80"
     text = f"{_sign(share)}: more than {bound} % of this device is in use, "
     text += f"{format_bytes(total - (used or 0))} are left."
+    cached = (level.reserved or 0) - (level.allocated or 0)
+    if cached * _MUCH > total:
+        text += f" {format_bytes(cached)} of it is PyTorch's cache, which new tensors take first."
     colour = ALARM if share >= FULL else GROWN
     return element(
         "div", text, style=f"border-left:4px solid {colour};padding:2px 8px;margin:4px 0"

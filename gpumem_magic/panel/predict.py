@@ -32,9 +32,7 @@ class PredictSection(Section):
         super().__init__(desk)
         names = [name for name in device_names() if name not in ("auto", "off")]
         self.cards = controls.many("Cards (choose none for the one in use)", names, 5)
-        self.variable = controls.line(
-            "Largest value of", placeholder="a variable, such as batch_size"
-        )
+        self.variable = controls.line("Largest value of", placeholder="such as batch_size")
         self.what = controls.choice("Predict", (_CHOSEN, _PASTED))
         self.code = controls.lines("Code", 6)
         self.run = controls.button("Predict", "Tell the memory by a dry run; nothing is computed")

@@ -243,10 +243,11 @@ def first_advice(report: Report) -> tuple[Line, ...]:
     if not report.advice:
         return ()
     first = report.advice[0]
-    facts = ", ".join(filter(None, (saving(first, report), how_known(first))))
+    told = report.oom and first.rule == GROWTH  # its bytes, in the box of the error
+    facts = "" if told else ", ".join(filter(None, (saving(first, report), how_known(first))))
     name = Span(f"Advice: {first.rule}", Style.STRONG)
-    told = _FIRST.split(wording.visible(first.change or first.problem), maxsplit=1)[0]
-    return (Line((name, f": {facts}. " if facts else ": ", f"{told[:_SHORT].rstrip('.')}.")),)
+    said = _FIRST.split(wording.visible(first.change or first.problem), maxsplit=1)[0]
+    return (Line((name, f": {facts}. " if facts else ": ", f"{said[:_SHORT].rstrip('.')}.")),)
 
 
 def _offer(report: Report, number: int, advice: Advice) -> Row:

@@ -36,12 +36,14 @@ Words: TypeAlias = str | Span | Sequence[str | Span]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A paragraph. indent: steps to the right. mark: what stands before it, as in a list."""
+    """A paragraph. indent: steps to the right. mark: what stands before it, as in a list. low: of
+    it a page shows what fits into one line, as all of it stands in what can be opened."""
 
     words: Words
     style: Style = Style.PLAIN
     indent: int = 0
     mark: str = ""
+    low: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,6 @@ def listed(
     return table, Fold(f"{told}{cut}", (others,), f"  ... and {told}")
 
 
-def notes(texts: Sequence[str]) -> tuple[Line, ...]:
+def notes(texts: Sequence[str], low: bool = False) -> tuple[Line, ...]:
     """Remarks below the numbers."""
-    return tuple(Line(text, Style.FAINT, mark="note: ") for text in texts)
+    return tuple(Line(text, Style.FAINT, mark="note: ", low=low) for text in texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpumem_magic.renderers import wording
@@ -10,6 +11,7 @@ from gpumem_magic.renderers.document import (
     Bar,
     Document,
     Fold,
+    Folded,
     Line,
     Part,
     Piece,
@@ -23,38 +25,44 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.palette import ALARM, OUTSIDE, SHRUNK
 from gpumem_magic.renderers.formats.json import all_to_dict
 from gpumem_magic.renderers.out_of_memory import composition, made_of
-from gpumem_magic.renderers.report import output
+from gpumem_magic.renderers.report import output, short_title
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.report import Report
 
 _MUCH = 4  # one part of so many of the peak
 _SIZES = ("allocated", "reserved", "device used")
+_NOTES = 2  # that are shown; the others are folded
 
 
 def cards_document(reports: Sequence[Report]) -> Document:
     """One cell on many cards."""
     if not reports:
         return (Section((Line("Nothing was predicted."),)),)
-    title = Span(wording.title(reports[0]), Style.STRONG)
-    rows = tuple(_row(report.device.name, report) for report in reports)
+    title = Span(short_title(reports[0]), Style.STRONG)
+    failing = [wording.failing_line(report) for report in reports]
+    rows = tuple(
+        _row(report.device.name, report, line not in failing[:place])
+        for place, (report, line) in enumerate(zip(reports, failing, strict=True))
+    )
     table = Table("At the peak", ("card", *_SIZES), rows)
     head = Line((title, f" \u00b7 predicted for {_cards(reports)}"))
     kinds = _by_kind(reports, [report.device.name for report in reports])
     return (Section((head,)), Section((table, *kinds)), Section(_below(reports)))
 
 
-def _row(label: str, report: Report) -> Row:
-    """A prediction: its peak, the verdict, what memory was made of as a bar."""
+def _row(label: str, report: Report, new: bool = True) -> Row:
+    """A prediction: its peak, the verdict, what memory was made of as a bar. new: whether the line
+    that fails does not stand above it already."""
     peak = report.peak
     sizes = (peak.allocated, peak.reserved, peak.in_use)
     _, held = wording.held_then(report)
-    source = wording.source_of(report, wording.failing_line(report)) if report.oom else ""
+    source = wording.source_of(report, wording.failing_line(report)) if report.oom and new else ""
     colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
     colour = ALARM if report.is_tight else colour
     below = [Line(Span(f"{wording.verdict(report)}{':' if source else ''}", Style.STRONG, colour))]
     if source:
-        below.append(Line(source, Style.CODE, 1))
+        below.append(Line(Span(source, Style.EXCERPT), indent=1))
     if eager := wording.as_written(report):
         below.append(Line(eager))
     bar = (_on_the_card(report, composition(held)),) if held else ()
@@ -87,8 +95,11 @@ def _below(reports: Sequence[Report]) -> tuple[Piece, ...]:
     guessed = (wording.GUESSED,) if any(report.flow_guessed for report in reports) else ()
     found = tuple(map(_found, reports[:1]))
     printed = [output(report) for report in reports if report.output][:1]
+    said = (*guessed, *filter(None, found), *wording.notes_of(reports))
+    more = wording.counted(len(said) - _NOTES, "more note")
     return (
-        *notes((*guessed, *filter(None, found), *wording.notes_of(reports))),
+        *notes(said[:_NOTES]),
+        *((Fold(more, notes(said[_NOTES:])),) if len(said) > _NOTES else ()),
         *(p for one in printed for p in one),
     )
 
@@ -110,7 +121,32 @@ def _cards(reports: Sequence[Report]) -> str:
 def largest_document(found: Sequence[Fit]) -> Document:
     """What was found on each card, and the predictions on both sides of it."""
     reports = [report for one in found for report in reports_of(one)]
-    return (*(Section(_table(one)) for one in found), Section(_below(reports)))
+    tables = tuple(Section(_table(one)) for one in found)
+    below = Section(_below(reports))
+    if len(found) < 2:
+        return (*tables, below)
+    each = "Details \u00b7 what one more would take \u00b7 kinds \u00b7 dry runs"
+    return (Section(_in_short(found), brief=True), Folded(each, tables), below)
+
+
+def _in_short(found: Sequence[Fit]) -> tuple[Piece, ...]:
+    """What fits each card, a row each; under what that is so."""
+    rows = tuple(_largest(one) for one in found)
+    name = wording.visible(found[0].name)
+    table = Table(f"The largest {name} that fits", ("card", name, *_SIZES), rows)
+    said = dict.fromkeys(note for one in found for note in one.notes)
+    return (table, *notes(tuple(said), low=True))
+
+
+def _largest(one: Fit) -> Row:
+    """A card with the largest value that fits it; what happens with 1 where none does."""
+    report = next(iter(reports_of(one)), None)
+    value = str(one.value) if one.exact else f"at least {one.value}"
+    value = value if one.value else "none"
+    if report is None:
+        return Row(("the card", value, "", "", ""))
+    row = _row(report.device.name, report)
+    return replace(row, cells=(row.cells[0], Span(value, Style.STRONG), *row.cells[1:]))
 
 
 def _table(one: Fit) -> tuple[Piece, ...]:

@@ -24,6 +24,7 @@ from gpumem_magic.renderers.document import (
     Words,
 )
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
+from gpumem_magic.renderers.report import short_title
 from gpumem_magic.trace.peak import UNKNOWN
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference
@@ -33,6 +34,10 @@ _MOST = 12
 """Places and modules that are shown; the others are folded."""
 
 _COLUMNS = 48
+
+_NAME = 40  # columns of a report's name in the title
+
+_TOLD = ("peak allocated", "peak reserved", "kept")  # levels that are told first
 
 _HEAD = ("report", "peak", "kept or freed", "time")
 
@@ -72,6 +77,7 @@ def comparison_document(comparison: Comparison) -> Document:
     names = _names(comparison)
     title = Line(Span(" \u2192 ".join(f"report {name}" for name in names), Style.STRONG))
     levels = tuple(_row(each.name, each) for each in (_before(comparison), *comparison.levels))
+    told = tuple(row for row in levels if row.cells[0] in _TOLD)
     moved = [pair for pair in comparison.lines if _allocates(pair.allocated)]
     lines = [_row(_line(pair), pair.allocated) for pair in moved]
     kinds = [_row(each.name, each) for each in comparison.categories]
@@ -89,9 +95,13 @@ def comparison_document(comparison: Comparison) -> Document:
     return (
         Section((title, Line(_verdict(comparison), Style.LARGE), *_first_cause(comparison))),
         Section(_timelines(comparison, names)),
-        Section((Table("In numbers", head, levels),)),
+        Section((Table("In numbers", head, told),), brief=True),
         Folded(
-            _contents(lines, places, modules), (Section((Table("In detail", head, rows), *folds)),)
+            _contents(lines, places, modules),
+            (
+                Section((Table("In numbers", head, levels),)),
+                Section((Table("In detail", head, rows), *folds)),
+            ),
         ),
     )
 
@@ -159,7 +169,7 @@ def _first_cause(comparison: Comparison) -> tuple[Line, ...]:
         if not (_before(comparison).change or 0) * peak > 0:
             return ()
         where = "that was there before the cell"
-    source = Span(comparison.sources.get(most.name, ""), Style.CODE)
+    source = Span(comparison.sources.get(most.name, ""), Style.EXCERPT)
     said = f"the largest part of it: {format_change(most.change)} {where}"
     return (Line((said, "  ", source) if source.text else said),)
 
@@ -195,7 +205,7 @@ def _sparkline(levels: NDArray[np.int64], top: int) -> str:
 
 def _names(comparison: Comparison) -> tuple[str, str]:
     reports = zip(comparison.numbers, (comparison.first, comparison.second), strict=True)
-    first, second = (f"{number} ({wording.title(report)})" for number, report in reports)
+    first, second = (f"{number} ({short_title(report, _NAME)})" for number, report in reports)
     return first, second
 
 

@@ -74,10 +74,10 @@ _SUMMARY = "cursor:pointer;padding:2px 0"
 _FAINT = "opacity:0.7"
 _PLAIN = "border:none;max-width:none;box-sizing:border-box"
 _NAME = (
-    f"{_PLAIN};padding:3px 8px 3px 0;text-align:left;font-weight:normal;overflow-wrap:anywhere;"
+    f"{_PLAIN};padding:2px 8px 2px 0;text-align:left;font-weight:normal;overflow-wrap:anywhere;"
     "min-width:0;flex-grow:1;flex-shrink:1"
 )
-_CELL = f"{_PLAIN};padding:3px 0 3px 12px;text-align:right;white-space:nowrap;flex-shrink:0"
+_CELL = f"{_PLAIN};padding:2px 0 2px 12px;text-align:right;white-space:nowrap;flex-shrink:0"
 _CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 0;color:inherit;margin:0"
 _TABLE = "border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:fixed"
 _TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
@@ -143,7 +143,7 @@ class Printer:
 
     def part(self, part: Section | Folded, first: bool = True) -> Markup:
         """A section, with room above it unless it is the first; or sections that open."""
-        room = "" if first else "margin:6px 0 0 0"
+        room = "" if first else "margin:4px 0 0 0"
         if isinstance(part, Folded):
             inner = (self.part(one) for one in part.sections if one.pieces)
             summary = element("summary", part.summary, style=_SUMMARY)
@@ -304,7 +304,9 @@ def _line(line: Line) -> Markup:
     words = [line.words] if isinstance(line.words, str | Span) else line.words
     said = code(str(line.words)) if whole else join(*map(_unbroken, words))
     style = _LINES.get(line.style, "") + (f"padding-left:{16 * line.indent}px" * bool(line.indent))
-    return element("div", line.mark, said, **({"style": style} if style else {}))
+    look = {"style": f"{style}{_CUT if line.low else ''}"} if style or line.low else {}
+    whole_of_it = {"title": terminal.plain(line.words)[:1000]} if line.low else {}
+    return element("div", line.mark, said, **look, **whole_of_it)
 
 
 def _unbroken(words: str | Span) -> Markup:

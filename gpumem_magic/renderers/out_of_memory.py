@@ -22,6 +22,7 @@ from gpumem_magic.renderers.document import (
     Table,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.renderers.terminal import fit_middle
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import OutOfMemory, Remedy
@@ -29,6 +30,7 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 _BLOCKS = 5
+_NAME = 60  # columns of a name in the sentences that are seen first
 _TITLES: tuple[tuple[bool | None, str, str], ...] = (
     (True, "Each of these alone would have left room for it", "Would have left room"),
     (
@@ -67,7 +69,12 @@ def failure(report: Report, oom: OutOfMemory) -> Section:
     title = (Span(place, Style.STRONG), *(("  ", source) if source.text else ()))
     missing = () if report.predicted else (wording.oom_in_short(oom),)
     said = (*_too_large(report, oom), *_grown(report)[:1], *missing, *_first(report, oom))
-    return Section((Line(title), *(Line(text[:400]) for text in said)), alarm=True)
+    return Section((Line(title), *(Line(_with_ends(text)[:400]) for text in said)), alarm=True)
+
+
+def _with_ends(text: str) -> str:
+    """A sentence in which names that are longer than a line have their ends."""
+    return " ".join(fit_middle(word, _NAME) for word in text.split(" "))
 
 
 def _first(report: Report, oom: OutOfMemory) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
 from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_detail, tells
+from gpumem_magic.renderers.terminal import fit_middle
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
@@ -86,7 +87,7 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(_figure(report) if plot else ()),
         Section(() if oom else _that_matter(report), brief=True),
         Section(_first_advice(report), brief=True),
-        Section(notes(report.notes[:1]), brief=True),
+        Section(() if report.flow_guessed else notes(report.notes[:1], low=True), brief=True),
         Folded(_contents(report), rest),
         Section(ending(report)),
     )
@@ -95,6 +96,11 @@ def report_document(report: Report, plot: bool = True) -> Document:
 def _first_advice(report: Report) -> tuple[Line, ...]:
     """The first advice in short, unless the error was told with it."""
     return () if any(tells(report, one) for one in report.advice[:1]) else first_advice(report)
+
+
+def short_title(report: Report, columns: int = 60) -> str:
+    """The report's name, with the ends of one that is too long for a headline."""
+    return fit_middle(wording.title(report), columns)
 
 
 def _nothing_done(report: Report) -> bool:
@@ -108,7 +114,7 @@ def _in_one_line(report: Report) -> Document:
     said = wording.verdict(report) if report.predicted else "nothing allocated or freed"
     facts = [said, f"{format_bytes(report.after.allocated)} allocated", *_source(report)]
     raised = () if report.predicted else (wording.visible(report.error or "")[:300],)
-    title = Span(wording.title(report), Style.STRONG)
+    title = Span(short_title(report), Style.STRONG)
     line = Line((title, "".join(f" \u00b7 {fact}" for fact in (*facts, *raised) if fact)))
     return (
         Section((line, *_reservations(report))),
@@ -137,7 +143,7 @@ def _contents(report: Report) -> str:
 
 def _head(report: Report) -> tuple[Piece, ...]:
     """The verdict: the peak, of how much, what stays; of a prediction first whether it fits."""
-    title = Span(wording.title(report), Style.STRONG)
+    title = Span(short_title(report), Style.STRONG)
     kept, _, how = wording.kept_phrase(report).rpartition(" ")
     large = Style.PLAIN if report.predicted else Style.LARGE
     numbers: list[str | Span] = ["peak ", Span(format_bytes(report.peak.allocated), large)]
@@ -176,7 +182,9 @@ def _in_use(report: Report) -> tuple[Piece, ...]:
     _, *others = _parts(report.peak, used)
     parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
     free = Part("free", max(total - used, 0), FREE)
-    seen = [one for one in parts if one.size * _SEEN > used]
+    drawn = sum(held.values())  # the kinds, of which the timeline is made as well
+    seen = [one for one in kinds if one.size * _SEEN > drawn]
+    seen += [one for one in parts if one not in kinds and one.size * _SEEN > used]
     if report.device.total:
         seen.append(free)
     named = (replace(one, label=f"{one.label} {format_size(one.size)}") for one in seen)
@@ -186,12 +194,14 @@ def _in_use(report: Report) -> tuple[Piece, ...]:
 def _that_matter(report: Report) -> tuple[Piece, ...]:
     """The lines that moved most, that of the peak among them, in the order of the cell; where few
     lines do all, what they ran."""
-    if len(report.lines) < _MATTER and (inside := most_at_peak(report, _MATTER)):
+    beside = len(_reservations(report)) + bool(report.eager)
+    count = _MATTER - min(beside, 1)  # what else has to be said takes as much room
+    if len(report.lines) < count and (inside := most_at_peak(report, count)):
         return (inside,)
     least = (report.peak.allocated or 0) / _SEEN
     ranked = sorted(report.lines, key=lambda line: _ranked(line, least))
     most = [line for line in sorted(ranked[1:], key=_moved, reverse=True) if _moved(line) > least]
-    chosen = {id(line) for line in (*ranked[:1], *most[: _MATTER - 1])}
+    chosen = {id(line) for line in (*ranked[:1], *most[: count - 1])}
     rows = (_in_short(report, line) for line in report.lines if id(line) in chosen)
     return (Table("The lines that matter most", ("", "", ""), tuple(rows)),) if chosen else ()
 

@@ -81,6 +81,7 @@ def test_a_figure_answers_when_it_is_asked(
         plot.press("Enter")
         rows = figure.locator(".g-blocks tr").all_inner_texts()
         assert any("net[0].weight" in row and format_size(WEIGHT) in row for row in rows)
+        assert not any("In[" in row and "line " in row for row in rows)  # both say the same
         page.screenshot(path=screenshots / f"figure-{kind.module}-open.png")
         check_accessible(page, FIGURE)
         widths(page, figure, screenshots, kind)

@@ -11,7 +11,7 @@ from gpumem_magic.history import compare
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page as whole_page
 from gpumem_magic.values.advice import Advice
-from gpumem_magic.values.forecast import Forecast
+from gpumem_magic.values.forecast import Fit, Fits, Forecast
 from tests.renderers.conftest import MAKERS
 
 pytestmark = pytest.mark.browser
@@ -73,6 +73,37 @@ def test_a_report_with_long_lines_and_an_advice_is_low_too(tab):
     report = replace(whole, lines=lines, call_tree=(), advice=(advice,))
     show(tab, mimebundle(report)["text/html"], 600, THEMES["light"])
     assert height(tab) <= HEIGHT
+
+
+def with_long_names(report):
+    """The report with names and code that are longer than a line."""
+    name = "the_encoder_of_the_captioning_model_that_somebody_has_given_a_long_name_to"
+    source = f"{name}_output = {name}(images_of_the_batch)"
+    lines = tuple(replace(line, source=source) for line in report.lines)
+    cell = replace(report.cell, source="\n".join([source] * 9))
+    return replace(report, name=f"{name}_in_the_first_epoch", lines=lines, cell=cell)
+
+
+@pytest.mark.parametrize("name", ["calling", "predicted", "raised", "unfit", "story"])
+def test_long_names_and_remarks_make_no_report_tall(tab, name):
+    """One line of each is seen first; all of it can be opened."""
+    remark = "Line 4 goes by values that nobody knows, and a sentence that says so is long. " * 5
+    report = with_long_names(MAKERS[name]())
+    report = replace(report, unknown={"others": remark, "context": remark.upper()})
+    show(tab, mimebundle(report)["text/html"], 1000, THEMES["light"])
+    assert height(tab) <= HEIGHT
+    assert tab.evaluate(TOO_WIDE) == []
+
+
+def test_what_stands_side_by_side_is_low_too(tab):
+    fits, unfit = MAKERS["predicted"](), with_long_names(MAKERS["unfit"]())
+    fit = Fit("batch_size", 96, fits, replace(unfit, name="batch_size = 97"), 9, notes=("So.",))
+    calling, story = (with_long_names(MAKERS[name]()) for name in ("calling", "story"))
+    answers = compare(calling, story), Forecast((unfit, unfit, unfit, fits)), Fits((fit, fit, fit))
+    for answer in answers:
+        show(tab, answer._repr_mimebundle_()["text/html"], 1000, THEMES["light"])
+        assert height(tab) <= HEIGHT
+        assert tab.evaluate(TOO_WIDE) == []
 
 
 @pytest.mark.parametrize("name", ["story", "calling", "unfit", "hostile", "unknown"])

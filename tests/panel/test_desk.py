@@ -56,11 +56,13 @@ def test_a_comparison_is_shown_as_far_as_it_fits(lines, whole):
         )
         for caption, count in (("level", 3), ("line", lines))
     )
-    document = Section((Line("same peak"), levels)), Section((by_line,))
+    brief = Section((Line("this is said below as well"),), brief=True)
+    document = Section((Line("same peak"), levels)), brief, Section((by_line,))
     shown = fitted(document, ": the magic shows all")
     assert len(json.dumps(shown)) < 20_000
     assert "level 2" in shown
     assert "line 0" in shown
+    assert "as well" not in shown
     assert shown.index("level 0") < shown.index("line 0")
     assert (f"line {lines - 1}:" in shown) == whole
     assert ("more: the magic shows all" in shown) != whole

@@ -83,7 +83,19 @@ def test_many_cards_each_have_a_headline_and_a_table(found):
     text = largest_text([found, replace(found, value=100)])
     heads = [row for row in text.splitlines() if row.startswith("The largest")]
     assert [row.rpartition(" ")[2] for row in heads] == ["96", "100"]
-    assert largest_html([found, found]).count("<table") == 2
+
+
+def test_a_page_shows_one_table_of_many_cards_and_folds_the_rest(found):
+    open_end = replace(found, value=100, exact=False, notes=("Up to 100 was tried.",))
+    none = replace(found, value=0, report=None)
+    first, _, folded = largest_html([found, open_end, none]).partition("<details")
+    assert first.count("<table") == 1
+    assert folded.count("<table") == 3
+    cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]+)", first)
+    assert [cells[i] for i in (0, 4, 8)] == ["96", "at least 100", "none"]
+    assert "note: Up to 100 was tried." in first
+    assert "Probably" not in first
+    assert "out of memory in line" in first  # what happens with 1 on the last card
 
 
 def test_every_line_fits_80_columns(found):

@@ -34,6 +34,13 @@ def test_golden(forecast, same_as_golden):
     same_as_golden("cards.html", cards_html(forecast).replace("><", ">\n<") + "\n")
 
 
+def test_a_line_that_fails_on_several_cards_is_shown_once(reports):
+    unfit = reports["unfit"]()
+    text = cards_text([unfit, replace(unfit, device=A100)])
+    assert text.count("out of memory in line 7") == 2
+    assert text.count("optimizer.step()") == 1
+
+
 def test_each_card_says_its_peak_and_its_verdict(forecast):
     text = cards_text(forecast)
     first, second = forecast[:2]

@@ -150,10 +150,12 @@ def _lives(
         module = module_at(basis.recording, int(lives.stack[i]))
         block = Block(lives.name(i), size, *lives.tensor(i), kind, number, module)
         place = stacks.setdefault(stack, len(stacks)) if stack else -1
-        yield _row(block, (int(born[i]), int(died[i])), place)
+        own = f"In[{basis.recording.cell.number}]:{number}"  # the line, as stacks tell it
+        told = bool(stack) and stack[0].partition(" ")[0] == own
+        yield _row(block, (int(born[i]), int(died[i])), place, told)
 
 
-def _row(block: Block, life: tuple[int, int], stack: int) -> list[Any]:
+def _row(block: Block, life: tuple[int, int], stack: int, told: bool = False) -> list[Any]:
     named = wording.block_name(block), wording.tensor_type(block)
-    line = wording.line_label(block.line)
+    line = "" if told else wording.line_label(block.line)
     return [block.size, _KINDS.index(block.category), line, *life, *named, stack]

@@ -17,9 +17,35 @@ def limit_of(report: Report) -> int | None:
     return report.device.total - (level.device_used - level.reserved)
 
 
+SIGHT = 3
+"""What is further than this many times the highest level is told, not drawn."""
+
+
 def highest(line: Timeline) -> int:
-    """The highest level, of what was allocated or reserved."""
-    return int(max(line.allocated.max(initial=0), line.reserved.max(initial=0)))
+    """The highest level that is drawn: of what was allocated, or reserved where that is near."""
+    allocated, reserved = _most(line)
+    return max(allocated, reserved) if shows_reserved(line) else allocated
+
+
+def shows_reserved(line: Timeline) -> bool:
+    """Whether what was reserved is drawn: beside a large cache, a cell's course would be flat."""
+    allocated, reserved = _most(line)
+    return reserved <= SIGHT * allocated or not allocated
+
+
+def above(line: Timeline, limit: int | None, in_sight: bool) -> str:
+    """What is too far above to be drawn, in words; the limit, where that is drawn."""
+    _, reserved = _most(line)
+    far = [] if shows_reserved(line) else [f"reserved {format_bytes(reserved)}"]
+    if limit is not None and not in_sight:
+        far.append(f"limit {format_bytes(limit)}")
+    if far:
+        return f"{' and '.join(far)}, far above"
+    return f"limit {format_bytes(limit)}" if limit is not None else ""
+
+
+def _most(line: Timeline) -> tuple[int, int]:
+    return int(line.allocated.max(initial=0)), int(line.reserved.max(initial=0))
 
 
 def steps(top: int) -> list[int]:

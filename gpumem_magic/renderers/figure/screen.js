@@ -14,7 +14,7 @@ const LOOKS = `
 .gpumem-screen button { cursor: pointer; }
 .gpumem-screen button:disabled { opacity: .5; cursor: default; }
 .gpumem-screen button[aria-pressed=true], .gpumem-screen [aria-selected=true] {
-  background: var(--chosen); }
+  background: var(--chosen); border-color: #4477AA; }
 .gpumem-screen :focus-visible { outline: 2px solid #3b82f6; outline-offset: 1px; }
 .gpumem-screen table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 .gpumem-screen caption { text-align: left; font-weight: 600; caption-side: top; color: inherit; }
@@ -130,7 +130,9 @@ export function timeline(place, data) {
   const count = time.length;
   const whole = Math.max(time[count - 1], 1e-9);
   const allocated = time.map((_, i) => kinds.reduce((sum, kind) => sum + kind.sizes[i], 0));
-  const highest = Math.max(...allocated, ...reserved, 1);
+  const [most, held] = [Math.max(...allocated, 0), Math.max(...reserved, 0)];
+  const near = held <= 3 * most || !most; // else the cell's course would be flat below a large cache
+  const highest = Math.max(most, near ? held : 0, 1);
   const seen = data.limit && data.limit <= 3 * highest;
   const top = (seen ? Math.max(highest, data.limit) : highest) * 1.04;
   const state = { point: data.peak, kind: -1, window: [0, 1], events: true, from: null };
@@ -192,7 +194,7 @@ export function timeline(place, data) {
     const lines = steps(top).map((size) => level(size, "rgba(128,128,128,.35)", ""));
     const grey = drawn("path", { ...thin, d: `M${x(0)},1000${course(reserved)}`, stroke: "#808080",
       "stroke-width": 1.5 });
-    picture.replaceChildren(...lines, ...bands.reverse(), grey);
+    picture.replaceChildren(...lines, ...bands.reverse(), ...(near ? [grey] : []));
     if (seen) picture.append(level(data.limit, "#EE6677", "6 4"));
     if (data.oom !== null) {
       picture.append(drawn("path", { ...thin, d: `M${x(data.oom + 1)},0V1000`, stroke: "#EE6677",
@@ -380,7 +382,7 @@ export function timeline(place, data) {
   const legend = make("div", { class: "g-tools", style: "margin-left:76px;gap:0 14px;font-size:12px" },
     ...kinds.filter((kind) => kind.sizes.some(Boolean)).map((kind) => make("span", {},
       make("span", { class: "g-patch", style: `background:${kind.colour}` }), kind.name)),
-    make("span", {}, "grey line: reserved"),
+    make("span", {}, near ? "grey line: reserved" : `reserved ${bytes(held)}, far above`),
     data.limit ? make("span", {}, `limit ${bytes(data.limit)}${seen ? "" : ", far above"}`) : null);
   place.replaceChildren();
   looks(place);
@@ -404,7 +406,9 @@ const PANEL = `
 @container (min-width: 1200px) {
   .gpumem-screen .g-broad { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
 @container (max-width: 699px) { .gpumem-screen [role=tabpanel] { max-height: 560px; } }
-.gpumem-screen .g-tools label { flex: 1 1 170px; }
+.gpumem-screen .g-tools:has(label) { align-items: flex-end; }
+.gpumem-screen .g-tools label { flex: 1 1 170px; max-width: 320px; }
+.gpumem-screen .g-tools label:has([type=number]) { flex: 0 1 110px; }
 .gpumem-screen label { display: flex; flex-direction: column; min-width: 0; font-size: 12px; }
 .gpumem-screen .g-tools input { width: 100%; }
 .gpumem-screen textarea { width: 100%; font-family: ui-monospace, Menlo, Consolas, monospace; }
@@ -413,7 +417,7 @@ const PANEL = `
 .gpumem-screen .g-rows .g-name { text-align: left; min-width: 110px; white-space: normal; overflow-wrap: anywhere; }
 .gpumem-screen .g-rows thead button { border: 0; padding: 0; min-height: 24px; }
 .gpumem-screen .g-rows tbody tr { cursor: pointer; }
-.gpumem-screen .g-rows svg { width: 64px; height: 18px; display: block; }
+.gpumem-screen .g-rows svg { width: 64px; height: 18px; display: block; margin-left: auto; }
 .gpumem-screen .g-scroll { overflow: auto; max-height: 300px; }
 .gpumem-screen .g-card { border: 1px solid var(--line); border-radius: 6px; padding: 4px 8px;
   margin: 4px 0; }

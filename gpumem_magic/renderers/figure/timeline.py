@@ -27,10 +27,10 @@ from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
 INK = "#808080"  # 4:1 on white and 5:1 on black
-_SIGHT = 3  # a limit further than this many times the highest level is told, not drawn
 _DPI = 160
 _LABEL = 0.077  # inches of a bold digit
-_LOW = "every memory event has the same width; grey line: reserved by PyTorch"
+_LOW = "every memory event has the same width"
+_GREY = "; grey line: reserved by PyTorch"
 
 
 class Picture(Figure):
@@ -46,12 +46,13 @@ def timeline_figure(report: Report, low: bool = False) -> Picture:
     low: as it stands in a report, whose words say the peak and what the colours mean.
     """
     with _our_style():
-        figure = Picture(figsize=(7.6, 1.4) if low else (9.2, 3.8))
-        place = (0.105, 0.26, 0.865, 0.6) if low else (0.095, 0.205, 0.875, 0.64)
+        figure = Picture(figsize=(7.6, 1.28) if low else (9.2, 3.8))
+        place = (0.105, 0.242, 0.865, 0.605) if low else (0.095, 0.205, 0.875, 0.64)
         axes = _clear_axes(figure, place)
         _draw(axes, report)
         if low:
-            axes.set_xlabel(_LOW, color=INK, size=8, labelpad=1)
+            grey = _GREY if scale.shows_reserved(report.timeline) else ""
+            axes.set_xlabel(f"{_LOW}{grey}", color=INK, size=8, labelpad=1)
         else:
             title = _printable(wording.peak_phrase(report), 90)
             figure.text(0.015, 0.965, title, color=INK, size=10.5, weight="bold", va="top")
@@ -101,7 +102,7 @@ def _draw(axes: Axes, report: Report) -> None:
     line = report.timeline
     limit = scale.limit_of(report)
     level = max(scale.highest(line), 1)
-    in_sight = limit is not None and limit <= _SIGHT * level
+    in_sight = limit is not None and limit <= scale.SIGHT * level
     top = max(level, limit or 0) if in_sight else level
     if report.oom:
         wanted = scale.failure_level(line, report.oom) + (report.oom.requested or 0)
@@ -109,9 +110,12 @@ def _draw(axes: Axes, report: Report) -> None:
     x = np.arange(len(line.allocated) + 1)
     _areas(axes, line, x)
     _frame(axes, line, top, "dry run" if report.predicted else "cell")
-    if limit is not None:
+    if in_sight and limit is not None:
+        axes.axhline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
+    if text := scale.above(line, limit, in_sight):
         mark = scale.failure_point(line, report.oom) if report.oom else line.peak
-        _limit(axes, limit, top, in_sight, line.peak if mark is None else mark)
+        size = limit if in_sight and limit else top
+        _limit(axes, text, size, in_sight, line.peak if mark is None else mark)
     _lines(axes, line)
     _peak(axes, line)
     if report.oom:
@@ -134,7 +138,7 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
             x, floor, roof, step="post", color=COLOURS[kind], linewidth=0, label=kind.value
         )
         floor = roof
-    if len(line.reserved):
+    if len(line.reserved) and scale.shows_reserved(line):
         reserved = _held_until(line.reserved)
         axes.step(x, reserved, where="post", color=INK, linewidth=1.4, label="reserved")
 
@@ -169,13 +173,9 @@ def _plain(axes: Axes, across: Literal["x", "y"]) -> None:
         spine.set_color(INK)
 
 
-def _limit(axes: Axes, limit: int, top: int, in_sight: bool, mark: int) -> None:
-    text = f"limit {format_bytes(limit)}"
-    if in_sight:
-        axes.axhline(limit, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="limit")
-        height = limit + top * 0.03 / _high(axes)
-    else:
-        text, height = f"{text}, far above", top * (1 + 0.07 / _high(axes))
+def _limit(axes: Axes, text: str, size: int, in_sight: bool, mark: int) -> None:
+    """The limit in words, above `size` bytes."""
+    height = size + axes.get_ylim()[1] * (0.025 if in_sight else 0.045) / _high(axes)
     at_right = mark < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
     x = axes.get_xlim()[1] * (0.996 if at_right else 0.004)
     side = "right" if at_right else "left"
@@ -264,8 +264,8 @@ def _legend(figure: Figure, axes: Axes) -> None:
 def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
     """What was allocated in the course of two reports, from start to end, one over the other."""
     with _our_style():
-        figure = Picture(figsize=(9.2, 1.5))
-        axes = _clear_axes(figure, (0.095, 0.37, 0.875, 0.59))
+        figure = Picture(figsize=(9.2, 1.35))
+        axes = _clear_axes(figure, (0.095, 0.31, 0.875, 0.65))
         top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
         for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
             levels = _held_until(report.timeline.allocated)
@@ -310,7 +310,7 @@ def _bars(axes: Axes, reports: Sequence[Report]) -> None:
         axes.barh(rows, ends - floor, 0.62, floor, color=INK, alpha=0.4, label="kind unknown")
     top = max(int(ends.max()), 1)
     totals = {report.device.total for report in reports}
-    if len(totals) == 1 and max(totals) <= _SIGHT * top:
+    if len(totals) == 1 and max(totals) <= scale.SIGHT * top:
         top = max(totals)
         axes.axvline(top, color=ALARM, linestyle=(0, (6, 3)), linewidth=1.3, label="the card")
     for row, report in enumerate(reports):

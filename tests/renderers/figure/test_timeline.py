@@ -60,6 +60,15 @@ def test_a_limit_in_sight_is_a_dashed_line_at_what_is_left_for_pytorch(story):
     assert "limit 14.46 GiB" in texts(figure)
 
 
+def test_a_large_cache_is_told_and_does_not_flatten_the_picture(story):
+    line = replace(story.timeline, reserved=story.timeline.reserved + 40 * story.peak.allocated)
+    figure = timeline_figure(replace(story, timeline=line, oom=None))
+    (axes,) = figure.axes
+    assert axes.get_ylim()[1] < 2 * story.peak.allocated
+    assert "reserved" not in {one.get_label() for one in axes.get_lines()}
+    assert any(text.startswith("reserved ") and "far above" in text for text in texts(figure))
+
+
 def test_a_far_limit_is_told_and_does_not_flatten_the_picture(reports):
     figure = timeline_figure(reports["calling"]())
     assert "limit 14.46 GiB, far above" in texts(figure)
