@@ -99,8 +99,14 @@ def _change(change: Change, margin: str) -> Iterator[str]:
     count = len(change.lines)
     most = count if change.whole or count == _LINES + 1 else _LINES
     for sign, text in change.lines[:most]:
-        row = f"{margin}  {sign or ' '} {visible(text)}"
-        yield row if change.whole else fit(row, WIDTH)
+        start = f"{margin}  {sign or ' '} "
+        row = f"{start}{visible(text)}"
+        if change.whole:
+            yield row
+        elif sign in ("+", "-"):  # in full: lines may differ at their ends alone
+            yield from wrap(visible(text), " " * (len(start) + 4), start)
+        else:
+            yield fit(row, WIDTH)
     if count > most:
         yield f"{margin}  ... and {count - most} more lines"
 

@@ -197,6 +197,16 @@ def test_a_long_change_is_cut_in_a_report_but_not_when_applied(story):
     assert "+     line39 = 39" in advice_markup(report)
 
 
+def test_changed_lines_are_seen_to_their_ends(story):
+    source = f'args = TrainingArguments("out", {", ".join(f"option_{i}={i}" for i in range(9))})'
+    new = source.replace(")", ", fp16=True)")
+    one = Advice("wrap", "Bare.", "Wrap.", source=new, saving=MIB, known=Known.EXACT)
+    report = replace(story, cell=replace(story.cell, source=source), advice=(one,))
+    rows = advice_rows(report)
+    assert "option_8=8, fp16=True)" in " ".join(" ".join(rows).split())
+    assert all(len(row) <= 80 for row in rows)
+
+
 def test_a_difference_shows_what_changed_with_one_line_around_it():
     before = "a\nb\nc\nd\ne\nf\ng"
     after = "a\nB\nc\nd\ne\nf\nG"
