@@ -59,6 +59,7 @@ _DELETE = (
 )
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
+_FIRST = 4  # of more than twice as many, that are seen before the others are opened
 _PROCESSES = 5
 _ALWAYS = ("allocated", "free")  # of the card, told where they are 0 bytes as well
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
@@ -240,7 +241,7 @@ def inventory_document(inventory: Inventory) -> Document:
     return (
         Section((Line((device_phrase(inventory.device), " · ", size, said)), *held)),
         Section(_in_use(inventory), brief=True),
-        Section(_holders(inventory)),
+        *_who_holds(inventory),
         Section(_unneeded(inventory)),
         Section(notes(inventory.notes)),
         Folded(
@@ -288,6 +289,18 @@ def _colour(place: Place) -> str:
     )
 
 
+def _who_holds(inventory: Inventory) -> Document:
+    """The holders; of many those of most first, in short."""
+    whole, count = Section(_holders(inventory)), len(inventory.holdings)
+    if count <= 2 * _FIRST:
+        return (whole,)
+    allocated = inventory.level.allocated or 0
+    most = (_holding(one, allocated) for one in inventory.holdings[:_FIRST])
+    rows = tuple(replace(row, below=()) for row in most)
+    brief = Section((Table("Who holds most", _head(inventory), rows),), brief=True)
+    return (brief, Folded(f"All {count} holders, and what each of them is", (whole,)))
+
+
 def _holders(inventory: Inventory) -> tuple[Piece, ...]:
     if not inventory.holdings:
         return (Line("No tensor is on this device."),)
@@ -296,12 +309,14 @@ def _holders(inventory: Inventory) -> tuple[Piece, ...]:
     seen = sum(1 for one in holdings[:_HOLDINGS] if one.size * _SEEN >= allocated)
     seen += len(rows) == seen + 1  # to say that one is left out takes as much room as the one
     unborn = births_note(inventory)
-    table = Table(
-        "Who holds it", ("name", "size", "share", "" if unborn else "made in"), tuple(rows[:seen])
-    )
+    table = Table("Who holds it", _head(inventory), tuple(rows[:seen]))
     what = f"smaller, together {format_bytes(sum(one.size for one in holdings[seen:]))}"
     below = (Line(unborn, Style.FAINT, 1),) if unborn else ()
     return (*listed(table, rows[seen:], what, ".holdings"), *below)
+
+
+def _head(inventory: Inventory) -> tuple[str, ...]:
+    return ("name", "size", "share", "" if births_note(inventory) else "made in")
 
 
 def _holding(holding: Holding, whole: int | None) -> Row:

@@ -269,7 +269,7 @@ def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
         top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
         for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
             levels = _held_until(report.timeline.allocated)
-            x, label = np.linspace(0, 1, len(levels)), _printable(name, 40)
+            x, label = np.linspace(0, 1, len(levels)), _printable(name, 50)
             axes.step(x, levels, where="post", color=colour, linewidth=1.4, label=label)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, top * 1.1)
