@@ -12,6 +12,7 @@ from gpumem_magic.renderers import html, wording
 from gpumem_magic.renderers.document import Bar, Line, Part
 from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, GROWN, OUTSIDE
+from gpumem_magic.renderers.figure.scale import SIGHT
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.findings import Level
@@ -128,7 +129,8 @@ def _warning(level: Level, total: int) -> Markup:
     text += f"{format_bytes(total - (used or 0))} are left."
     cached = (level.reserved or 0) - (level.allocated or 0)
     if cached * _MUCH > total:
-        text += f" {format_bytes(cached)} of it is PyTorch's cache, which new tensors take first."
+        text += f" {format_bytes(cached)} of what is in use is PyTorch's cache, which new tensors "
+        text += "take first."
     colour = ALARM if share >= FULL else GROWN
     return element(
         "div", text, style=f"border-left:4px solid {colour};padding:2px 8px;margin:4px 0"
@@ -156,11 +158,13 @@ def _course(live: Live) -> Markup:
         return EMPTY
     allocated, reserved = [list(column) for column in zip(*live.trail, strict=True)]
     total = live.glances[0].device.total
-    highest = max(*reserved, *allocated, *live.highest[:1], 1)
+    most = max(*allocated, *live.highest[:1], 1)
+    near = max(reserved) <= SIGHT * most  # else the cell's course would be flat below a large cache
+    highest = max(most, *reserved) if near else most
     top = min(total, highest * 3 // 2) if total else highest
     layers = [
         chart.area(allocated, top, ALLOCATED),
-        chart.line(reserved, top, CACHED),
+        *([chart.line(reserved, top, CACHED)] if near else []),
         *([chart.limit(total, top)] if total <= top else []),
     ]
     peak = format_bytes(live.highest[0]) if live.highest else "unknown"

@@ -134,6 +134,8 @@ export function timeline(place, data) {
   const near = held <= 3 * most || !most; // else the cell's course would be flat below a large cache
   const highest = Math.max(most, near ? held : 0, 1);
   const seen = data.limit && data.limit <= 3 * highest;
+  const far = [near ? "" : `reserved ${bytes(held)}`,
+    data.limit && !seen ? `limit ${bytes(data.limit)}` : ""].filter(Boolean);
   const top = (seen ? Math.max(highest, data.limit) : highest) * 1.04;
   const state = { point: data.peak, kind: -1, window: [0, 1], events: true, from: null };
 
@@ -382,8 +384,9 @@ export function timeline(place, data) {
   const legend = make("div", { class: "g-tools", style: "margin-left:76px;gap:0 14px;font-size:12px" },
     ...kinds.filter((kind) => kind.sizes.some(Boolean)).map((kind) => make("span", {},
       make("span", { class: "g-patch", style: `background:${kind.colour}` }), kind.name)),
-    make("span", {}, near ? "grey line: reserved" : `reserved ${bytes(held)}, far above`),
-    data.limit ? make("span", {}, `limit ${bytes(data.limit)}${seen ? "" : ", far above"}`) : null);
+    near ? make("span", {}, "grey line: reserved") : null,
+    data.limit && seen ? make("span", {}, `limit ${bytes(data.limit)}`) : null,
+    far.length ? make("span", {}, `${far.join(" and ")}, far above`) : null);
   place.replaceChildren();
   looks(place);
   place.append(tools, make("div", { class: "g-chart" }, make("div", { class: "g-axis" }, ...labels), plot),

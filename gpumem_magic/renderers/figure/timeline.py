@@ -29,6 +29,7 @@ from gpumem_magic.values.report import Report
 INK = "#808080"  # 4:1 on white and 5:1 on black
 _DPI = 160
 _LABEL = 0.077  # inches of a bold digit
+_LETTERS = 0.14  # inches of a line of text
 _LOW = "every memory event has the same width"
 _GREY = "; grey line: reserved by PyTorch"
 
@@ -146,7 +147,9 @@ def _areas(axes: Axes, line: Timeline, x: NDArray[np.int64]) -> None:
 def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * (1 + 0.24 / _high(axes)))
-    axes.yaxis.set_major_locator(FixedLocator(scale.steps(top)))
+    steps = scale.steps(top)
+    crowded = len(steps) * _LETTERS > _high(axes)
+    axes.yaxis.set_major_locator(FixedLocator(steps[::2] if crowded else steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
     places, labels = scale.moments(line)
     axes.set_xticks(places, labels)
