@@ -89,7 +89,8 @@ def plain(words: Words | Bar) -> str:
 
 def _line(line: Line, margin: str) -> list[str]:
     start = f"{margin}{'  ' * line.indent}{line.mark}"
-    if line.style is Style.CODE:
+    excerpt = isinstance(line.words, Span) and line.words.style is Style.EXCERPT
+    if excerpt or line.style is Style.CODE:
         return [fit(f"{start}{plain(line.words)}", WIDTH)]
     hanging = " " * width(start) if line.mark else f"{start}  " if start else ""
     return wrap(plain(line.words), hanging, start)
