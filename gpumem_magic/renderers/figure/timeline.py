@@ -47,8 +47,8 @@ def timeline_figure(report: Report, low: bool = False) -> Picture:
     low: as it stands in a report, whose words say the peak and what the colours mean.
     """
     with _our_style():
-        figure = Picture(figsize=(7.6, 1.28) if low else (9.2, 3.8))
-        place = (0.105, 0.242, 0.865, 0.605) if low else (0.095, 0.205, 0.875, 0.64)
+        figure = Picture(figsize=(7.6, 1.3) if low else (9.2, 3.8))
+        place = (0.105, 0.268, 0.865, 0.588) if low else (0.095, 0.205, 0.875, 0.64)
         axes = _clear_axes(figure, place)
         _draw(axes, report)
         if low:

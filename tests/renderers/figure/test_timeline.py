@@ -60,6 +60,12 @@ def test_a_limit_in_sight_is_a_dashed_line_at_what_is_left_for_pytorch(story):
     assert "limit 14.46 GiB" in texts(figure)
 
 
+def test_the_low_picture_cuts_none_of_its_words_off(report):
+    figure = timeline_figure(report, low=True)
+    figure.draw_without_rendering()
+    assert axes_of(figure).xaxis.label.get_window_extent().y0 >= 0
+
+
 def test_a_large_cache_is_told_and_does_not_flatten_the_picture(story):
     line = replace(story.timeline, reserved=story.timeline.reserved + 40 * story.peak.allocated)
     figure = timeline_figure(replace(story, timeline=line, oom=None))
