@@ -116,9 +116,6 @@ SMALLER = frozenset(
 OF_ERRORS = frozenset({GraphUsedTwice.name, BackwardUnderNoGrad.name})
 """Rules that tell why the cell failed."""
 
-_MUCH = 1 / 3
-"""Share of the peak from which gaps may be why memory ran out."""
-
 LITTLE = 0.1
 """Share of the peak below which a cure comes after all that save more."""
 
@@ -238,21 +235,22 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """What ended the cell first; large gaps, of more than any advice saves; then what grows; what
-    saves little of `peak` last; causes before cures; what costs nothing before time before
-    accuracy; what makes the cell fit first; then what saves most, of cures at no other price."""
+    """What ended the cell first; gaps, of more than any advice is about, which else come after the
+    cures; then what grows; what saves little of `peak` last; causes before cures; what costs
+    nothing before time before accuracy; what makes the cell fit first; then what saves most, of
+    cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
-    most = max((one.saving or 0 for one in advice), default=0)
+    most = max((_size(one) for one in advice if one.rule != Fragmentation.name), default=0)
 
     def key(one: Advice) -> tuple[int, bool, bool, int, bool, bool, int]:
         saving = _size(one)
-        cure = KINDS.get(one.rule) is Kind.TRADE
+        gaps = one.rule == Fragmentation.name
+        cure = KINDS.get(one.rule) is Kind.TRADE or (gaps and _size(one) <= most)
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
-        gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))
-        first = 1 if gaps else 2 if one.rule == GrowingMemory.name else 3
+        first = 1 if gaps and not cure else 2 if one.rule == GrowingMemory.name else 3
         first = 0 if one.rule in OF_ERRORS else first
-        cost = costs.index(one.cost)
+        cost = costs.index(one.cost) if not gaps else len(costs)
         return first, little, cure, cost, one.fits is False, cure and bool(one.price), -saving
 
     return sorted(advice, key=key)
