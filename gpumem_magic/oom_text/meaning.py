@@ -8,8 +8,8 @@ from types import MappingProxyType
 from gpumem_magic.oom_text.reading import parse
 from gpumem_magic.oom_text.steps import SERVERS, next_steps
 from gpumem_magic.units import MIB, format_bytes
-from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 from gpumem_magic.values.findings import PART_OF_HELD
+from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 from gpumem_magic.values.recording import LARGE_SEGMENT
 
 

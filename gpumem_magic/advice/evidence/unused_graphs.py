@@ -217,7 +217,9 @@ def _about_to_be_used(cell: Code, names: Names) -> set[ast.stmt]:
             found.add(node)
     training = bool(names.optimizers) and not _all_in_evaluation(names)
     for name, statement in _assigned_at_top(cell) if training and not backwards else ():
-        computed = {called(c) for part in header(statement) for c in cell.nodes(ast.Call, within=part)}
+        computed = {
+            called(c) for part in header(statement) for c in cell.nodes(ast.Call, within=part)
+        }
         losses = any(_LOSS.search(word) for word in (name, *computed))
         left = losses and cell.loop(statement) is None and not is_read_as_number(cell, name)
         if left and not _in_evaluation(cell, names, statement)[0]:

@@ -173,8 +173,9 @@ def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
     statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
     if growth.holder or statement is None or not growth.rows:
         return False
-    repeats = cell.loop(statement) or cell.function(statement)
-    repeats = repeats or cell.nodes(*_BUILDING, ast.GeneratorExp, within=statement)
+    if cell.loop(statement) or cell.function(statement):
+        return False
+    repeats = cell.nodes(*_BUILDING, ast.GeneratorExp, within=statement)
     return not repeats and all(len(lives.frames(row)) == 1 for row in growth.rows)
 
 
