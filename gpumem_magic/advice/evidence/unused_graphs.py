@@ -207,21 +207,22 @@ def _are_left_out(cell: Code, names: Names) -> bool:
 
 def _about_to_be_used(cell: Code, names: Names) -> set[ast.stmt]:
     """Statements of a cell that failed which a backward pass was to come after: a model called for
-    what it notes itself, in a function that goes backward, and what a loss is computed of that the
-    cell leaves for a later one."""
+    what it notes itself, in a function that goes backward; and what a loss is computed of that the
+    cell reads nowhere, so that it is for a later one."""
     backwards = cell.calls(".backward")
-    found: set[ast.stmt] = set()
-    for node in cell.nodes(ast.Expr) if backwards else ():
-        within = cell.function(node)
-        if any(c.lineno > node.lineno and cell.function(c) is within for c in backwards):
-            found.add(node)
-    training = bool(names.optimizers) and not _all_in_evaluation(names)
-    for name, statement in _assigned_at_top(cell) if training and not backwards else ():
-        computed = {
-            called(c) for part in header(statement) for c in cell.nodes(ast.Call, within=part)
+    if backwards:
+        noted = ((node, cell.function(node)) for node in cell.nodes(ast.Expr))
+        return {
+            node
+            for node, within in noted
+            if any(c.lineno > node.lineno and cell.function(c) is within for c in backwards)
         }
-        losses = any(_LOSS.search(word) for word in (name, *computed))
-        left = losses and cell.loop(statement) is None and not is_read_as_number(cell, name)
+    found: set[ast.stmt] = set()
+    training = bool(names.optimizers) and not _all_in_evaluation(names)
+    for name, statement in _assigned_at_top(cell) if training else ():
+        calls = (c for part in header(statement) for c in cell.nodes(ast.Call, within=part))
+        is_loss = any(_LOSS.search(word) for word in (name, *map(called, calls)))
+        left = is_loss and cell.loop(statement) is None and not cell.reads(name)
         if left and not _in_evaluation(cell, names, statement)[0]:
             found |= {statement, *GradientFlow(cell, names).origin(header(statement)).statements}
     return found

@@ -187,6 +187,14 @@ CELLS = {
         ("growth",),
         (),
     ),
+    "a loss of the test set that is only printed": (
+        (LAYERS,),
+        "loss = (layers(torch.randn(6000, 1024, device='cuda')) ** 2).mean()\nprint(loss.item())",
+        "140MiB",
+        ("missing-no-grad",),
+        (),
+        (),
+    ),
     "objects that hold each other": (
         ("ring = [mib(40)]\nring.append(ring)\ndel ring",),
         "x = mib(40)",
