@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from gpumem_magic.advice import Said, advise
+from gpumem_magic.advice import Said, advise, explained
 from gpumem_magic.advice.joined import Texts, join_cells
 from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.stacks.callsite import unfold_all
@@ -52,6 +52,7 @@ def analyse(
             trace, cell, recording.names, ignore=ignore, everything=everything, texts=texts
         )
         recording = replace(recording, notes=(*recording.notes, *said.notes))
+        trace = replace(trace, oom=trace.oom and explained(trace.oom, said.advice))
     return Analysis(recording, trace, build_report(recording, trace, name, said.advice))
 
 

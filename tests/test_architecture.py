@@ -284,7 +284,17 @@ def test_tests_stand_where_the_code_stands():
     }
     whole |= {
         f"advice/causes/test_{name}.py"
-        for name in ("causes", "fakes", "large", "leaks", "pairs", "registries", "told", "written")
+        for name in (
+            "causes",
+            "fakes",
+            "large",
+            "leaks",
+            "pairs",
+            "registries",
+            "told",
+            "verdicts",
+            "written",
+        )
     }
     lost = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 
@@ -56,7 +56,7 @@ from gpumem_magic.advice.rules.step_in_backward import StepInBackward
 from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
 from gpumem_magic.values.advice import Advice, Cost, Kind
 from gpumem_magic.values.assessment import RulePage
-from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Cell
 
@@ -116,9 +116,6 @@ SMALLER = frozenset(
 OF_ERRORS = frozenset({GraphUsedTwice.name, BackwardUnderNoGrad.name})
 """Rules that tell why the cell failed."""
 
-_MUCH = 1 / 3
-"""Share of the peak from which gaps may be why memory ran out."""
-
 LITTLE = 0.1
 """Share of the peak below which a cure comes after all that save more."""
 
@@ -170,8 +167,7 @@ def advise(
     left_out = []
     whole = _Joined(texts.join, names)
     for rule in RULES:
-        useless = trace.oom and trace.oom.too_large and rule.name not in SMALLER
-        if rule.name in ignore or useless or (rule.kind is Kind.TRADE and not short):
+        if rule.name in ignore or (rule.kind is Kind.TRADE and not short):
             continue
         code.work.begin(len(code) + len(lives) + lives.events)
         try:
@@ -181,11 +177,15 @@ def advise(
         except TooMuchWorkError:
             left_out.append(rule.name)
         else:
-            told = (one for one in said if not code.ignores(rule.name, one.line))
+            heard = (one for one in said if not code.ignores(rule.name, one.line))
+            told = [one for one in heard if _helps(trace.oom, one)]
             found += [one if everything else _as_told(rule, one) for one in told]
     on_host = "" if trace.lines else _why_on_host(code, names)
     asked = (trace.oom.requested or 0) if trace.oom else 0
-    ordered = ranked(found, (trace.peak.allocated or 0) + asked)
+    peak = (trace.peak.allocated or 0) + asked
+    ordered = ranked(found, peak)
+    if not everything:
+        ordered = _worth_beside_causes(ordered, peak)
     return Said(tuple(ordered), tuple(left_out), on_host)
 
 
@@ -235,24 +235,61 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
-    """What ended the cell first; large gaps, of more than any advice saves; then what grows; what
-    saves little of `peak` last; causes before cures; what costs nothing before time before
-    accuracy; what makes the cell fit first; then what saves most, of cures at no other price."""
+    """What ended the cell first; gaps, of more than any advice is about, which else come after the
+    cures; then what grows; what saves little of `peak` last; causes before cures; what costs
+    nothing before time before accuracy; what makes the cell fit first; then what saves most, of
+    cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
-    most = max((one.saving or 0 for one in advice), default=0)
+    most = max((_size(one) for one in advice if one.rule != Fragmentation.name), default=0)
 
     def key(one: Advice) -> tuple[int, bool, bool, int, bool, bool, int]:
-        saving = (one.size if one.saving is None else one.saving) or 0
-        cure = KINDS.get(one.rule) is Kind.TRADE
+        saving = _size(one)
+        gaps = one.rule == Fragmentation.name
+        cure = KINDS.get(one.rule) is Kind.TRADE or (gaps and _size(one) <= most)
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
-        gaps = one.rule == Fragmentation.name and (one.size or 0) > max(most, _MUCH * (peak or 0))
-        first = 1 if gaps else 2 if one.rule == GrowingMemory.name else 3
+        first = 1 if gaps and not cure else 2 if one.rule == GrowingMemory.name else 3
         first = 0 if one.rule in OF_ERRORS else first
-        cost = costs.index(one.cost)
+        cost = costs.index(one.cost) if not gaps else len(costs)
         return first, little, cure, cost, one.fits is False, cure and bool(one.price), -saving
 
     return sorted(advice, key=key)
+
+
+def _size(one: Advice) -> int:
+    """Bytes that a change saves, or else those that it is about."""
+    return (one.size if one.saving is None else one.saving) or 0
+
+
+def explained(oom: OutOfMemory, advice: Sequence[Advice]) -> OutOfMemory:
+    """The failure as the advice explains it: not by gaps where another cause comes first, nor by
+    one tensor that nothing makes room for where a change does."""
+    if not advice:
+        return oom
+    gaps = any(one.rule == Fragmentation.name for one in advice)
+    remedies = (one for one in oom.remedies if gaps or one.way is not Way.EXPANDABLE)
+    return replace(
+        oom,
+        explained=advice[0].rule != Fragmentation.name,
+        too_large=oom.too_large and all(one.rule in SMALLER for one in advice),
+        remedies=tuple(remedies),
+    )
+
+
+def _helps(oom: OutOfMemory | None, advice: Advice) -> bool:
+    """Whether a change makes the one tensor smaller that is too large, or room for it."""
+    if oom is None or not oom.too_large or advice.rule in SMALLER:
+        return True
+    free = (oom.device_free or 0) + (oom.reserved_free or 0)
+    return free + (advice.saving or 0) >= (oom.requested or 0)
+
+
+def _worth_beside_causes(advice: list[Advice], peak: int) -> list[Advice]:
+    """Without cures that save little, where a cause is known: they only draw attention from it."""
+    causes = [one for one in advice if KINDS[one.rule] is not Kind.TRADE]
+    if not any(_size(one) >= LITTLE_OF_A_CAUSE * peak for one in causes):
+        return advice
+    return [one for one in advice if one in causes or _size(one) >= LITTLE * peak]
 
 
 def find_rule(name: str) -> Rule:

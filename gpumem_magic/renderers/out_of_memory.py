@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpumem_magic.advice import KINDS as RULE_KINDS
 from gpumem_magic.oom_text.cures import EXPANDABLE, RECOVERY, too_large, worded
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.advice import GROWTH
@@ -24,7 +25,7 @@ from gpumem_magic.renderers.document import (
 from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.renderers.terminal import fit_middle
 from gpumem_magic.units import format_bytes, format_size
-from gpumem_magic.values.advice import Advice
+from gpumem_magic.values.advice import Advice, Kind
 from gpumem_magic.values.findings import OutOfMemory, Remedy
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
@@ -62,13 +63,13 @@ def ending(report: Report) -> tuple[Line, ...]:
 
 
 def failure(report: Report, oom: OutOfMemory) -> Section:
-    """Where, what was missing, what grew, and the first thing that would have left room; of a
-    prediction, whose verdict says the rest, without what was missing."""
+    """Where, what was missing, and the cause, or else the first thing that would have left room; of
+    a prediction, whose verdict says the rest, without what was missing."""
     place = f"{oom.place}:" if report.predicted else _headline(oom)
     source = Span(wording.source_of(report, oom.line), Style.EXCERPT)
     title = (Span(place, Style.STRONG), *(("  ", source) if source.text else ()))
     missing = () if report.predicted else (wording.oom_in_short(oom),)
-    said = (*_too_large(report, oom), *_grown(report)[:1], *missing, *_first(report, oom))
+    said = (*_too_large(report, oom), *_causes(report)[:1], *missing, *_first(report, oom))
     return Section((Line(title), *(Line(_with_ends(text)[:400]) for text in said)), alarm=True)
 
 
@@ -78,7 +79,9 @@ def _with_ends(text: str) -> str:
 
 
 def _first(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
-    """The first remedy."""
+    """The first remedy, where no cause is known."""
+    if _causes(report):
+        return ()
     found = _remedies(report, oom, brief=True)[:1]
     return tuple(f"{short}: {said[0]}" for _, short, said in found)
 
@@ -100,7 +103,7 @@ def failure_in_detail(report: Report, oom: OutOfMemory, alone: bool = False) -> 
     )
     return Section(
         (
-            *map(Line, _grown(report)[1:]),
+            *map(Line, _causes(report)[1:]),
             *(Line(fact[:400]) for fact in wording.oom_facts(oom)),
             Line((f"{moment}: ", *(made_of(held) if held else ("unknown",)))),
             *(_table(oom) if alone or not _at_the_peak(report, oom) else ()),
@@ -116,8 +119,12 @@ def _too_large(report: Report, oom: OutOfMemory) -> tuple[str, ...]:
     return too_large(oom, min(report.device.total, oom.allowed or report.device.total), source)
 
 
-def _grown(report: Report) -> list[str]:
-    return [one.problem for one in report.advice if one.rule == GROWTH]
+def _causes(report: Report) -> list[str]:
+    """What the advice begins with, where that is why memory ran out; and what grew beside it."""
+    first = report.advice[:1]
+    tells = [one for one in first if RULE_KINDS.get(one.rule) is Kind.MISTAKE]
+    grown = [one for one in report.advice if one.rule == GROWTH]
+    return [one.problem for one in dict.fromkeys((*tells, *grown))]
 
 
 def _headline(oom: OutOfMemory) -> str:
@@ -160,7 +167,7 @@ def _remedies(
         )
         for enough, title, short in _TITLES
     ]
-    explained = oom.too_large or _grown(report)
+    explained = oom.too_large or _causes(report)
     helps = any(one.enough is not False for one in oom.remedies)
     if oom.missing and not explained and not helps:
         found.insert(0, ("", "To fit", [_left(oom)]))

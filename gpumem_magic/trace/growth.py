@@ -39,6 +39,9 @@ _GRAPH = ".grad_fn"
 GRADIENTS = "'s gradients"
 """What the gradients of a model are called, where they hold a graph."""
 
+SEVERAL = "[0.."
+"""How the places of a tuple are written that goes on from pass to pass: "self.hidden[0..1]"."""
+
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 _VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
 """How a place in a dictionary is written whose keys are objects."""
@@ -186,6 +189,8 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         survived, first, ran = len(models), 1, len(models) + 1
     else:
         holder = _place(group) or _only_way(group) or holder
+        if any(graphs) and 1 < numbered < _PASSES and holder.endswith("[*]"):
+            holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
     if not holder and 2 * int(lives.size[largest]) > size:

@@ -294,7 +294,16 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     names = tuple(sorted(left, key=lambda name: -left[name]))
     graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
     held = unnamed if graphs and graphs <= set(left) else 0  # what their graphs hold has no name
+    alone = not graphs and unnamed > max(MIB, sum(left.values()))
+    if alone and not _may_hold(recording, used):
+        return LeftOver((), unnamed)
     return LeftOver(names, sum(left.values()) + held) if left else None
+
+
+def _may_hold(recording: Recording, used: frozenset[str]) -> bool:
+    """Whether an object that the cell speaks of may hold what no name is known to lead to."""
+    kinds = recording.names.others
+    return any(kinds.get(name, "torch.device") != "torch.device" for name in used)
 
 
 def _is_reached(recording: Recording, address: int, name: str, used: frozenset[str]) -> bool:

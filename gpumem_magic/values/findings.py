@@ -177,7 +177,8 @@ class Enlarged:
 @dataclass(frozen=True, slots=True)
 class LeftOver:
     """Names of earlier cells that the cell, and functions of other cells, say nothing of: `size`
-    bytes were alive through them at the failure or the peak. names: the largest first."""
+    bytes were alive through them at the failure or the peak. names: the largest first; none where
+    no name at all leads to what was there."""
 
     names: tuple[str, ...]
     size: int
@@ -207,7 +208,7 @@ class Remedy:
     name: str | None = None
 
 
-_PART_OF_HELD = 0.05
+PART_OF_HELD = 0.05
 """Of what tensors held, that gaps must be to be the reason why memory ran out."""
 
 _PART_ASKED = 0.1
@@ -228,7 +229,8 @@ class OutOfMemory:
     the device, or a limit of `allowed` bytes, lacked. remedies: those that would have been enough
     come first. library: who ran out of memory where it was not PyTorch's allocator. unknown: why
     `others` is not known. shape: of the one tensor that was asked for, where that is known.
-    too_large: it has no room however much is freed of what could be.
+    too_large: it has no room however much is freed of what could be. explained: something else than
+    gaps is the cause, as advice says.
     """
 
     requested: int | None
@@ -251,6 +253,7 @@ class OutOfMemory:
     unknown: Mapping[str, str] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
     too_large: bool = False
+    explained: bool = False
 
     def remedy(self, way: Way) -> Remedy | None:
         """The largest remedy of this kind, if there is one."""
@@ -270,9 +273,10 @@ class OutOfMemory:
     def is_in_pieces(self) -> bool:
         """Whether it is fragmented, and more than what lies free in the last pieces of any card
         that is full: the rest of one segment, which any cell leaves, is no gap between blocks."""
-        least = max(_PART_OF_HELD * sum(self.held.values()), _PART_ASKED * (self.requested or 0))
+        least = max(PART_OF_HELD * sum(self.held.values()), _PART_ASKED * (self.requested or 0))
         least = max(least, LARGE_SEGMENT)
-        return bool(self.fragmented) and (self.reserved_free or 0) >= least
+        free = self.reserved_free or 0
+        return bool(self.fragmented) and not self.explained and free >= least
 
     @property
     def place(self) -> str:

@@ -32,5 +32,25 @@ def test_no_mistake_is_found_where_there_is_none(path, notebook):
         assert [(advice.rule, advice.line, advice.problem) for advice in report.advice] == []
 
 
+TOO_SMALL = {
+    "forward_only_backward_in_next_cell": "50MiB",
+    "neural_style": "45MiB",
+}
+"""Cards that some of them do not fit."""
+
+
+@pytest.mark.parametrize(("name", "card"), TOO_SMALL.items())
+def test_no_mistake_is_found_on_a_card_that_is_too_small(name, card, notebook):
+    *earlier, cell = (CELLS[0].parent / f"{name}.py").read_text().split("# --- cell\n")
+    with notebook(card) as one:
+        for setup in earlier:
+            one.run(setup)
+        one.run(f"%%gpucheck -o _predicted\n{cell}")
+        report = one.shell.user_ns["_predicted"]
+    assert report.oom is not None
+    wrong = [each for each in report.advice if find_rule(each.rule).kind is Kind.MISTAKE]
+    assert [(each.rule, each.line, each.problem) for each in wrong] == []
+
+
 def test_there_are_enough_of_them():
     assert len(CELLS) >= 100

@@ -33,6 +33,12 @@ def text(asked="2.00 GiB", free="1.00 GiB", process="6.00 GiB", more="", cached=
         ({"free": "2.25 GiB"}, Outlook.CONTRADICTORY, "2.25 GiB was free for 2.00 GiB"),
         ({"free": "1.9x GiB"}, Outlook.UNKNOWN, "cannot be told"),
         ({"cached": "2.00 GiB", "allocated": "3.50 GiB"}, Outlook.EITHER, "one piece"),
+        # gaps of 1 % hold a small request, which is not why 5.5 GiB are held
+        (
+            {"asked": "20.00 MiB", "cached": "60.00 MiB", "allocated": "5.50 GiB", "free": "9 MiB"},
+            Outlook.EITHER,
+            "Nearly full",
+        ),
     ],
 )
 def test_what_it_reads_as(changes, outlook, said):

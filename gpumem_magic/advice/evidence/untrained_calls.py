@@ -115,7 +115,8 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
     if not built:
         facts = names.optimizers.get(optimizer)
         size = facts.parameters if facts else 0
-        return {n for n, m in names.modules.items() if size and m.optimized == m.trainable == size}
+        alike = {n for n, m in names.modules.items() if size and m.optimized == m.trainable == size}
+        return alike if len(alike) == 1 else set()  # of several by their size alone it is any
     found: set[str] = set()
     for one in built:
         calls = [c for c in cell.calls(*_PARAMETERS) if cell.inside(c, one)]

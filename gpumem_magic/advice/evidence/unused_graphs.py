@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.accumulations import is_read_as_number
 from gpumem_magic.advice.evidence.gradient_flow import (
     GradientFlow,
@@ -32,6 +33,9 @@ WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enable
 
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
+
+_LOSS = re.compile(r"loss|criterion|cross_entropy", re.IGNORECASE)
+"""What a loss, or what computes one, is called."""
 
 NEEDED_ANYWAY = 2
 """Outputs that exist at a time without a graph, too: what a layer reads and what it writes."""
@@ -108,6 +112,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         return
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     needed |= {cell.statement(call) for call in cell.calls(".backward")}
+    needed |= _about_to_be_used(cell, names) if trace.error is not None else set()
     saved &= np.isin(lines, _lines_outside(cell, unused, needed))
     if trace.error is not None:
         saved &= _surely_inference(trace, cell, names)[lives.stack]
@@ -198,6 +203,29 @@ def _are_left_out(cell: Code, names: Names) -> bool:
     spoken = [names.modules[name] for name in cell.spoken() & names.modules.keys()]
     models = [module for module in spoken if module.trainable]
     return bool(models) and not any(module.optimized for module in models)
+
+
+def _about_to_be_used(cell: Code, names: Names) -> set[ast.stmt]:
+    """Statements of a cell that failed which a backward pass was to come after: a model called for
+    what it notes itself, in a function that goes backward; and what a loss is computed of that the
+    cell reads nowhere, so that it is for a later one."""
+    backwards = cell.calls(".backward")
+    if backwards:
+        noted = ((node, cell.function(node)) for node in cell.nodes(ast.Expr))
+        return {
+            node
+            for node, within in noted
+            if any(c.lineno > node.lineno and cell.function(c) is within for c in backwards)
+        }
+    found: set[ast.stmt] = set()
+    training = bool(names.optimizers) and not _all_in_evaluation(names)
+    for name, statement in _assigned_at_top(cell) if training else ():
+        calls = (c for part in header(statement) for c in cell.nodes(ast.Call, within=part))
+        is_loss = any(_LOSS.search(word) for word in (name, *map(called, calls)))
+        left = is_loss and cell.loop(statement) is None and not cell.reads(name)
+        if left and not _in_evaluation(cell, names, statement)[0]:
+            found |= {statement, *GradientFlow(cell, names).origin(header(statement)).statements}
+    return found
 
 
 def _assigned_at_top(cell: Code) -> Iterator[tuple[str, ast.stmt]]:

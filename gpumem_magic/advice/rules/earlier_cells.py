@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.oom_text.cures import FREE
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -81,6 +82,9 @@ class EarlierCells(Rule):
             return
         if left.size < _SHARE * (trace.peak.allocated or 0):
             return
+        if not left.names:
+            yield self._of_nobody(left.size)
+            return
         shown = ", ".join(left.names[:_SHOWN])
         more = len(left.names) - _SHOWN
         also = f" and {more} more" if more > 0 else ""
@@ -93,5 +97,17 @@ class EarlierCells(Rule):
             name=left.names[0],
             size=left.size,
             saving=left.size,
+            known=Known.ESTIMATED,
+        )
+
+    def _of_nobody(self, size: int) -> Advice:
+        return Advice(
+            self.name,
+            problem=f"{format_bytes(size)} are older than this cell, and no name leads to them: an "
+            "error that is over may hold them, or objects that hold each other until Python "
+            "collects them.",
+            change=f"Run {FREE} before this cell; %gpucheck shows what holds the rest.",
+            size=size,
+            saving=size,
             known=Known.ESTIMATED,
         )

@@ -205,6 +205,11 @@ def _cure(one: Enlarged) -> str:
             "(F.conv2d with the weights in its form) computes the same sums without the copies; "
             "else take a few of the batch at a time."
         )
+    if one.op.startswith("upsample"):
+        return (
+            "Enlarge some of them at a time, and keep of each what is wanted of it, such as a mask "
+            "of 1 byte or the host's copy; F.interpolate() of half precision takes half."
+        )
     if one.op in _PRODUCTS:
         return _of_product(one)
     if _is_of_pairs(one):
@@ -256,7 +261,19 @@ def _are_classes(outputs: int, inputs: int) -> bool:
     return outputs >= min(_VOCABULARY, max(_WIDE, _MUCH_WIDER * inputs))
 
 
+def _is_column_and_row(one: Enlarged) -> bool:
+    """Whether [n, 1] and [n] were broadcast to [n, n]."""
+    n = one.shape[-1]
+    return set(one.operands) == {(n, 1), (n,)} and one.shape == (n, n)
+
+
 def _of_pairs(one: Enlarged) -> str:
+    if _is_column_and_row(one):
+        return (
+            f"A column of {one.shape[0]} numbers and a row of as many make all pairs: if they were "
+            "to be taken one by one, both need one shape (.squeeze(1), or .view_as(the other)). "
+            f"If pairs are meant, {_ROWS}."
+        )
     if len(one.shape) < 3:
         return f"All pairs at once: {_ROWS}."
     if one.op in ("mul", "div"):

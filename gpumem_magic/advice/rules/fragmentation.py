@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+import numpy as np
+
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.oom_text.cures import EXPANDABLE
@@ -13,7 +15,6 @@ from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Phase
 
 _EXPANDABLE = f"""\
 %env {EXPANDABLE}
@@ -98,9 +99,17 @@ class Fragmentation(Rule):
 
 
 def _is_first_pass(lives: Lifetimes) -> bool:
-    """Whether a forward pass that records a graph ran when memory ran out, and none went backward
-    before: the rest of it takes more than the one block that failed."""
-    return bool((lives.recorded & lives.at_end).any()) and not (lives.born == Phase.BACKWARD).any()
+    """Whether memory ran out in the first training pass, forward or backward: the rest of it takes
+    more than the one block that failed."""
+    recorded = lives.recorded & (lives.birth >= 0)
+    under_way = recorded & (lives.death >= _last_step(lives))
+    passes = np.unique(lives.step[recorded])
+    return bool(under_way.any()) and len(passes) <= 1
+
+
+def _last_step(lives: Lifetimes) -> int:
+    """The event at which the stretch of one phase began in which memory ran out."""
+    return int(lives.birth[lives.step == lives.step.max(initial=-1)].min(initial=lives.events))
 
 
 def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
@@ -109,9 +118,9 @@ def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
     statement = cell.statement_at(line) if line else None
     if statement is None or not trace.growth:
         return bool(trace.growth)
-    called = (row for growth in trace.growth if growth.cell for row in growth.rows)
-    if any(int(trace.lives.line[row]) == line for row in called):
-        return True
+    made = (row for growth in trace.growth for row in growth.rows)
+    if any(int(trace.lives.line[row]) == line for row in made):
+        return True  # the loop is in what the line calls, or on the line itself
     return cell.loop(statement) is not None or cell.function(statement) is not None
 
 

@@ -16,7 +16,7 @@ from gpumem_magic.advice.evidence.passes import carried_attributes, carried_name
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import Loop, defined
-from gpumem_magic.trace.growth import GRADIENTS
+from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace
@@ -32,6 +32,7 @@ _MANY = 8
 """Passes from which it is."""
 
 _LOADING = "torch/serialization.py"
+_BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
 
 _SETUP = """\
 import torch
@@ -102,7 +103,7 @@ class GrowingMemory(Rule):
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         told_of: set[tuple[object, ...]] = set()
         for growth in _carried(cell, trace.growth):
-            if _is_loaded(trace.lives, cell, growth):
+            if _is_loaded(trace.lives, cell, growth) or _is_one_call(trace.lives, cell, growth):
                 continue
             same = growth.line, growth.cell, growth.graph, _variable(growth)
             if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
@@ -165,6 +166,17 @@ def _is_loaded(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
         return False
     loads = [any(f.filename.endswith(_LOADING) for f in stack) for stack in lives.stacks]
     return bool(growth.rows) and all(loads[lives.stack[row]] for row in growth.rows)
+
+
+def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether nobody holds what one operator made, which a line outside of all loops called."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if growth.holder or statement is None or not growth.rows:
+        return False
+    if cell.loop(statement) or cell.function(statement):
+        return False
+    repeats = cell.nodes(*_BUILDING, ast.GeneratorExp, within=statement)
+    return not repeats and all(len(lives.frames(row)) == 1 for row in growth.rows)
 
 
 def _of_framework(lives: Lifetimes, growth: Growth) -> str:
@@ -276,7 +288,7 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
             continue
         given = statement.targets if isinstance(statement, ast.Assign) else ()
         named = "".join(f" ({cell.text(target)})" for target in given)
-        if cell.nodes(ast.ListComp, ast.DictComp, ast.SetComp, within=statement):
+        if cell.nodes(*_BUILDING, within=statement):
             return f"what the comprehension in line {line} builds{named}"
         if cell.calls("list", "tuple", "dict", "sorted", within=statement):
             return f"the list that line {line} builds{named}"
@@ -341,8 +353,10 @@ def cure(growth: Growth) -> str:
             else ""
         )
     if growth.graph and holder and "[*]" not in holder:
+        whole, places, _ = holder.partition(SEVERAL)
+        detached = f"tuple(one.detach() for one in {whole})" if places else f"{holder}.detach()"
         return (
-            f"{holder} goes on from pass to pass with its graph: take {holder}.detach() into the "
+            f"{holder} goes on from pass to pass with its graph: take {detached} into the "
             "next pass, or .item() where only a number is wanted."
         )
     if growth.graph:

@@ -131,20 +131,21 @@ class OptimizerState(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        yield from self._first_step(trace)
+        yield from (first := tuple(self._first_step(trace)))
         lives = trained_here(cell, trace.lives)
         if not _is_largest(trace, lives) or are_kept(trace):
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]
         if len(built) == 1:
             yield from self._other_constructors(cell, lives, built[0], trace)
-            yield self._others(lives, built[0].kind, built[0].call.lineno)
+            if not first:
+                yield self._others(lives, built[0].kind, built[0].call.lineno)
             return
         steps = list(find_steps(cell, names))
         stepped = {step.optimizer for step in steps} & names.optimizers.keys()
         facts = [names.optimizers[name] for name in stepped or names.optimizers]
         kinds = {optimizer_class(each.type) for each in facts}
-        if not built and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
+        if not (built or first) and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
 
     def _first_step(self, trace: Trace) -> Iterator[Advice]:
@@ -172,8 +173,7 @@ class OptimizerState(Rule):
             size=2 * gradients,
             saving=gradients,
             known=Known.ESTIMATED,
-            cost=Cost.ACCURACY,
-        )
+        )  # no cost: it tells why memory ran out, and each way out has its own
 
     def _other_constructors(
         self, cell: Code, lives: Lifetimes, built: Built, trace: Trace
