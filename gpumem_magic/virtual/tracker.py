@@ -77,6 +77,7 @@ class Tracker(TorchDispatchMode):
         self.caller: FrameType | None = None
         self.on_result: Callable[[str, list[torch.Tensor] | None, torch.Size], None] | None = None
         self.records_graph = False
+        self._whole: tuple[str, list[torch.Tensor]] | None = None  # the composite that runs
         self.function: Callable[..., Any] | None = None
         self.replacements: dict[Any, Callable[..., Any]] = {}
         self.is_suspended = False
@@ -190,8 +191,12 @@ class Tracker(TorchDispatchMode):
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if traits.is_composite or func in self.replacements:  # met in inference mode only:
             # elsewhere autograd takes it apart
-            with self:
-                return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+            outer_whole, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
+            try:
+                with self:
+                    return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+            finally:
+                self._whole = outer_whole
         if traits.is_view:
             return self._view(func(*args, **kwargs), args)
         if traits.accumulates:
@@ -356,8 +361,13 @@ class Tracker(TorchDispatchMode):
         return out
 
     def _tell(self, traits: Traits, operands: list[torch.Tensor], out: Any) -> None:
-        if self.on_result is not None and type(out) is torch.Tensor:
-            self.on_result(traits.name, operands, out.shape)
+        if self.on_result is None or type(out) is not torch.Tensor:
+            return
+        name, shape = traits.name, out.shape
+        if self._whole is not None and (self._whole[0], name) == ("embedding", "index_select"):
+            name, operands = self._whole  # it looks up one flat row of indices
+            shape = torch.Size((*operands[1].shape, *shape[1:]))
+        self.on_result(name, operands, shape)
 
     def _make(
         self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int
