@@ -41,7 +41,7 @@ GRADIENTS = "'s gradients"
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 _VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
-"""How a place in a set is written, a key, or what a dictionary has under a key that is an object."""
+"""How a place in a set is written, a key, or what is found under a key that is an object."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -108,7 +108,24 @@ def _by_holder(
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
         groups.setdefault(_holder(one) if one else "", []).append((row, one))
-    yield from groups.items()
+    for holder, group in groups.items():
+        yield from _inside_of_one(holder, group)
+
+
+def _inside_of_one(holder: str, group: _Group) -> Iterator[tuple[str, _Group]]:
+    """The same rows; where all lie in one place of a container, by what holds them in there."""
+    paths = [one.path for _, one in group if one]
+    places = [_BETWEEN.search(path) if holder.endswith("[*]") else None for path in paths]
+    begins = {path[: place.end()] for path, place in zip(paths, places, strict=True) if place}
+    if len(begins) != 1 or None in places:
+        yield holder, group
+        return
+    begin = begins.pop()
+    inner: dict[str, _Group] = {}
+    for row, one in group:
+        rest = _root(one.path.removeprefix(begin)) if one else ""
+        inner.setdefault(f"{begin}{rest}", []).append((row, one))
+    yield from inner.items()
 
 
 def _holder(one: Held) -> str:

@@ -58,6 +58,9 @@ def in_pieces(
 
 def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign:
     made = [s for s in cell.assigned(found.loss) if s in found.forward]
+    inner = (n for s in found.forward for n in cell.nodes(ast.Assign, within=s))
+    if not made and any(s in inner for s in cell.assigned(found.loss)):
+        raise UnsafeError("the loss is computed in a block of its own")
     if len(made) != 1 or not isinstance(made[0], ast.Assign) or len(made[0].targets) != 1:
         raise UnsafeError("the loss is put together in several steps")
     if not is_mean_loss(cell, names, made[0].value):

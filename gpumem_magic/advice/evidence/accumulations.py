@@ -102,6 +102,19 @@ def _items(value: ast.expr) -> list[ast.expr]:
     return [value]
 
 
+def goes_on(code: Code, one: Accumulation) -> bool:
+    """Whether each pass computes with what the one before left, as in `x = x + step(x)`: that is no
+    sum of results."""
+    loop = code.loop(one.statement)
+    if one.target != one.name or loop is None:
+        return False
+    calls = (code.parent(read) for read in code.reads(one.name, loop))
+    return any(
+        isinstance(call, ast.Call) and code.dotted(call.func) not in ("print", "float", "len")
+        for call in calls
+    )
+
+
 def is_read_as_number(code: Code, name: str) -> bool:
     """Whether the cell prints a name, or computes with it as with a number."""
     return any(_use(code, read) == "number" for read in code.reads(name))

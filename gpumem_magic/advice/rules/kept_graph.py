@@ -13,6 +13,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import (
     Accumulation,
     find_accumulations,
+    goes_on,
     is_only_a_number,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
@@ -114,7 +115,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             one: lines
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
-            if not (one.sums and _goes_on(cell, one))
+            if not (one.sums and goes_on(cell, one))
             if (lines := _lines_behind(one, flow) & piles.keys())
         }
         for group in _of_same_graphs(behind):
@@ -160,19 +161,6 @@ print(f"mean loss {total / len(data):.4f}")""",
 
 def _holds(group: list[Accumulation], holder: str) -> bool:
     return holder.rpartition("().")[2].removesuffix("[*]") in {one.target for one in group}
-
-
-def _goes_on(cell: Code, one: Accumulation) -> bool:
-    """Whether each pass computes with what the one before left, as in `x = x + step(x)`: that is no
-    sum of results."""
-    loop = cell.loop(one.statement)
-    if one.target != one.name or loop is None:
-        return False
-    calls = (cell.parent(read) for read in cell.reads(one.name, loop))
-    return any(
-        isinstance(call, ast.Call) and cell.dotted(call.func) not in ("print", "float", "len")
-        for call in calls
-    )
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:

@@ -83,9 +83,7 @@ def find_held(
         return tuple(_held(a, found[a], modules, tensors) for a in blocks if a in found)
 
 
-def _held(
-    address: int, found: Found, modules: frozenset[str], tensors: frozenset[str]
-) -> Held:
+def _held(address: int, found: Found, modules: frozenset[str], tensors: frozenset[str]) -> Held:
     way, graph, _ = found.path.partition(".grad_fn")
     owner, *grad = _GRADIENT.split(found.path, maxsplit=1)
     ends = (match.start() for match in _STEP.finditer(f"{way}."))
