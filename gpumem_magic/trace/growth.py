@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -42,6 +43,12 @@ GRADIENTS = "'s gradients"
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 _VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
 """How a place in a set is written, a key, or what is found under a key that is an object."""
+
+_NUMBER = re.compile(r"(?<=[a-zA-Z_])\d+(?![\w\[])")
+"""A number that a name ends with."""
+
+_LINKS = re.compile(r"(\.[^\W\d]\w*)\1+")
+"""The same attribute of an attribute, again and again."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -108,8 +115,20 @@ def _by_holder(
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
         groups.setdefault(_holder(one) if one else "", []).append((row, one))
-    for holder, group in groups.items():
+    for holder, group in _alike(groups).items():
         yield from _inside_of_one(holder, group)
+
+
+def _alike(groups: dict[str, _Group]) -> dict[str, _Group]:
+    """Holders whose names differ by a number, and the links of a chain, as one: "rec.out_*",
+    "tail.prev*.value"."""
+    general = {root: _LINKS.sub(r"\1*", _NUMBER.sub("*", root)) for root in groups}
+    count = Counter(general.values())
+    found: dict[str, _Group] = {}
+    for root, group in groups.items():
+        name = general[root] if root and count[general[root]] >= _PASSES else root
+        found.setdefault(name, []).extend(group)
+    return found
 
 
 def _inside_of_one(holder: str, group: _Group) -> Iterator[tuple[str, _Group]]:

@@ -58,8 +58,8 @@ def in_pieces(
 
 def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign:
     made = [s for s in cell.assigned(found.loss) if s in found.forward]
-    inner = (n for s in found.forward for n in cell.nodes(ast.Assign, within=s))
-    if not made and any(s in inner for s in cell.assigned(found.loss)):
+    given = list(cell.assigned(found.loss))
+    if not made and any(cell.inside(s, outer) for s in given for outer in found.forward):
         raise UnsafeError("the loss is computed in a block of its own")
     if len(made) != 1 or not isinstance(made[0], ast.Assign) or len(made[0].targets) != 1:
         raise UnsafeError("the loss is put together in several steps")

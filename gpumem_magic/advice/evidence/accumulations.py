@@ -85,6 +85,8 @@ def _of_comprehension(code: Code, node: ast.expr) -> Iterator[Accumulation]:
         if not (isinstance(call, ast.Call) and code.dotted(call.func) in ("sum", "list", "tuple")):
             return
         sums = code.dotted(call.func) == "sum"
+    if isinstance(statement, ast.Expr) and statement.value is node and code.function(node):
+        return  # nobody keeps it
     assigned = isinstance(statement, ast.Assign) and len(statement.targets) == 1
     target = statement.targets[0] if isinstance(statement, ast.Assign) and assigned else None
     text = code.text(target) if target is not None else "the result"

@@ -21,7 +21,7 @@ from gpumem_magic.advice.evidence.accumulations import (
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
 from gpumem_magic.advice.evidence.passes import carried_names, copied
 from gpumem_magic.advice.rule import Case
-from gpumem_magic.advice.tree import Loop, header, targets
+from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
 from gpumem_magic.trace.growth import GRADIENTS
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
@@ -140,16 +140,45 @@ def _backward_through(case: Case, held: _Held) -> ast.Call | None:
     for call in case.cell.calls(".backward"):
         behind = flow.origin(goes_backward(call)).statements
         if any(_gives(statement, held) for statement in behind):
-            return call
+            through = {*behind, case.cell.statement(call)}
+            if not held.word or any(_reads(case.cell, held.word, s) for s in through):
+                return call
     return None
+
+
+def _reads(code: Code, word: str, statement: ast.stmt) -> bool:
+    """Whether a statement reads what the word means, other than to put something into it."""
+    nodes = [
+        n for value in header(statement) for n in code.nodes(ast.Name, ast.Attribute, within=value)
+    ]
+    return any(
+        getattr(node, "attr", getattr(node, "id", "")) == word
+        and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in CHANGING)
+        for node in nodes
+        if isinstance(node.ctx, ast.Load)
+    )
 
 
 def _gives(statement: ast.stmt, held: _Held) -> bool:
     """Whether a statement gives what is held its value, or puts something into it."""
     if not held.word:
         return statement.lineno in held.lines and not hasattr(statement, "body")
-    nodes = (node for target in targets(statement) for node in ast.walk(target))
+    given = [t for target in targets(statement) for t in _filled(target, statement)]
+    nodes = (node for target in given for node in ast.walk(target))
     return held.word in {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
+
+
+def _filled(target: ast.expr, statement: ast.stmt) -> list[ast.expr]:
+    """The parts of a target that an assignment does not give an empty container or a constant."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = [*zip(target.elts, value.elts, strict=False)]
+    return [to for to, of in pairs if of is None or any(map(_is_something, ast.walk(of)))]
+
+
+def _is_something(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Call)
 
 
 def _waits(lives: Lifetimes, growth: Growth) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
@@ -160,7 +161,12 @@ print(f"mean loss {total / len(data):.4f}")""",
 
 
 def _holds(group: list[Accumulation], holder: str) -> bool:
-    return holder.rpartition("().")[2].removesuffix("[*]") in {one.target for one in group}
+    return _plain(holder.rpartition("().")[2]) in {_plain(one.target) for one in group}
+
+
+def _plain(target: str) -> str:
+    """A container's name without places in it."""
+    return re.sub(r"\[[^\]]*\]", "", target)
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
@@ -191,7 +197,9 @@ def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
     """Lines that the value may come from, its own among them."""
     statements = flow.origin([one.value]).statements
     simple = (lines_of(s) for s in statements if not hasattr(s, "body"))
-    return {line for lines in (lines_of(one.value), *simple) for line in lines}
+    computed = any(isinstance(node, ast.Call | ast.BinOp) for node in with_graph(one.value))
+    own = lines_of(one.value) if computed else ()  # else others' of that line would be its own
+    return {line for lines in (own, *simple) for line in lines}
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:
