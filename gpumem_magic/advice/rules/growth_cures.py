@@ -148,9 +148,9 @@ def _backward_through(case: Case, held: _Held) -> ast.Call | None:
 
 def _reads(code: Code, word: str, statement: ast.stmt) -> bool:
     """Whether a statement reads what the word means, other than to put something into it."""
-    nodes = [
-        n for value in header(statement) for n in code.nodes(ast.Name, ast.Attribute, within=value)
-    ]
+    nodes: list[ast.Name | ast.Attribute] = []
+    for value in header(statement):
+        nodes += [*code.nodes(ast.Name, within=value), *code.nodes(ast.Attribute, within=value)]
     return any(
         getattr(node, "attr", getattr(node, "id", "")) == word
         and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in CHANGING)
