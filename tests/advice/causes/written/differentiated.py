@@ -199,7 +199,7 @@ for episode in range(60):
     for t in range(10):
         agent.act(torch.randn(512, 64, device=device))
     agent.update(10)
-# %% rl-two-cells | 60MiB | ^growth .* policy\.saved_log_probs\[\*\] holds .*in finish_episode\(\) \(In\[3\] line 16\)
+# %% rl-two-cells | 60MiB | ^growth .* policy\.saved_log_probs\[\*\] holds .*in finish_episode\(\) \(In\[[34]\] line \d+\)
 # ## earlier
 class Policy(nn.Module):
     def __init__(self):

@@ -51,7 +51,7 @@ class Trainer:
         return checkpoint["epoch"]
 torch.save({"state_dict": {k: v.to(device) for k, v in make().state_dict().items()}, "epoch": 1}, ckpt_path)
 Trainer().resume(ckpt_path)
-# %% resume-other-cell | 130MiB | ^checkpoint-on-device In\[4\] line 2
+# %% resume-other-cell | 130MiB | ^checkpoint-on-device In\[[34]\] line \d+
 # ## earlier
 import tempfile
 ckpt_path = tempfile.mkdtemp() + "/ck.pt"
