@@ -193,12 +193,12 @@ class Tracker(TorchDispatchMode):
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if traits.is_composite or func in self.replacements:  # met in inference mode only:
             # elsewhere autograd takes it apart
-            outer, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
+            whole, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
             try:
                 with self:
                     return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
             finally:
-                self._whole = outer
+                self._whole = whole
         if traits.is_view:
             return self._view(func(*args, **kwargs), args)
         if traits.accumulates:
