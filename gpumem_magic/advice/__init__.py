@@ -166,6 +166,7 @@ def advise(
     found: list[Advice] = []
     left_out = []
     whole = _Joined(texts.join, names)
+    code.joined = whole.made
     for rule in RULES:
         if rule.name in ignore or (rule.kind is Kind.TRADE and not short):
             continue
@@ -196,18 +197,25 @@ class _Joined:
         self._make = functools.cache(make)
         self._names = names
 
+    def made(self) -> tuple[JoinedCode, Trace] | None:
+        """The text, and the trace by its lines; what is looked at there counts anew."""
+        made = self._make()
+        if made is None:
+            return None
+        code, trace = made
+        code.work.begin(len(code) + len(trace.lives) + trace.lives.events)
+        return code, replace(trace, lifetimes=CountedLifetimes.of_all(trace.lives, code.work))
+
     def ask(self, rule: Rule) -> tuple[Advice, ...]:
         """What the rule says of it, without lines and changes: those are of no one cell.
 
         Raises TooMuchWorkError.
         """
-        made = self._make()
+        made = self.made()
         if made is None:
             return ()
         code, trace = made
-        code.work.begin(len(code) + len(trace.lives) + trace.lives.events)
-        lives = CountedLifetimes.of_all(trace.lives, code.work)
-        found = _ask(rule, replace(trace, lifetimes=lives), code, self._names)
+        found = _ask(rule, trace, code, self._names)
         heard = (one for one in found if not code.ignores(rule.name, one.line))
         return tuple(replace(one, line=None, edits=(), source=None, arguments=()) for one in heard)
 

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.tree import Function, Loop, Tree, lines_of
 from gpumem_magic.advice.work import COLUMN, Work
 from gpumem_magic.trace.cell_flow import Parse, parse_cell
+from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Cell, Stack
 
@@ -27,6 +28,8 @@ class Code(Tree):
 
     tree: empty where the text is no Python. known: dotted names of what names mean, from
     `Names.known`; imports of the cell itself count as well. Lines count from 1, columns from 0.
+    joined: makes one text of the cell and the earlier ones whose functions ran, with the trace by
+    the lines of that; None where only its own code ran.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Code(Tree):
         self.lines = cell.source.split("\n")
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(self._imports())}
+        self.joined: Callable[[], tuple[Code, Trace] | None] = lambda: None
 
     def place(self, line: int) -> str:
         """What a line of the text is called: "line 3"."""

@@ -18,7 +18,7 @@ FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 _LEAVES: Final = (ast.Name, ast.Constant)
 
-_CHANGING = (
+CHANGING = (
     *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "push", "put"),
     *("store", "remember", "save", "record", "log", "write", "put_nowait", "add_", "copy_"),
 )
@@ -245,7 +245,7 @@ def targets(statement: ast.stmt) -> list[ast.expr]:
         return [i.optional_vars for i in statement.items if i.optional_vars is not None]
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         called = statement.value.func
-        if isinstance(called, ast.Attribute) and called.attr in _CHANGING:
+        if isinstance(called, ast.Attribute) and called.attr in CHANGING:
             return [called.value]
     return []
 

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -43,8 +44,14 @@ SEVERAL = "[0.."
 """How the places of a tuple are written that goes on from pass to pass: "self.hidden[0..1]"."""
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
-_VALUES = re.compile(r"list\((.+)\.(?:values|keys)\(\)\)")
-"""How a place in a dictionary is written whose keys are objects."""
+_VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
+"""How a place in a set is written, a key, or what is found under a key that is an object."""
+
+_NUMBER = re.compile(r"(?<=[a-zA-Z_])\d+(?![\w\[])")
+"""A number that a name ends with."""
+
+_LINKS = re.compile(r"(\.[^\W\d]\w*)\1+")
+"""The same attribute of an attribute, again and again."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -78,14 +85,19 @@ def find_growth(
         for each in _grown(passes, holder, group)
     ]
     found += [one for one in risen if one.holder not in _holders(found)]
-    held_on = {(one.line, one.cell) for one in found if one.holder}
-    found = [g for g in found if g.holder or (g.line, g.cell) not in held_on]  # the pass that ran
+    found = [g for g in found if g.holder or g.size > _held_of(found, g)]  # else the pass that ran
     found = _with_states(lives, event, found)
     return tuple(sorted((g for g in found if g.size >= least), key=lambda g: -g.size))
 
 
 def _holders(growth: list[Growth]) -> set[str]:
     return {one.holder for one in growth if one.holder}
+
+
+def _held_of(found: list[Growth], growth: Growth) -> int:
+    """Bytes, made on the same line, of which it is known what holds them."""
+    place = growth.line, growth.cell
+    return sum(one.size for one in found if one.holder and (one.line, one.cell) == place)
 
 
 def pattern(path: str) -> str:
@@ -105,14 +117,51 @@ def _by_holder(
     groups: dict[str, _Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
-        groups.setdefault(_root(one.path) if one else "", []).append((row, one))
-    yield from groups.items()
+        groups.setdefault(_holder(one) if one else "", []).append((row, one))
+    for holder, group in _alike(groups).items():
+        yield from _inside_of_one(holder, group)
+
+
+def _alike(groups: dict[str, _Group]) -> dict[str, _Group]:
+    """Holders whose names differ by a number, and the links of a chain, as one: "rec.out_*",
+    "tail.prev*.value"."""
+    general = {root: _LINKS.sub(r"\1*", _NUMBER.sub("*", root)) for root in groups}
+    count = Counter(general.values())
+    found: dict[str, _Group] = {}
+    for root, group in groups.items():
+        name = general[root] if root and count[general[root]] >= _PASSES else root
+        found.setdefault(name, []).extend(group)
+    return found
+
+
+def _inside_of_one(holder: str, group: _Group) -> Iterator[tuple[str, _Group]]:
+    """The same rows; where all lie in one place of a container, by what holds them in there."""
+    paths = [one.path for _, one in group if one]
+    places = [_BETWEEN.search(path) if holder.endswith("[*]") else None for path in paths]
+    begins = {path[: place.end()] for path, place in zip(paths, places, strict=True) if place}
+    if len(begins) != 1 or None in places:
+        yield holder, group
+        return
+    begin = begins.pop()
+    inner: dict[str, _Group] = {}
+    for row, one in group:
+        rest = _root(one.path.removeprefix(begin)) if one else ""
+        inner.setdefault(f"{begin}{rest}", []).append((row, one))
+    yield from inner.items()
+
+
+def _holder(one: Held) -> str:
+    """What holds: the gradients of a model or a tensor, where it is what a gradient holds."""
+    return variable_of(one.path) + GRADIENTS if _is_of_gradient(one) else _root(one.path)
+
+
+def _is_of_gradient(one: Held) -> bool:
+    """Whether a gradient holds it, rather than is it."""
+    return one.gradient and not one.path.endswith(".grad")
 
 
 def _root(path: str) -> str:
-    """What holds: the way up to its first place in a container; the gradients of a model."""
-    if ".grad." in path:
-        return variable_of(path) + GRADIENTS
+    """The way up to its first place in a container."""
     head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
     place = head.find("[*]")
     return head if place < 0 else head[: place + 3]
@@ -165,7 +214,7 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    if all(one and one.path.endswith(".grad") for _, one in group):
+    if all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(_GRAPH) for _, one in group if one]
@@ -244,7 +293,7 @@ def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growt
         line, cell = passes.line_of(last)
         newest = alive[-several:] if several > 1 else list(kept) or [last]
         made = Growth(
-            holder=_root(one.path) if one else "",
+            holder=_holder(one) if one else "",
             graph=bool(one and one.graph),
             kind=one.kind if one else "",
             size=int(lives.size[newest].sum()),
@@ -275,8 +324,8 @@ def _at_once(lives: Lifetimes, rows: NDArray[np.int64]) -> int:
 
 def _most_common(ways: list[Held]) -> Held | None:
     """One of those that lead through the same container: a variable of the loop is one of them."""
-    roots = [_root(one.path) for one in ways]
-    return max(ways, key=lambda one: roots.count(_root(one.path)), default=None)
+    roots = [_holder(one) for one in ways]
+    return max(ways, key=lambda one: roots.count(_holder(one)), default=None)
 
 
 def _rises(steps: NDArray[np.int64], last: int) -> bool:
@@ -332,7 +381,7 @@ def _models(passes: LoopPasses, group: _Group) -> set[str]:
 
 def _place(group: _Group) -> str:
     """The container whose places differ: "self.cbs[0].outputs[*]"; "" where none do."""
-    paths = {one.path for _, one in group if one and ".grad." not in one.path}
+    paths = {one.path for _, one in group if one and not _is_of_gradient(one)}
     split = [_BETWEEN.split(path) for path in paths]
     if len({parts[0] for parts in split}) != 1:
         return ""
@@ -349,5 +398,6 @@ def _place(group: _Group) -> str:
 
 def _only_way(group: _Group) -> str:
     """The way to all of it, where there is one: a sum in a dictionary, a state in a tuple."""
-    ways = {one.path.removesuffix(_GRAPH) for _, one in group if one and ".grad." not in one.path}
+    known = (one for _, one in group if one and not _is_of_gradient(one))
+    ways = {one.path.removesuffix(_GRAPH) for one in known}
     return ways.pop() if len(ways) == 1 else ""

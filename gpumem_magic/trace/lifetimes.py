@@ -52,11 +52,25 @@ def find_lifetimes(
         label=np.where(owners.naming >= 0, owners.naming, owners.shaping),
         made=np.append(np.full(end, -1, np.int32) if made is None else made, np.int32(-1))[birth],
         results=recording.results,
-        graph=owners.graph | recorded[birth],
+        graph=owners.graph | recorded[birth] | _in_compiled(recording)[stack[birth]],
         stacks=recording.stacks,
         labels=recording.labels,
         sees_graphs=graph is not None,
     )
+
+
+def _in_compiled(recording: Recording) -> NDArray[np.bool_]:
+    """For each stack, and for none, whether compiled code ran that autograd knows as one operator:
+    of what it makes on the way no operator of autograd tells."""
+    files = "torch/_functorch/_aot_autograd/runtime_wrappers.py", "torch/autograd/function.py"
+    found = [
+        all(
+            any(f.function == name and f.filename.endswith(file) for f in stack)
+            for name, file in zip(("forward", "apply"), files, strict=True)
+        )
+        for stack in recording.stacks
+    ]
+    return np.array([*found, False], bool)
 
 
 def with_lines_of(recording: Recording, lives: Lifetimes) -> Lifetimes:

@@ -217,7 +217,8 @@ class Held:
     """The best way to a block that outlived the cell: "outputs[3].grad_fn", "evaluate().outs[3]".
 
     graph: an autograd graph is on the way. kind: of what holds it, a HolderKind's value.
-    module: the way to the outermost module on it, "" where there is none.
+    module: the way to the outermost module on it, "" where there is none. gradient: it leads
+    through the gradient of a tensor.
     """
 
     address: int
@@ -225,6 +226,7 @@ class Held:
     graph: bool
     kind: str
     module: str = ""
+    gradient: bool = False
 
 
 Tensor = tuple[tuple[int, ...], str]

@@ -22,9 +22,11 @@ from gpumem_magic.virtual.storages import Storages, pinned, storage_id
 from gpumem_magic.virtual.traits import (
     Compute,
     Traits,
+    as_called,
     composite_kernel,
     factory_bytes,
     mixed_devices,
+    only_shapes,
     run_kernel,
     tensors_among,
 )
@@ -77,6 +79,7 @@ class Tracker(TorchDispatchMode):
         self.caller: FrameType | None = None
         self.on_result: Callable[[str, list[torch.Tensor] | None, torch.Size], None] | None = None
         self.records_graph = False
+        self._whole: tuple[str, list[torch.Tensor]] | None = None  # the composite that runs
         self.function: Callable[..., Any] | None = None
         self.replacements: dict[Any, Callable[..., Any]] = {}
         self.is_suspended = False
@@ -172,7 +175,7 @@ class Tracker(TorchDispatchMode):
                 return func.py_kernels[_OF_PARTS](*args, **kwargs)
         wraps = types and any(kind.__torch_dispatch__ is not _NO_HANDLER for kind in types)
         if (wraps or not types) and torch._C._get_dispatch_mode(_FAKE) is not None:
-            return _only_shapes(func, args, kwargs)
+            return only_shapes(func, args, kwargs)
         if wraps:
             return NotImplemented  # a subclass that wraps tensors: its own operators are seen
         if self.is_suspended:
@@ -190,8 +193,12 @@ class Tracker(TorchDispatchMode):
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if traits.is_composite or func in self.replacements:  # met in inference mode only:
             # elsewhere autograd takes it apart
-            with self:
-                return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+            whole, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
+            try:
+                with self:
+                    return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+            finally:
+                self._whole = whole
         if traits.is_view:
             return self._view(func(*args, **kwargs), args)
         if traits.accumulates:
@@ -357,7 +364,7 @@ class Tracker(TorchDispatchMode):
 
     def _tell(self, traits: Traits, operands: list[torch.Tensor], out: Any) -> None:
         if self.on_result is not None and type(out) is torch.Tensor:
-            self.on_result(traits.name, operands, out.shape)
+            self.on_result(*as_called(self._whole, traits.name, operands, out.shape))
 
     def _make(
         self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int
@@ -391,10 +398,3 @@ class Tracker(TorchDispatchMode):
         for tensor in tensors_among(args, kwargs):
             if tensor in self.storages:
                 self.storages.resized(tensor)
-
-
-def _only_shapes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """As within FakeTensorMode (in which DTensor asks for shapes), whose turn is after ours."""
-    if getattr(kwargs.get("device"), "type", None) == "cuda":
-        kwargs["device"] = HOST
-    return func(*args, **kwargs)

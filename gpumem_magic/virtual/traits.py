@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.accumulation import Accumulation
+from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 from gpumem_magic.virtual.workspaces.table import Placing, Scratch, placing_of, scratch_of
 
@@ -204,3 +205,23 @@ def mixed_devices(
         f"cpu! (when checking argument for argument {names[0] if names else 'tensors'} "
         f"in method wrapper_CUDA_{traits.name})"
     )
+
+
+def only_shapes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As within FakeTensorMode (in which DTensor asks for shapes), whose turn is after ours."""
+    if getattr(kwargs.get("device"), "type", None) == "cuda":
+        kwargs["device"] = HOST
+    return func(*args, **kwargs)
+
+
+def as_called(
+    whole: tuple[str, list[torch.Tensor]] | None,
+    name: str,
+    operands: list[torch.Tensor],
+    shape: torch.Size,
+) -> tuple[str, list[torch.Tensor], torch.Size]:
+    """An operator, its operands and the shape of its result, as the composite that it is a part of
+    was called: an embedding looks up its indices as one flat row."""
+    if whole is None or (whole[0], name) != ("embedding", "index_select"):
+        return name, operands, shape
+    return *whole, torch.Size((*whole[1][1].shape, *shape[1:]))

@@ -58,6 +58,9 @@ def in_pieces(
 
 def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign:
     made = [s for s in cell.assigned(found.loss) if s in found.forward]
+    given = list(cell.assigned(found.loss))
+    if not made and any(cell.inside(s, outer) for s in given for outer in found.forward):
+        raise UnsafeError("the loss is computed in a block of its own")
     if len(made) != 1 or not isinstance(made[0], ast.Assign) or len(made[0].targets) != 1:
         raise UnsafeError("the loss is put together in several steps")
     if not is_mean_loss(cell, names, made[0].value):

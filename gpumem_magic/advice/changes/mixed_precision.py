@@ -12,6 +12,7 @@ from gpumem_magic.advice.rewrite import (
     insert_after,
     insert_before,
     replace,
+    wrap,
     wrap_in_context,
 )
 from gpumem_magic.values.advice import Edit
@@ -43,6 +44,16 @@ def in_mixed_precision(
         torch = cell.spelling("torch", "torch")
         return wrap_in_context(cell, found.forward, f'autocast("cuda", dtype={torch}.bfloat16)')
     return (*_scaled(cell, names, found), *wrap_in_context(cell, found.forward, 'autocast("cuda")'))
+
+
+def under_the_same(cell: Code, found: TrainingPass, call: ast.Call) -> tuple[Edit, ...]:
+    """The forward pass under autocast as this call of it makes."""
+    return wrap(cell, found.forward, f"with {cell.text(call)}:")
+
+
+def is_covered(cell: Code, statement: ast.stmt) -> bool:
+    """Whether a statement runs under autocast, or some of what is in it does."""
+    return cell.is_under(statement, *AUTOCAST) or bool(cell.calls(*AUTOCAST, within=statement))
 
 
 def _scaled(cell: Code, names: Names, found: TrainingPass) -> tuple[Edit, ...]:

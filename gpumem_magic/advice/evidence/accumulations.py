@@ -85,6 +85,8 @@ def _of_comprehension(code: Code, node: ast.expr) -> Iterator[Accumulation]:
         if not (isinstance(call, ast.Call) and code.dotted(call.func) in ("sum", "list", "tuple")):
             return
         sums = code.dotted(call.func) == "sum"
+    if isinstance(statement, ast.Expr) and statement.value is node and code.function(node):
+        return  # nobody keeps it
     assigned = isinstance(statement, ast.Assign) and len(statement.targets) == 1
     target = statement.targets[0] if isinstance(statement, ast.Assign) and assigned else None
     text = code.text(target) if target is not None else "the result"
@@ -100,6 +102,19 @@ def _items(value: ast.expr) -> list[ast.expr]:
     if isinstance(value, ast.Dict):
         return [item for part in value.values for item in _items(part)]
     return [value]
+
+
+def goes_on(code: Code, one: Accumulation) -> bool:
+    """Whether each pass computes with what the one before left, as in `x = x + step(x)`: that is no
+    sum of results."""
+    loop = code.loop(one.statement)
+    if one.target != one.name or loop is None:
+        return False
+    calls = (code.parent(read) for read in code.reads(one.name, loop))
+    return any(
+        isinstance(call, ast.Call) and code.dotted(call.func) not in ("print", "float", "len")
+        for call in calls
+    )
 
 
 def is_read_as_number(code: Code, name: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -122,6 +122,9 @@ def _one_backward(cell: Code) -> ast.Expr:
 def _loss_of(backward: ast.Expr) -> str:
     call = backward.value
     function = call.func if isinstance(call, ast.Call) else None
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-        return function.value.id
+    loss = function.value if isinstance(function, ast.Attribute) else None
+    if isinstance(loss, ast.Call) and len(loss.args) == 1 and called(loss) == "scale":
+        loss = loss.args[0]  # of a GradScaler
+    if isinstance(loss, ast.Name):
+        return loss.id
     raise UnsafeError("the loss of backward() has no name of its own")

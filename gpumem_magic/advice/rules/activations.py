@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,7 +14,13 @@ from gpumem_magic.advice.changes.checkpointing import CHECKPOINT, checkpointed, 
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.changes.in_place import in_place, overwritable
 from gpumem_magic.advice.changes.micro_batches import PIECES, in_pieces
-from gpumem_magic.advice.changes.mixed_precision import AUTOCAST, has_bfloat16, in_mixed_precision
+from gpumem_magic.advice.changes.mixed_precision import (
+    AUTOCAST,
+    has_bfloat16,
+    in_mixed_precision,
+    is_covered,
+    under_the_same,
+)
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
 from gpumem_magic.advice.evidence.training_pass import (
@@ -152,7 +159,10 @@ def _precision(case: _Case) -> _Changes:
     cell, names, lives = case.cell, case.names, case.lives
     half = any(set(facts.dtypes) & {"float16", "bfloat16"} for facts in names.modules.values())
     casts = casts_of_parameters(lives)
-    if half or casts.any() or cell.calls(*AUTOCAST) or framework_of(lives):
+    if half or casts.any() or framework_of(lives):
+        return
+    if cell.calls(*AUTOCAST):
+        yield from _autocast_of_less(case)
         return
     device = case.trace.device
     bfloat16 = has_bfloat16(device.capability if device else None)
@@ -168,6 +178,26 @@ def _precision(case: _Case) -> _Changes:
             else "Results differ in the third digit; steps whose gradients overflow are skipped.",
         ),
         lambda: in_mixed_precision(cell, names, case.place(), bfloat16),
+    )
+
+
+def _autocast_of_less(case: _Case) -> _Changes:
+    """The cell's autocast, where the forward pass runs outside of it."""
+    cell, lives = case.cell, case.lives
+    used = [c for c in cell.calls(*AUTOCAST) if isinstance(cell.statement(c), ast.With)]
+    forward = cell.statement_at(heaviest_line(cell, lives, case.held) or 0)
+    if len(used) != 1 or forward is None or is_covered(cell, forward):
+        return
+    call = used[0]
+    yield (
+        _advice(
+            f"Compute the forward pass, too, under autocast: the one on {cell.place(call.lineno)} "
+            "is around what comes after it.",
+            case.size // 2,
+            Cost.NOTHING,
+            "",
+        ),
+        lambda: under_the_same(cell, case.place(), call),
     )
 
 

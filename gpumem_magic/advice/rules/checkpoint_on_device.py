@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
-
-import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, replace, set_keyword
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -73,6 +70,7 @@ class CheckpointOnDevice(Rule):
 
     name: ClassVar[str] = "checkpoint-on-device"
     problem: ClassVar[str] = "loaded weights lie on the device beside the model's own"
+    joins: ClassVar[bool] = True
     examples: ClassVar[tuple[Example, ...]] = (
         mended(
             ('location="cuda"', 'location="cpu"'),
@@ -95,28 +93,32 @@ y = model(x).detach()""",
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lives
         for load in _loads(cell):
-            loaded = np.isin(lives.line, lines_of(load.call))
+            loaded = cell.born_in(load.call, lives) & (lives.birth >= 0)
             used = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE)
             second = loaded & lives.at_peak & ~lives.of(*used)
             models = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak & ~loaded)
             size, saving = lives.bytes(second), lives.saved_at_peak(second)
-            if size < _SHARE * models or not models or saving < least_saving(trace):
+            failed = trace.oom is not None and bool(loaded[lives.birth.argmax()])
+            enough = failed or size >= _SHARE * models
+            if not size or not enough or not models or saving < least_saving(trace):
                 continue
+            place, user = cell.place(load.call.lineno), cell.place(load.user.lineno)
+            to_copy = "was to copy" if failed else "copies"
             advice = Advice(
                 self.name,
                 problem=(
-                    f"line {load.call.lineno} loads {format_bytes(size)} of weights onto the "
-                    f"device, and line {load.user.lineno} copies them into a model that is there."
+                    f"{place} loads {format_bytes(size)}{' so far' if failed else ''} of weights "
+                    f"onto the device, and {user} {to_copy} them into a model that is there."
                 ),
                 change=(
-                    f'Load with map_location="cpu" on line {load.call.lineno}; with mmap=True and '
+                    f'Load with map_location="cpu" on {place}; with mmap=True and '
                     "weights_only=True the host, too, reads no more than it must."
                 ),
                 line=load.call.lineno,
                 name=load.name,
                 size=size,
                 saving=saving,
-                known=Known.EXACT,
+                known=Known.ESTIMATED if failed else Known.EXACT,
                 price="the weights are copied from the host, once",
             )
             yield self.propose(cell, advice, partial(_on_host, cell, load))
@@ -139,19 +141,35 @@ def _loads(cell: Code) -> Iterator[_Load]:
         name = _target(cell.statement(call), call)
         if nested is not None:
             yield _Load(call, nested, None)
-        elif name is not None:
-            scope = cell.function(call)
-            user = next(
-                (
-                    u
-                    for u in users
-                    if cell.function(u) is scope
-                    and any(cell.reads(name, argument) for argument in u.args)
-                ),
-                None,
-            )
-            if user is not None:
-                yield _Load(call, user, name)
+        elif name is not None and (user := _user(cell, users, call, name)) is not None:
+            yield _Load(call, user, name)
+        elif isinstance(cell.statement(call), ast.Return):
+            function = cell.function(call)
+            for made in cell.calls_of(function.name) if function is not None else ():
+                nested = next((u for u in users if made in ast.walk(u)), None)
+                name = _target(cell.statement(made), made)
+                user = nested or (_user(cell, users, made, name) if name else None)
+                if user is not None:
+                    yield _Load(call, user, name)
+
+
+def _user(cell: Code, users: list[ast.Call], call: ast.Call, name: str) -> ast.Call | None:
+    """The load_state_dict, of the same function, that is given what the name means; an attribute's
+    value may be used anywhere."""
+    scope = cell.function(call)
+    for user in users:
+        here = "." in name or cell.function(user) is scope
+        if here and any(_reads(cell, name, each) for each in user.args):
+            return user
+    return None
+
+
+def _reads(cell: Code, name: str, within: ast.AST | None) -> Sequence[ast.expr]:
+    """Where a name, or an attribute of this text, is read."""
+    if "." not in name:
+        return cell.reads(name, within)
+    nodes = cell.nodes(ast.Attribute, within=within)
+    return [n for n in nodes if isinstance(n.ctx, ast.Load) and cell.text(n) == name]
 
 
 def _target(statement: ast.stmt, call: ast.Call) -> str | None:
@@ -161,7 +179,10 @@ def _target(statement: ast.stmt, call: ast.Call) -> str | None:
     value, target = statement.value, statement.targets[0]
     while isinstance(value, ast.Subscript):
         value = value.value
-    return target.id if value is call and isinstance(target, ast.Name) else None
+    plain = isinstance(target, ast.Name) or (
+        isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+    )
+    return ast.unparse(target) if value is call and plain else None
 
 
 def _on_host(cell: Code, load: _Load) -> tuple[Edit, ...]:
@@ -174,7 +195,9 @@ def _on_host(cell: Code, load: _Load) -> tuple[Edit, ...]:
 
 def _require_only_loading(cell: Code, load: _Load, name: str) -> None:
     """Raises UnsafeError where loaded tensors may be used otherwise than to be copied."""
-    scope = cell.function(load.call)
+    if "." in name:
+        raise UnsafeError(f"{name} may be read elsewhere")
+    scope = cell.function(load.user)
     for read in cell.reads(name, scope):
         inside = [*cell.ancestors(read)]
         copied = any(

@@ -234,7 +234,8 @@ def _is_of_pairs(one: Enlarged) -> bool:
     if one.op not in _LOOKUPS or len(one.shape) < 3 or not one.operands:
         return False
     rows, columns, width = one.shape[-3:]
-    tables = [t for t in one.operands if len(t) == 2 and t[1] == width and t[0] <= 4 * rows]
+    most = 2 * rows + 1 if one.op == "embedding" else 4 * rows  # of words there may be as few
+    tables = [t for t in one.operands if len(t) == 2 and t[1] == width and t[0] <= most]
     return rows == columns and bool(tables)
 
 

@@ -9,21 +9,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
-from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, copied
+from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
-from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rule import Case, Rule, mended
+from gpumem_magic.advice.rules.growth_cures import change, named
 from gpumem_magic.advice.tree import Loop, defined
-from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace
-from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names, variable_of
-from gpumem_magic.values.recording import Category, Phase
+from gpumem_magic.values.recording import Category
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -31,7 +29,7 @@ _MOST_OF_IT = 0.25
 _MANY = 8
 """Passes from which it is."""
 
-_LOADING = "torch/serialization.py"
+_LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 _BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
 
 _SETUP = """\
@@ -102,8 +100,9 @@ class GrowingMemory(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         told_of: set[tuple[object, ...]] = set()
+        case = Case(trace, cell, names)
         for growth in _carried(cell, trace.growth):
-            if _is_loaded(trace.lives, cell, growth) or _is_one_call(trace.lives, cell, growth):
+            if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
                 continue
             same = growth.line, growth.cell, growth.graph, _variable(growth)
             if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
@@ -113,7 +112,7 @@ class GrowingMemory(Rule):
                 yield Advice(
                     self.name,
                     problem=told(growth, _built(trace.lives, cell, growth)),
-                    change=_change(trace.lives, cell, growth),
+                    change=change(case, growth),
                     line=growth.line if not growth.cell else None,
                     name=growth.holder or None,
                     size=growth.size,
@@ -122,83 +121,36 @@ class GrowingMemory(Rule):
                 )
 
 
-_BACKWARD = (
-    "The backward pass comes after the loop, so the graphs of all passes wait for it: call "
-    "backward() in each pass, which frees that pass's graph and adds up the same gradients; or let "
-    "the loop be shorter."
-)
-
-
-_ELSEWHERE = (
-    "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
-    "next pass, .item() where only a number is wanted; where nothing is trained, torch.no_grad() "
-    "around it records none."
-)
-
-_COPIES = (
-    "These are copies by deepcopy(), made where the model is. What is only kept to be loaded or "
-    "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
-    "model.state_dict().items()}; of the best so far one is enough."
-)
-
-_UNTRAINED = (
-    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
-)
-
-
-def _change(lives: Lifetimes, cell: Code, growth: Growth) -> str:
-    if _waits(cell, growth):
-        return _BACKWARD
-    if growth.rows and copied(lives)[list(growth.rows)].all():
-        return _COPIES
-    if _came_of(lives, cell, growth):
-        return _ELSEWHERE
-    if told := _of_framework(lives, growth):
-        return told
-    evaluates = growth.graph and not growth.anew and not (lives.born == Phase.BACKWARD).any()
-    return cure(_cycled(cell, growth)) + (_UNTRAINED if evaluates else "")
-
-
-def _is_loaded(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
-    """Whether one call of torch.load() made all of it: the loop is its own."""
-    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-    if statement is None or cell.loop(statement) or cell.function(statement):
+def _is_loaded(case: Case, growth: Growth) -> bool:
+    """Whether calls of torch.load() made all of it, none of which a loop repeats: the loop is that
+    function's own."""
+    if not growth.rows:
         return False
-    loads = [any(f.filename.endswith(_LOADING) for f in stack) for stack in lives.stacks]
-    return bool(growth.rows) and all(loads[lives.stack[row]] for row in growth.rows)
+    code, trace = case.cell.joined() or (case.cell, case.trace)
+    made = {int(row) for row in trace.lives.stack[list(growth.rows)]}
+    stacks = [trace.lives.stacks[each] if each >= 0 else () for each in made]
+    loading = all(any(f.filename.endswith(_LOADING) for f in stack) for stack in stacks)
+    own = {f.line for stack in stacks for f in stack if f.filename == code.cell.filename}
+    return loading and not any(_repeats(code, line) for line in own)
 
 
 def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
     """Whether nobody holds what one operator made, which a line outside of all loops called."""
-    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-    if growth.holder or statement is None or not growth.rows:
+    if growth.holder or growth.cell or not growth.line or not growth.rows:
         return False
-    if cell.loop(statement) or cell.function(statement):
+    statement = cell.statement_at(growth.line)
+    if statement is None or cell.function(statement) or _repeats(cell, growth.line):
         return False
-    repeats = cell.nodes(*_BUILDING, ast.GeneratorExp, within=statement)
-    return not repeats and all(len(lives.frames(row)) == 1 for row in growth.rows)
+    return all(len(lives.frames(row)) == 1 for row in growth.rows)
 
 
-def _of_framework(lives: Lifetimes, growth: Growth) -> str:
-    """The arguments by which a framework's own loop keeps less; "" where it is none."""
-    framework = framework_of(lives)
-    function = growth.holder.partition("().")[0]
-    for knob in framework.knobs if framework else ():
-        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
-        if framework and any({knob.born_in, function} <= functions for functions in stacks):
-            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
-            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
-    return ""
-
-
-def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
-    """Whether the holder is what came of a loop in another cell, rather than what this one's loop
-    carries on."""
-    if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
-        return False
-    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
-    loop = cell.loop(statement) if statement is not None else None
-    return loop is None or growth.holder not in carried_names(cell, loop)
+def _repeats(code: Code, line: int) -> bool:
+    """Whether a loop or a comprehension is around what runs on a line, within its function."""
+    statement = code.statement_at(line)
+    inline = (*_BUILDING, ast.GeneratorExp, ast.Lambda)
+    return statement is not None and bool(
+        code.loop(statement) or code.nodes(*inline, within=statement)
+    )
 
 
 def _collecting(cell: Code, loop: Loop) -> set[str]:
@@ -236,27 +188,6 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
             yield replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
-
-
-def _waits(cell: Code, growth: Growth) -> bool:
-    """Whether a backward pass of the same function comes after the loop, and none in it."""
-    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-    loop = cell.loop(statement) if statement is not None else None
-    if loop is None or not growth.graph:
-        return False
-    calls = [c for c in cell.calls(".backward") if cell.function(c) is cell.function(loop)]
-    return any(c.lineno > loop.lineno for c in calls) and not any(
-        cell.inside(c, loop) for c in calls
-    )
-
-
-def _cycled(cell: Code, growth: Growth) -> Growth:
-    """Graphs that nothing leads to are held by gradients with a graph, where the cell makes them:
-    parameter, gradient and graph hold each other."""
-    asks = (k.arg == "create_graph" for c in cell.calls(".backward") for k in c.keywords)
-    if growth.holder or not growth.graph or not any(asks):
-        return growth
-    return replace(growth, holder=GRADIENTS)
 
 
 def _variable(growth: Growth) -> str:
@@ -324,44 +255,3 @@ def told(growth: Growth, build: str = "") -> str:
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
     return f"{grew}: {holder} holds {size}{where}{graph}."
-
-
-def named(growth: Growth) -> str:
-    """The holder as it is shown: "outs[*] in evaluate()"."""
-    function, dot, rest = growth.holder.partition("().")
-    return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
-
-
-def cure(growth: Growth) -> str:
-    """What ends it, by what holds it."""
-    holder = growth.holder.rpartition("().")[2]
-    if growth.kind == HolderKind.CACHE.value:
-        return "A cache keeps what it returned: leave it out for tensors, or call cache_clear()."
-    if holder.endswith(GRADIENTS):
-        return (
-            "backward(create_graph=True) leaves gradients that hold the graph: use "
-            "torch.autograd.grad(), or set the gradients to None after the step."
-        )
-    if growth.anew:
-        return (
-            "Where it is only collected: keep the pieces on the host (.cpu()) and join them once, "
-            "after the loop. Where each pass reads all of it, such as a cache of keys and values, "
-            "make it once in its full size, and write into it."
-        ) + (
-            f" {holder} also carries the graph of every pass: .detach() what goes into it."
-            if growth.graph
-            else ""
-        )
-    if growth.graph and holder and "[*]" not in holder:
-        whole, places, _ = holder.partition(SEVERAL)
-        detached = f"tuple(one.detach() for one in {whole})" if places else f"{holder}.detach()"
-        return (
-            f"{holder} goes on from pass to pass with its graph: take {detached} into the "
-            "next pass, or .item() where only a number is wanted."
-        )
-    if growth.graph:
-        return (
-            "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
-            "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
-        )
-    return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."

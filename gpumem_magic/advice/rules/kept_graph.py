@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import (
     Accumulation,
     find_accumulations,
+    goes_on,
     is_only_a_number,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
@@ -114,7 +116,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             one: lines
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
-            if not (one.sums and _goes_on(cell, one))
+            if not (one.sums and goes_on(cell, one))
             if (lines := _lines_behind(one, flow) & piles.keys())
         }
         for group in _of_same_graphs(behind):
@@ -159,20 +161,12 @@ print(f"mean loss {total / len(data):.4f}")""",
 
 
 def _holds(group: list[Accumulation], holder: str) -> bool:
-    return holder.rpartition("().")[2].removesuffix("[*]") in {one.target for one in group}
+    return _plain(holder.rpartition("().")[2]) in {_plain(one.target) for one in group}
 
 
-def _goes_on(cell: Code, one: Accumulation) -> bool:
-    """Whether each pass computes with what the one before left, as in `x = x + step(x)`: that is no
-    sum of results."""
-    loop = cell.loop(one.statement)
-    if one.target != one.name or loop is None:
-        return False
-    calls = (cell.parent(read) for read in cell.reads(one.name, loop))
-    return any(
-        isinstance(call, ast.Call) and cell.dotted(call.func) not in ("print", "float", "len")
-        for call in calls
-    )
+def _plain(target: str) -> str:
+    """A container's name without places in it."""
+    return re.sub(r"\[[^\]]*\]", "", target)
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
@@ -203,7 +197,9 @@ def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
     """Lines that the value may come from, its own among them."""
     statements = flow.origin([one.value]).statements
     simple = (lines_of(s) for s in statements if not hasattr(s, "body"))
-    return {line for lines in (lines_of(one.value), *simple) for line in lines}
+    computed = any(isinstance(node, ast.Call | ast.BinOp) for node in with_graph(one.value))
+    own = lines_of(one.value) if computed else ()  # else others' of that line would be its own
+    return {line for lines in (own, *simple) for line in lines}
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:

@@ -26,7 +26,7 @@ from gpumem_magic.sources.holders.roots import (
 from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.sources.objects.last_error import frames_of
-from gpumem_magic.sources.objects.namespaces import LIBRARIES
+from gpumem_magic.sources.objects.namespaces import is_librarys
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Action, Events, Held, Phase
@@ -39,6 +39,9 @@ _COPYING: Final = ("deepcopy", "_reconstruct")
 
 _STEP: Final = re.compile(r"[.\[]")
 """Where a way goes on: each begin of it may be that of a module."""
+
+_GRADIENT: Final = re.compile(r"\.grad\b")
+"""In the way through a tensor's gradient; an attribute of another object may be called so, too."""
 
 _PASSES: Final = 3
 _SHARE: Final = 0.05
@@ -76,16 +79,17 @@ def find_held(
         walk.run(_MOST, until_explained=True)
         walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
         walk.run(_MOST)
-        found, modules = walk.reached.found, walk.modules()
-        return tuple(_held(a, found[a], modules) for a in blocks if a in found)
+        found, modules, tensors = walk.reached.found, walk.modules(), walk.tensors()
+        return tuple(_held(a, found[a], modules, tensors) for a in blocks if a in found)
 
 
-def _held(address: int, found: Found, modules: frozenset[str]) -> Held:
+def _held(address: int, found: Found, modules: frozenset[str], tensors: frozenset[str]) -> Held:
     way, graph, _ = found.path.partition(".grad_fn")
+    owner, *grad = _GRADIENT.split(found.path, maxsplit=1)
     ends = (match.start() for match in _STEP.finditer(f"{way}."))
     module = next((way[:end] for end in ends if way[:end] in modules), "")
-    has_graph = bool(graph) or found.has_graph
-    return Held(address, way + graph, has_graph, found.holder.kind.value, module)
+    has_graph, kind = bool(graph) or found.has_graph, found.holder.kind.value
+    return Held(address, way + graph, has_graph, kind, module, bool(grad) and owner in tensors)
 
 
 def _left_again_and_again(events: Events) -> NDArray[np.int64]:
@@ -128,7 +132,7 @@ def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
     torch_package = str(Path(torch.__file__).parent)  # its functions keep nothing between calls
     for frame in frames_of(error):
         file = frame.f_code.co_filename
-        kind = HolderKind.EXCEPTION if file.startswith(LIBRARIES) else HolderKind.VARIABLE
+        kind = HolderKind.EXCEPTION if is_librarys(frame) else HolderKind.VARIABLE
         copies = any(word in frame.f_code.co_name for word in _COPYING)
         untold = file.startswith((OURS, torch_package)) or copies
         for edge in () if untold else of_frame(frame, ""):

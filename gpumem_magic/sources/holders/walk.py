@@ -167,8 +167,15 @@ class Walk:
 
     def modules(self) -> frozenset[str]:
         """The ways to modules that were seen."""
-        seen, module = self.seen.values(), self._torch.nn.Module
-        return frozenset(node.path for thing, node in seen if issubclass(type(thing), module))
+        return self._ways_to(self._torch.nn.Module)
+
+    def tensors(self) -> frozenset[str]:
+        """The ways to tensors that were seen."""
+        return self._ways_to(self._torch.Tensor)
+
+    def _ways_to(self, base: type) -> frozenset[str]:
+        seen = self.seen.values()
+        return frozenset(node.path for thing, node in seen if issubclass(type(thing), base))
 
     def owners_of_gradients(self) -> Iterator[Any]:
         """Tensors that were seen and have a gradient on the device."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import gc
 import keyword
-import logging
 import types
 import weakref
 from collections.abc import Iterator
@@ -31,6 +30,16 @@ FOREIGN: Final = frozenset(
     )
 )
 """Packages whose objects abound in notebooks and hold no tensors: not worth the walk."""
+
+_HOLDING: Final = frozenset(
+    {
+        ("logging", "LogRecord"),
+        ("concurrent.futures._base", "Future"),
+        ("multiprocessing.pool", "ApplyResult"),
+        ("multiprocessing.pool", "MapResult"),
+    }
+)
+"""Classes of theirs that hold what they were given, or what a task returned."""
 
 SNIFF: Final = 256
 """A container that begins and ends with so many plain things is taken to hold nothing else: numbers
@@ -165,9 +174,9 @@ def _is_user_dict(kind: type) -> bool:
 def package_of(kind: type) -> str:
     """The top package that a class says it is from; "" where it does not say."""
     name = _own(kind, "__module__")
-    if kind is logging.LogRecord:  # holds what it was given to tell
+    if type(name) is not str or (name, _own(kind, "__name__")) in _HOLDING:
         return ""
-    return name.partition(".")[0] if type(name) is str else ""
+    return name.partition(".")[0]
 
 
 def _own(kind: type, name: str) -> object:

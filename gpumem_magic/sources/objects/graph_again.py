@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpumem_magic.sources.objects.contents import Contents
 from gpumem_magic.sources.objects.last_error import frames_of
 from gpumem_magic.sources.objects.modules import of_module
-from gpumem_magic.sources.objects.namespaces import LIBRARIES, is_shells_own, locals_of
+from gpumem_magic.sources.objects.namespaces import is_librarys, is_shells_own, locals_of
 from gpumem_magic.values.names import GraphAgain
 
 _SAID: Final = "backward through the graph a second time"
@@ -32,7 +32,7 @@ def find_again(names: Mapping[str, Any], error: BaseException | None) -> GraphAg
     if torch is None or not isinstance(error, RuntimeError) or _SAID not in str(error):
         return None
     frames = list(frames_of(error))
-    own = [f for f in frames if not f.f_code.co_filename.startswith(LIBRARIES)]
+    own = [frame for frame in frames if not is_librarys(frame)]
     ends = list(_begun_with(torch, frames))
     if not own or not ends:
         return None

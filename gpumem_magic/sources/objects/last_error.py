@@ -10,7 +10,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any, Final
 
-from gpumem_magic.sources.objects.namespaces import LIBRARIES, locals_of
+from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.sources.objects.owners import scan
 from gpumem_magic.sources.objects.ownership import Locate, Owned
 from gpumem_magic.sources.stacks.tracebacks import chain_of
@@ -34,7 +34,7 @@ def locals_at(error: BaseException | None) -> dict[str, Any]:
     """The variables of the user's functions that the error went through; the innermost one wins."""
     found: dict[str, Any] = {}
     for frame in _functions(error):
-        if not frame.f_code.co_filename.startswith(LIBRARIES):
+        if not is_librarys(frame):
             found.update(locals_of(frame))
     return found
 

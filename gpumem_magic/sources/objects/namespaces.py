@@ -93,10 +93,17 @@ def running_locals(
         if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             if frame.f_globals is namespace:
                 break
-        elif not frame.f_code.co_filename.startswith(LIBRARIES):
+        elif not is_librarys(frame):
             found = {**locals_of(frame), **found}
         frame = frame.f_back
     return found
+
+
+def is_librarys(frame: FrameType) -> bool:
+    """Whether its code is an installed library's, or what torch made of a compiled function."""
+    module = frame.f_globals.get("__name__")
+    made = type(module) is str and module.startswith("torch.")
+    return made or frame.f_code.co_filename.startswith(LIBRARIES)
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:

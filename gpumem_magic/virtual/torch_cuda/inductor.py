@@ -235,7 +235,7 @@ class Inductor:
 
     def _load(self, key: str, path: str, *lines: Any, **options: Any) -> types.ModuleType:
         """The module of generated code, which no file is written for."""
-        module = types.ModuleType(f"inductor_{key[:12]}")
+        module = types.ModuleType(f"torch._inductor.plan_{key[:12]}")
         module.__dict__.update(__file__=path, key=key)
         exec(compile(self._codes[key], "<inductor>", "exec"), module.__dict__)
         module.__dict__.update(options.get("attrs") or {})

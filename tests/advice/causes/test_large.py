@@ -401,7 +401,7 @@ for ep in range(50):
         "100MiB",
         "growth",
         "lp[*]",
-        "backward pass comes after the loop",
+        "backward() (line 11) comes after these passes",
     ),
     "conv-big-batch": (
         (),

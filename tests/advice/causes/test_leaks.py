@@ -593,4 +593,4 @@ def test_a_graph_that_waits_for_its_backward_pass_is_not_to_be_detached(name, pr
     cell, _, _, card = LEAKS[name]
     first = predicted(cell, card, (SETUP,)).advice[0]
     assert "detach" not in first.change
-    assert "backward() in each pass" in first.change
+    assert "call it in each pass" in first.change

@@ -1,0 +1,365 @@
+"""What ends a growth: by what holds it, and by what goes backward through it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.changes.frameworks import framework_of
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.accumulations import (
+    Accumulation,
+    divisor_of,
+    find_accumulations,
+    goes_on,
+)
+from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
+from gpumem_magic.advice.evidence.passes import carried_names, copied
+from gpumem_magic.advice.rule import Case
+from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
+from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
+from gpumem_magic.values.findings import Growth
+from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Phase
+
+_ADDS_UP = (
+    "{call} comes after these passes, so the graphs of all of them wait for it: call it in each "
+    "pass, which frees that pass's graph and adds up the same gradients; or let the loop be "
+    "shorter."
+)
+_LATER = (
+    "{call} goes through what these passes left, and comes after all of them, so their graphs wait "
+    "for it: call it after fewer passes; or keep what each was computed from, without a graph, and "
+    "compute it again there, in pieces that each go backward."
+)
+_THROUGH = (
+    "{name} goes on from pass to pass with its graph, and {call} goes through all of them: make "
+    "fewer passes, {name}.detach() it every few, or compute each again in the backward pass "
+    "(torch.utils.checkpoint)."
+)
+_USED = (
+    "{call} has gone through what earlier passes left, and it is kept with its graph all the same: "
+    "empty {name} after each step, or .detach() what later passes only read."
+)
+_ELSEWHERE = (
+    "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
+    "next pass, .item() where only a number is wanted; where nothing is trained, torch.no_grad() "
+    "around it records none."
+)
+_COPIES = (
+    "These are copies by deepcopy(), made where the model is. What is only kept to be loaded or "
+    "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
+    "model.state_dict().items()}; of the best so far one is enough."
+)
+_UNTRAINED = (
+    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+)
+_GRAD = ("torch.autograd.grad",)
+_TWICE = (
+    " create_graph=True keeps the graph of the gradients, too: leave it out where nothing "
+    "differentiates them."
+)
+
+
+def change(case: Case, growth: Growth) -> str:
+    """What to do about it, in words."""
+    code, trace = case.cell.joined() or (case.cell, case.trace)
+    whole = Case(trace, code, case.names)
+    held = _held(whole, growth)
+    if told := _of_backward(whole, growth, held):
+        return told
+    if growth.rows and copied(case.lives)[list(growth.rows)].all():
+        return _COPIES
+    if _came_of(case.lives, case.cell, growth):
+        return _ELSEWHERE
+    if told := _of_framework(case.lives, growth):
+        return told
+    evaluates = growth.graph and not growth.anew
+    evaluates &= not (case.lives.born == Phase.BACKWARD).any()
+    told = _cure(whole, _cycled(code, growth), held)
+    return told + (_UNTRAINED if evaluates else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What grew, in the text: the word that it is held by, the lines that made it and the loops
+    around these. carried: a loop makes each pass's of the one before."""
+
+    word: str
+    lines: frozenset[int]
+    loops: tuple[Loop, ...]
+    carried: bool
+
+
+def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
+    """What to do where a backward pass goes, or went, through what is held; "" where none does."""
+    if not growth.graph or not growth.rows or growth.holder.endswith(GRADIENTS):
+        return ""
+    call = _backward_through(case, held)
+    if call is None:
+        return ""
+    words = {"call": _called(case.cell, call), "name": _name(growth)}
+    if not _waits(case.lives, growth):
+        return _USED.format(**words) if "[*]" in growth.holder and not held.carried else ""
+    if growth.anew:
+        return _LATER.format(**words)
+    if held.carried:
+        return _THROUGH.format(**words)
+    adds_up = any(_adds_up(case.cell, held.word, loop) for loop in held.loops)
+    return (_ADDS_UP if adds_up else _LATER).format(**words)
+
+
+def _held(case: Case, growth: Growth) -> _Held:
+    code, lives = case.cell, case.lives
+    stacks = {int(lives.stack[row]) for row in growth.rows}
+    own = code.cell.filename
+    lines = {f.line for n in stacks for f in lives.stacks[n] if f.filename == own}
+    made = (code.statement_at(line) for line in sorted(lines))
+    loops = dict.fromkeys(code.loop(s) for s in made if s is not None)
+    words = re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", growth.holder))
+    around, word = tuple(loop for loop in loops if loop), words[-1] if words else ""
+    taken = (loop for loop in around if word in carried_names(code, loop))
+    carried = any(not _gathers(code, word, loop) for loop in taken)
+    return _Held(word, frozenset(lines), around, carried)
+
+
+def _name(growth: Growth) -> str:
+    """The container, without its places; the name alone."""
+    return growth.holder.rpartition("().")[2].replace("[*]", "")
+
+
+def _backward_through(case: Case, held: _Held) -> ast.Call | None:
+    """A call of backward() that goes through what is held."""
+    flow = GradientFlow(case.cell, case.names)
+    for call in case.cell.calls(".backward"):
+        behind = flow.origin(goes_backward(call)).statements
+        if any(_gives(statement, held) for statement in behind):
+            through = {*behind, case.cell.statement(call)}
+            if not held.word or any(_reads(case.cell, held.word, s) for s in through):
+                return call
+    return None
+
+
+def _reads(code: Code, word: str, statement: ast.stmt) -> bool:
+    """Whether a statement reads what the word means, other than to put something into it."""
+    nodes: list[ast.Name | ast.Attribute] = []
+    for value in header(statement):
+        nodes += [*code.nodes(ast.Name, within=value), *code.nodes(ast.Attribute, within=value)]
+    return any(
+        getattr(node, "attr", getattr(node, "id", "")) == word
+        and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in CHANGING)
+        for node in nodes
+        if isinstance(node.ctx, ast.Load)
+    )
+
+
+def _gives(statement: ast.stmt, held: _Held) -> bool:
+    """Whether a statement gives what is held its value, or puts something into it."""
+    if not held.word:
+        return statement.lineno in held.lines and not hasattr(statement, "body")
+    given = [t for target in targets(statement) for t in _filled(target, statement)]
+    nodes = (node for target in given for node in ast.walk(target))
+    return held.word in {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
+
+
+def _filled(target: ast.expr, statement: ast.stmt) -> list[ast.expr]:
+    """The parts of a target that an assignment does not give an empty container or a constant."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = [*zip(target.elts, value.elts, strict=False)]
+    return [to for to, of in pairs if of is None or any(map(_is_something, ast.walk(of)))]
+
+
+def _is_something(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Call)
+
+
+def _waits(lives: Lifetimes, growth: Growth) -> bool:
+    """Whether no backward pass ended since the first of it was made."""
+    begun = _in_backward(lives)[lives.stack] & (lives.birth >= 0)
+    last = lives.birth.argmax()
+    if begun[last]:  # memory ran out in that one
+        begun &= lives.step != lives.step[last]
+    first = lives.birth[list(growth.rows)].min()
+    return bool(first > lives.birth[begun].max(initial=-1))
+
+
+def _in_backward(lives: Lifetimes) -> NDArray[np.bool_]:
+    """For each stack, and for none, whether backward() ran, rather than torch.autograd.grad()."""
+    files = ("torch/_tensor.py", "torch/autograd/__init__.py")
+    found = [
+        any(f.function == "backward" and f.filename.endswith(files) for f in stack)
+        for stack in lives.stacks
+    ]
+    return np.array([*found, False], bool)
+
+
+def _gathers(code: Code, word: str, loop: Loop) -> bool:
+    """Whether the loop adds results up under that word, or collects them, rather than goes on from
+    what it was."""
+    return any(
+        re.findall(r"\w+", one.target)[-1:] == [word]
+        and (one.sums or not _binds(one.statement))
+        and not (one.sums and goes_on(code, one))
+        for one in _inside(code, loop)
+    )
+
+
+def _inside(code: Code, loop: Loop) -> Iterable[Accumulation]:
+    return (one for one in find_accumulations(code) if code.inside(one.statement, loop))
+
+
+def _adds_up(code: Code, word: str, loop: Loop) -> bool:
+    """Whether what is held is a sum, or the sum or mean of it is all that anything asks for."""
+    if any(one.sums and one.target == word for one in _inside(code, loop)):
+        return True
+    above = (node for read in code.reads(word) for node in code.ancestors(read))
+    return isinstance(loop, ast.For) and any(
+        divisor_of(code, loop, node, word, True) is not None
+        for node in above
+        if isinstance(node, ast.expr)
+    )
+
+
+def _binds(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+
+
+def _called(code: Code, call: ast.Call) -> str:
+    function = code.function(call)
+    within = f" in {function.name}()" if function is not None else ""
+    return f"backward(){within} ({code.place(call.lineno)})"
+
+
+def _of_framework(lives: Lifetimes, growth: Growth) -> str:
+    """The arguments by which a framework's own loop keeps less; "" where it is none."""
+    framework = framework_of(lives)
+    function = growth.holder.partition("().")[0]
+    for knob in framework.knobs if framework else ():
+        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
+        if framework and any({knob.born_in, function} <= functions for functions in stacks):
+            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
+            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
+    return ""
+
+
+def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether the holder is what came of a loop in another cell, rather than what this one's loop
+    carries on."""
+    if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
+        return False
+    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
+    loop = cell.loop(statement) if statement is not None else None
+    return loop is None or growth.holder not in carried_names(cell, loop)
+
+
+def _cycled(cell: Code, growth: Growth) -> Growth:
+    """Graphs that nothing leads to are held by gradients with a graph, where the cell makes them:
+    parameter, gradient and graph hold each other."""
+    given = any(_asks_for_graph(cell, *_GRAD)) and any(_gives_gradients(cell))
+    if growth.holder or not growth.graph:
+        return growth
+    asks = given or any(_asks_for_graph(cell, ".backward"))
+    return replace(growth, holder=GRADIENTS) if asks else growth
+
+
+def _asks_for_graph(code: Code, *names: str) -> Iterator[ast.Call]:
+    """Calls with create_graph=True."""
+    for call in code.calls(*names):
+        asked = [k.value for k in call.keywords if k.arg == "create_graph"]
+        if asked and not (isinstance(asked[0], ast.Constant) and not asked[0].value):
+            yield call
+
+
+def _is_differentiated_for_nothing(case: Case, held: _Held) -> bool:
+    """Whether gradients with a graph go into what is held, and nothing goes backward through
+    them."""
+    code, flow = case.cell, GradientFlow(case.cell, case.names)
+    asked = {code.statement(call) for call in _asks_for_graph(code, *_GRAD)}
+    if not asked:
+        return False
+    given = (s for s in code.nodes(ast.stmt) if _gives(s, held))
+    own = flow.origin([value for s in given for value in header(s)]).statements
+    ends = (value for call in code.calls(".backward") for value in goes_backward(call))
+    return bool(asked & own - flow.origin(ends).statements)
+
+
+def _gives_gradients(code: Code) -> Iterator[ast.Attribute]:
+    """Where a gradient is assigned: `weight.grad = ...`."""
+    for node in code.nodes(ast.Attribute):
+        if node.attr == "grad" and isinstance(node.ctx, ast.Store):
+            yield node
+
+
+def _of_gradients(code: Code) -> str:
+    if any(_asks_for_graph(code, ".backward")):
+        return (
+            "backward(create_graph=True) leaves gradients that hold the graph: use "
+            "torch.autograd.grad(), or set the gradients to None after the step."
+        )
+    given = next(_gives_gradients(code), None)
+    where = (
+        f"{code.text(given)} ({code.place(given.lineno)})" if given is not None else "A gradient"
+    )
+    return (
+        f"{where} is given a gradient with its graph, which leads back to what it is the gradient "
+        "of, so that each holds the other: assign its .detach(), or leave out create_graph=True."
+    )
+
+
+def named(growth: Growth) -> str:
+    """The holder as it is shown: "outs[*] in evaluate()"."""
+    function, dot, rest = growth.holder.partition("().")
+    return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
+
+
+def _cure(case: Case, growth: Growth, held: _Held) -> str:
+    """What ends it, by what holds it."""
+    holder = growth.holder.rpartition("().")[2]
+    if growth.kind == HolderKind.CACHE.value:
+        return "A cache keeps what it returned: leave it out for tensors, or call cache_clear()."
+    if growth.kind == HolderKind.EXCEPTION.value:
+        return (
+            "An error keeps what it was given, and the variables of all functions that it went "
+            "through: keep its text instead, str(error) or traceback.format_exc()."
+        )
+    if growth.kind == HolderKind.GENERATOR.value:
+        return (
+            "A generator that has not come to its end keeps its function's variables: run it to "
+            "the end, or close() it; keep what it gives rather than the generator."
+        )
+    if holder.endswith(GRADIENTS):
+        return _of_gradients(case.cell)
+    if growth.anew:
+        return (
+            "Where it is only collected: keep the pieces on the host (.cpu()) and join them once, "
+            "after the loop. Where each pass reads all of it, such as a cache of keys and values, "
+            "make it once in its full size, and write into it."
+        ) + (
+            f" {holder} also carries the graph of every pass: .detach() what goes into it."
+            if growth.graph
+            else ""
+        )
+    if growth.graph and holder and (held.carried or "[*]" not in holder):
+        name = _name(growth)
+        whole, places, _ = name.partition(SEVERAL)
+        taken = f"tuple(one.detach() for one in {whole})" if places else f"{name}.detach()"
+        if "[*]" in holder:
+            taken = ".detach() of what is in it"
+        return (
+            f"{name} goes on from pass to pass with its graph: take {taken} into the next pass, or "
+            ".item() where only a number is wanted."
+        ) + (_TWICE if _is_differentiated_for_nothing(case, held) else "")
+    if growth.graph:
+        return (
+            "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
+            "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
+        )
+    return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."
