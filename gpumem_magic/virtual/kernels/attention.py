@@ -70,6 +70,8 @@ def choose_attention(
     query, key, value = tensors
     if any(t.dim() != 4 or t.stride(-1) != 1 for t in tensors) or 0 in query.shape:
         return None
+    if mask is not None and mask.stride(-1) != 1:  # even of one column
+        return None
     if not (query.shape[0] == key.shape[0] == value.shape[0]):
         return None
     half = query.dtype in (torch.float16, torch.bfloat16)

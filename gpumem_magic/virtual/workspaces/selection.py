@@ -165,7 +165,9 @@ def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Of `randperm`."""
+    """Of `randperm`: its highest number first, to see whether the type has it
+    (check_supported_max_int_with_precision of native/TensorFactories.h)."""
+    memory.borrow((kwargs.get("dtype") or torch.int64).itemsize)
     memory.borrow(*permutation_buffers(args[0], memory.capability))
 
 

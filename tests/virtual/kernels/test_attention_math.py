@@ -45,6 +45,17 @@ def test_the_mask_is_added_in_place(blocks):
     assert blocks().count(scores) == 2  # before and after the softmax
 
 
+def test_a_mask_whose_rows_are_not_dense_has_no_fused_kernel(blocks):
+    """Such as one column of a relative position's bias."""
+    query = torch.randn(2, 4, 1, 16, device="cuda")
+    mask = torch.randn(1, 1, 8, 4, device="cuda").permute(0, 3, 1, 2)
+    blocks()
+    with torch.no_grad():
+        functional.scaled_dot_product_attention(query, query, query, attn_mask=mask[..., -1:, -1:])
+    taken = blocks()
+    assert taken[:2] == [512, 512]  # the query and the keys, each times the root of the scale
+
+
 def test_what_is_converted_stays_beside_what_is_made_of_it(gpu):
     """Halves are computed with in float32; grouped keys are then repeated for every head."""
     query = torch.randn(1, 8, 256, 64, device="cuda", dtype=torch.float16)
