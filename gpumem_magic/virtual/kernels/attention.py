@@ -199,7 +199,8 @@ class _Attention(torch.autograd.Function):
                 values = _values(device, tensors, mask, how)
             out = device.result(values, query)
             sums = torch.empty((batch, heads, rounded(rows, device.fused.row_multiple)))
-            seeds = [torch.empty((), dtype=torch.int64) for _ in range(2)]
+            numbers = 2 if device.fused is FLASH else 1  # rng_state in flash_attn/flash_api.cpp
+            seeds = [torch.empty(n, dtype=torch.int64) for n in (numbers, 1)]
         keeps = any(ctx.needs_input_grad)
         if device.fused is EFFICIENT:
             seeds = []

@@ -151,9 +151,11 @@ def multinomial(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
-    first, second = args[1:3]
-    memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+    """Each pair's share of the gradient, which is 0 for the number of coordinates that differ
+    (native/cuda/DistanceKernel.cu)."""
+    first, second, p = args[1:4]
+    if p:
+        memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
 
 
 def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from gpumem_magic.virtual.catalog import lookup
+from gpumem_magic.virtual.gpu import VirtualGPU
+
 CASES = {
     "plain": {},
     "causal": {"is_causal": True},
@@ -77,3 +80,13 @@ def test_gradients_of_a_tensor_that_is_key_and_value_are_added_in_place(gpu):
     functional.scaled_dot_product_attention(query, key, key).mean().backward()
     # a sum in a block of its own would take one that is 480 KiB too large, and keep it whole
     assert torch.cuda.memory_allocated() - 2 * (query.nbytes + key.nbytes) < 100_000
+
+
+def test_flash_attention_keeps_the_two_numbers_of_its_random_state():
+    with VirtualGPU(lookup("A100-40GB")) as gpu:
+        query = torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        asked: list[int] = []
+        real = gpu.storages.malloc
+        gpu.storages.malloc = lambda size: (asked.append(size), real(size))[1]
+        functional.scaled_dot_product_attention(query, query, query)
+        assert [size for size in asked if size][-2:] == [16, 8]
