@@ -89,6 +89,13 @@ def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         memory.borrow(args[0].numel() * INDEX)
 
 
+def _infinite(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """Of absolute values (isinf of native/TensorCompare.cpp)."""
+    with memory.blocks() as absolute:
+        absolute.take(args[0].nbytes if args[0].is_floating_point() else 0)
+        memory.place(out)
+
+
 def _equal(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Whether each element is, and whether all are (cuda_equal of native/cuda/Equal.cpp)."""
     one, other = args[:2]
@@ -152,6 +159,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "soft_margin_loss_backward": losses.soft_margin_backward,
     "_ctc_loss": losses.ctc,
     "_ctc_loss_backward": losses.ctc_backward,
+    "isinf": _infinite,
     "roll": copies.roll,
     "where": copies.where,
     "logsumexp": scatters.logsumexp,

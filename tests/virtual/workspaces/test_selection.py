@@ -68,3 +68,10 @@ def test_the_number_of_unlike_coordinates_has_no_gradient(blocks):
         x = torch.ones(100, 10, device="cuda", requires_grad=True)
         total = torch.cdist(x, x.detach() + 1, p=p).sum()
         assert _asked(blocks, total.backward)[0].count(100 * 100 * 10 * 4) == pairs
+
+
+def test_infinities_are_looked_for_among_absolute_values(blocks):
+    x = torch.ones(1000, device="cuda")
+    assert _asked(blocks, lambda: torch.isinf(x))[0] == [4000, 1000, -4000]
+    whole = x.long()
+    assert _asked(blocks, lambda: torch.isinf(whole))[0] == [1000]
