@@ -158,6 +158,13 @@ def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
 
 
+def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
+    rows, p = args[1:3]
+    if p and rows.numel():
+        memory.borrow((rows.shape[0] - 1) * rows.numel() * rows.dtype.itemsize)
+
+
 def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Every element is compared with all others where those are few (isin_Tensor_Tensor_out in
     native/TensorCompare.cpp, isin_default_kernel_gpu in native/cuda/TensorCompare.cu)."""

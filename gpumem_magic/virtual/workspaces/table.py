@@ -200,6 +200,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "randperm": selection.permutation,
     "multinomial": selection.multinomial,
     "_cdist_backward": selection.distances,
+    "_pdist_backward": selection.distances_within,
 }
 
 UNMEASURED = {

@@ -75,3 +75,9 @@ def test_infinities_are_looked_for_among_absolute_values(blocks):
     assert _asked(blocks, lambda: torch.isinf(x))[0] == [4000, 1000, -4000]
     whole = x.long()
     assert _asked(blocks, lambda: torch.isinf(whole))[0] == [1000]
+
+
+def test_distances_within_a_tensor_gather_each_rows_gradients(blocks):
+    x = torch.randn(100, 10, device="cuda", requires_grad=True)
+    total = torch.pdist(x).sum()
+    assert 99 * 4000 in _asked(blocks, total.backward)[0]
