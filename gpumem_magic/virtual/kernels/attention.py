@@ -70,6 +70,8 @@ def choose_attention(
     query, key, value = tensors
     if any(t.dim() != 4 or t.stride(-1) != 1 for t in tensors) or 0 in query.shape:
         return None
+    if mask is not None and mask.stride(-1) != 1:  # even of one column
+        return None
     if not (query.shape[0] == key.shape[0] == value.shape[0]):
         return None
     half = query.dtype in (torch.float16, torch.bfloat16)
@@ -197,7 +199,8 @@ class _Attention(torch.autograd.Function):
                 values = _values(device, tensors, mask, how)
             out = device.result(values, query)
             sums = torch.empty((batch, heads, rounded(rows, device.fused.row_multiple)))
-            seeds = [torch.empty((), dtype=torch.int64) for _ in range(2)]
+            numbers = 2 if device.fused is FLASH else 1  # rng_state in flash_attn/flash_api.cpp
+            seeds = [torch.empty(n, dtype=torch.int64) for n in (numbers, 1)]
         keeps = any(ctx.needs_input_grad)
         if device.fused is EFFICIENT:
             seeds = []

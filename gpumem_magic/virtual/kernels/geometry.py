@@ -75,6 +75,10 @@ def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         # CUDA has a way for all types, its meta kernel knows but one (cuda/GroupedBlas.cpp).
         factors = [_to_meta(factor).bfloat16() for factor in args[:2]]
         return ask_meta_kernel(func, (*factors, *args[2:]), kwargs).to(args[0].dtype)
+    if func.name() in _INTO_TYPE:
+        *operands, dtype = args
+        wide = (_to_meta(operand).to(dtype) for operand in operands)
+        return func.overloadpacket.default(*wide)
     if (place := _LIKE_ARGUMENT.get(func.name())) is not None:
         return torch.empty_like(_to_meta(args[place]))
     on_meta = {name: _to_meta(value) for name, value in kwargs.items()}
@@ -109,6 +113,14 @@ _LIKE_ARGUMENT: Mapping[str, int] = {
     ),
 }
 """Operators without a meta kernel whose result has the geometry of an argument, and its place."""
+
+_INTO_TYPE = frozenset(
+    f"aten::{product}.{overload}"
+    for product in ("mm", "bmm", "addmm", "baddbmm")
+    for overload in ("dtype", "dtype_out")
+)
+"""Products in another type than their factors', which comes last; not all versions of torch have
+meta kernels for them."""
 
 _CONVOLUTIONS = {
     _ATEN.convolution.default: slice(2),

@@ -171,8 +171,8 @@ class Kernels:
                 f"{value.device} instead."
             )
         tensors, how = (query, key, value), How(*switches, **scaling)
-        attn_mask = additive_mask(attn_mask, query)
         choice = choose_attention(tensors, attn_mask, how.is_causal, self._card.capability)
+        attn_mask = additive_mask(attn_mask, query)
         if choice is None:
             return attend_plainly(tensors, attn_mask, how)
         attn_mask = mask_for_kernel(attn_mask, choice, query, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -62,11 +63,26 @@ def bag_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
 def index(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """index_cuda of native/TensorAdvancedIndexing.cpp."""
     with memory.blocks() as copies:
+        copies.take(*_from_host(memory, args[1]))
         copies.take(*_like_strided(args[1]))
         memory.place(out)
 
 
+def _from_host(memory: ScratchMemory, indices: Sequence[torch.Tensor | None]) -> list[int]:
+    """Bytes of the copies of indices that are on the host (make_info of
+    native/TensorAdvancedIndexing.cpp); masks are counted there first."""
+    given = [i for i in indices if i is not None and i.dtype not in _MASKS]
+    return [i.nbytes for i in given if i not in memory.storages]
+
+
 def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Indices on the host are copied first."""
+    with memory.blocks() as copies:
+        copies.take(*_from_host(memory, args[1]))
+        _write(memory, args, kwargs)
+
+
+def _write(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
     the same place."""
     accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)

@@ -37,9 +37,12 @@ def index_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 def masked_scatter(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """masked_scatter__cuda of native/cuda/IndexKernel.cpp: how many places are marked before each
     (launch_masked_scatter_kernel of native/cuda/IndexKernel.cu)."""
-    places = args[0].numel()
+    mask = args[1]
+    shape = torch.broadcast_shapes(args[0].shape, mask.shape)
+    places = shape.numel()
     with memory.blocks() as counts:
         counts.take(places * INDEX)
+        counts.take(0 if mask.shape == shape and mask.is_contiguous() else places)
         memory.borrow(scan_storage(places, INDEX))
 
 

@@ -72,11 +72,7 @@ class ScratchMemory:
         self.storages = storages
         self.processors = processors
         self.capability = capability
-        self._cublas_size = cublas_workspace_size(
-            capability, os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-        )
-        kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
-        self._cublaslt_size = int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
+        self._sizes: dict[str, int] = {}
         self.held: dict[tuple[str, bool, int], int] = {}
         self.highest = 0
         self._benchmarked: set[tuple[Any, ...]] = set()
@@ -113,15 +109,15 @@ class ScratchMemory:
 
     def workspaces(self) -> tuple[tuple[str, int], ...]:
         """The libraries that keep workspaces, each with the size of one."""
-        return (_CUBLAS_WORKSPACE, self._cublas_size), (_CUBLASLT_WORKSPACE, self._cublaslt_size)
+        return tuple((name, self._size(name)) for name in (_CUBLAS_WORKSPACE, _CUBLASLT_WORKSPACE))
 
     def hold_cublas(self) -> None:
         """Take the workspace of cuBLAS, where there is none yet."""
-        self._hold(_CUBLAS_WORKSPACE, self._cublas_size)
+        self._hold_workspace(_CUBLAS_WORKSPACE)
 
     def hold_cublaslt(self) -> None:
         """Take the workspace of cuBLASLt, where there is none yet."""
-        self._hold(_CUBLASLT_WORKSPACE, self._cublaslt_size)
+        self._hold_workspace(_CUBLASLT_WORKSPACE)
 
     def clear(self) -> None:
         """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
@@ -134,10 +130,22 @@ class ScratchMemory:
             self.borrow(8)
             self.held[_DROPOUT_STATES, False, 0] = self.storages.malloc(size)
 
-    def _hold(self, library: str, size: int) -> None:
+    def _hold_workspace(self, library: str) -> None:
         key = library, torch._C._current_graph_task_id() != -1, self.storages.stream
         if key not in self.held:
+            size = self._sizes.setdefault(library, self._size(library))
             self.held[key] = self.storages.malloc(size)
+
+    def _size(self, library: str) -> int:
+        """Of a library's workspace: as it was first taken; before, as the environment says now,
+        where what is imported may write."""
+        if library in self._sizes:
+            return self._sizes[library]
+        if library == _CUBLAS_WORKSPACE:
+            config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+            return cublas_workspace_size(self.capability, config)
+        kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+        return int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
 
     def reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
         """Take the buffers of a reduction of `tensor` over `dims`; None: over all."""

@@ -151,9 +151,18 @@ def multinomial(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Each pair's share of the gradient (native/cuda/DistanceKernel.cu)."""
-    first, second = args[1:3]
-    memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+    """Each pair's share of the gradient, which is 0 for the number of coordinates that differ
+    (native/cuda/DistanceKernel.cu)."""
+    first, second, p = args[1:4]
+    if p:
+        memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+
+
+def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
+    rows, p = args[1:3]
+    if p and rows.numel():
+        memory.borrow((rows.shape[0] - 1) * rows.numel() * rows.dtype.itemsize)
 
 
 def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -165,7 +174,9 @@ def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Of `randperm`."""
+    """Of `randperm`: its highest number first, to see whether the type has it
+    (check_supported_max_int_with_precision of native/TensorFactories.h)."""
+    memory.borrow((kwargs.get("dtype") or torch.int64).itemsize)
     memory.borrow(*permutation_buffers(args[0], memory.capability))
 
 

@@ -89,6 +89,22 @@ def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         memory.borrow(args[0].numel() * INDEX)
 
 
+def _infinite(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """Of absolute values (isinf of native/TensorCompare.cpp)."""
+    with memory.blocks() as absolute:
+        absolute.take(args[0].nbytes if args[0].is_floating_point() else 0)
+        memory.place(out)
+
+
+def _equal(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Whether each element is, and whether all are (cuda_equal of native/cuda/Equal.cpp)."""
+    one, other = args[:2]
+    if one.shape == other.shape and one.numel():
+        with memory.blocks() as flags:
+            flags.take(one.numel(), 1)
+            memory.reduce(torch.empty(one.shape, dtype=torch.bool, device="meta"), None, "all")
+
+
 def _scan(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """scan_dim of native/cuda/ScanUtils.cuh: CUB where there is one dimension to speak of."""
     tensor, dim = args[:2]
@@ -143,6 +159,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "soft_margin_loss_backward": losses.soft_margin_backward,
     "_ctc_loss": losses.ctc,
     "_ctc_loss_backward": losses.ctc_backward,
+    "isinf": _infinite,
     "roll": copies.roll,
     "where": copies.where,
     "logsumexp": scatters.logsumexp,
@@ -171,6 +188,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "_scaled_dot_product_efficient_attention_backward": attention_memory.efficient_backward,
     "_pack_padded_sequence": copies.pack,
     "count_nonzero": _count,
+    "equal": _equal,
     "_to_copy": copies.to_copy,
     "copy_": copies.copy,
     "native_group_norm": norms.group,
@@ -182,6 +200,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "randperm": selection.permutation,
     "multinomial": selection.multinomial,
     "_cdist_backward": selection.distances,
+    "_pdist_backward": selection.distances_within,
 }
 
 UNMEASURED = {

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from gpumem_magic.virtual.catalog import lookup
+from gpumem_magic.virtual.gpu import VirtualGPU
+
 CASES = {
     "plain": {},
     "causal": {"is_causal": True},
@@ -45,6 +48,17 @@ def test_the_mask_is_added_in_place(blocks):
     assert blocks().count(scores) == 2  # before and after the softmax
 
 
+def test_a_mask_whose_rows_are_not_dense_has_no_fused_kernel(blocks):
+    """Such as one column of a relative position's bias."""
+    query = torch.randn(2, 4, 1, 16, device="cuda")
+    mask = torch.randn(1, 1, 8, 4, device="cuda").permute(0, 3, 1, 2)
+    blocks()
+    with torch.no_grad():
+        functional.scaled_dot_product_attention(query, query, query, attn_mask=mask[..., -1:, -1:])
+    taken = blocks()
+    assert taken[:2] == [512, 512]  # the query and the keys, each times the root of the scale
+
+
 def test_what_is_converted_stays_beside_what_is_made_of_it(gpu):
     """Halves are computed with in float32; grouped keys are then repeated for every head."""
     query = torch.randn(1, 8, 256, 64, device="cuda", dtype=torch.float16)
@@ -66,3 +80,13 @@ def test_gradients_of_a_tensor_that_is_key_and_value_are_added_in_place(gpu):
     functional.scaled_dot_product_attention(query, key, key).mean().backward()
     # a sum in a block of its own would take one that is 480 KiB too large, and keep it whole
     assert torch.cuda.memory_allocated() - 2 * (query.nbytes + key.nbytes) < 100_000
+
+
+def test_flash_attention_keeps_the_two_numbers_of_its_random_state():
+    with VirtualGPU(lookup("A100-40GB")) as gpu:
+        query = torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        asked: list[int] = []
+        real = gpu.storages.malloc
+        gpu.storages.malloc = lambda size: (asked.append(size), real(size))[1]
+        functional.scaled_dot_product_attention(query, query, query)
+        assert [size for size in asked if size][-2:] == [16, 8]

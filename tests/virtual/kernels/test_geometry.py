@@ -65,3 +65,18 @@ def test_what_has_no_meta_kernel_is_like_its_argument():
     real = aten.multilabel_margin_loss_backward(*given)
     told = Geometry().results(aten.multilabel_margin_loss_backward.default, given, {})
     assert told == (real.shape, real.stride(), real.dtype)
+
+
+def test_products_into_another_type():
+    """Of which not all have a meta kernel."""
+    x, aten = torch.empty(4, 8, 8, dtype=torch.bfloat16), torch.ops.aten
+    wide = x.float()
+    for operator, operands in (
+        (aten.mm, (x[0], x[0])),
+        (aten.bmm, (x, x)),
+        (aten.addmm, (wide[0], x[0], x[0])),
+        (aten.baddbmm, (wide, x, x)),
+    ):
+        for overload, out in ((operator.dtype, {}), (operator.dtype_out, {"out": operands[0]})):
+            found = Geometry().results(overload, (*operands, torch.float32), out)
+            assert (found.size, found.dtype) == (operands[-1].shape, torch.float32)

@@ -111,3 +111,14 @@ def test_indices_that_are_broadcast_in_unlike_ways_are_copied(blocks):
     w = x[row[:, 0], column[:, 0].clone()], x[row]
     assert index not in blocks()
     del y, z, w
+
+
+def test_indices_on_the_host_are_copied(blocks):
+    x, indices = torch.ones(100, 10, device="cuda"), torch.arange(50)
+    blocks()
+    x[indices]
+    assert blocks() == [400, 2000, -400, -2000]
+    x[indices.cuda()]
+    assert 2000 in blocks()
+    x[indices] = torch.ones(10, device="cuda")
+    assert blocks()[-3:-1] == [400, -400]

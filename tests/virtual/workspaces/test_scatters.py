@@ -49,6 +49,16 @@ def test_a_write_by_mask_counts_the_marked_places(blocks):
     torch.testing.assert_close(y.cpu(), torch.ones(64, 64))
 
 
+def test_a_mask_for_each_row_is_written_out(blocks):
+    x, source = torch.zeros(64, 64, device="cuda"), torch.ones(64, 64, device="cuda")
+    mask = torch.ones(64, device="cuda") > 0
+    blocks()
+    x.masked_scatter(mask, source)
+    assert blocks()[:3] == [x.nbytes, 4096 * 8, 4096]
+    x[0].masked_scatter(mask.expand(64, 64), source)
+    assert blocks()[:3] == [x.nbytes, 4096 * 8, 4096]
+
+
 @pytest.mark.parametrize("how", ["amax", "amin"])
 def test_counts_of_equal_values_are_beside_what_is_equal(blocks, tensors, how):
     out, index, source = tensors

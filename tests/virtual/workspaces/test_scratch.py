@@ -85,6 +85,17 @@ def test_the_environment_sets_both_sizes(monkeypatch):
         ]
 
 
+def test_the_environment_is_read_when_a_workspace_is_first_taken(monkeypatch):
+    """Libraries that are imported by the cell set it."""
+    with VirtualGPU(lookup("T4")) as gpu:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        x = torch.ones(64, 64, device="cuda", requires_grad=True)
+        y = x @ x
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        y.sum().backward()
+        assert [gpu.allocator.size_of(at) for at in gpu.scratch.held.values()] == [32 << 20] * 2
+
+
 @pytest.mark.parametrize(
     ("loss", "buffers", "result"),
     [

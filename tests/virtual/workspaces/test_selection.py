@@ -30,7 +30,7 @@ def test_the_largest_of_long_slices_are_counted_by_several_blocks(blocks):
 
 def test_a_permutation_sorts_random_keys(blocks):
     found = _asked(blocks, lambda: torch.randperm(1000, device="cuda"))[0]
-    assert found == [8000, 8000, 4000, 4000, 1, -1, -4000, -4000, -8000]
+    assert found == [8000, 8, -8, 8000, 4000, 4000, 1, -1, -4000, -4000, -8000]
 
 
 def test_membership_among_few_compares_all_pairs(blocks):
@@ -55,3 +55,29 @@ def test_a_running_sum_of_one_dimension_is_cubs(blocks):
     assert _asked(blocks, lambda: x.cumsum(0))[0] == [4194304, 5375, -5375]
     two = torch.ones(8, 100, device="cuda")
     assert _asked(blocks, lambda: two.cumsum(1))[0] == [3200]
+
+
+def test_comparing_two_tensors_has_a_flag_for_each_element(blocks):
+    x, y = (torch.ones(1000, device="cuda") for _ in range(2))
+    assert _asked(blocks, lambda: torch.equal(x, y))[0][:2] == [1000, 1]
+    assert _asked(blocks, lambda: torch.equal(x, y[1:]))[0] == []
+
+
+def test_the_number_of_unlike_coordinates_has_no_gradient(blocks):
+    for p, pairs in ((0.0, 0), (1.0, 1)):
+        x = torch.ones(100, 10, device="cuda", requires_grad=True)
+        total = torch.cdist(x, x.detach() + 1, p=p).sum()
+        assert _asked(blocks, total.backward)[0].count(100 * 100 * 10 * 4) == pairs
+
+
+def test_infinities_are_looked_for_among_absolute_values(blocks):
+    x = torch.ones(1000, device="cuda")
+    assert _asked(blocks, lambda: torch.isinf(x))[0] == [4000, 1000, -4000]
+    whole = x.long()
+    assert _asked(blocks, lambda: torch.isinf(whole))[0] == [1000]
+
+
+def test_distances_within_a_tensor_gather_each_rows_gradients(blocks):
+    x = torch.randn(100, 10, device="cuda", requires_grad=True)
+    total = torch.pdist(x).sum()
+    assert 99 * 4000 in _asked(blocks, total.backward)[0]
