@@ -37,11 +37,9 @@ _OFTEN = 8
 _GRAPH = ".grad_fn"
 """How the way to what a graph holds ends."""
 
-GRADIENTS = "'s gradients"
-"""What the gradients of a model are called, where they hold a graph."""
-
-SEVERAL = "[0.."
-"""How the places of a tuple are written that goes on from pass to pass: "self.hidden[0..1]"."""
+GRADIENTS, SEVERAL = "'s gradients", "[0.."
+"""What the gradients of a model are called, where they hold a graph; how the places of a tuple are
+written that goes on from pass to pass: "self.hidden[0..1]"."""
 
 _BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 _VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
@@ -398,6 +396,5 @@ def _place(group: _Group) -> str:
 
 def _only_way(group: _Group) -> str:
     """The way to all of it, where there is one: a sum in a dictionary, a state in a tuple."""
-    known = (one for _, one in group if one and not _is_of_gradient(one))
-    ways = {one.path.removesuffix(_GRAPH) for one in known}
+    ways = {g.path.removesuffix(_GRAPH) for _, g in group if g and not _is_of_gradient(g)}
     return ways.pop() if len(ways) == 1 else ""

@@ -108,6 +108,8 @@ class EnlargedResult(Rule):
             change = "" if _are_collected(trace, one) else _cure(one)
             if one.op in _PAIRS | _PRODUCTS and not one.linear and _decomposes(cell, one):
                 continue
+            if one.op.startswith("upsample") and not _calls(cell, one, ".interpolate", ".upsample"):
+                continue  # a model's own layer: large is what its result has to be
             small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
@@ -162,6 +164,12 @@ def _decomposes(cell: Code, one: Enlarged) -> bool:
     within = cell.function(statement) if statement is not None else None
     words = (node.attr for node in cell.nodes(ast.Attribute, within=within))
     return len(set(one.shape[-2:])) == 1 and any(map(_WHOLE.fullmatch, words))
+
+
+def _calls(cell: Code, one: Enlarged, *functions: str) -> bool:
+    """Whether the measured cell itself calls one of these on the line."""
+    statement = cell.statement_at(one.line) if one.line and not one.cell else None
+    return statement is not None and bool(cell.calls(*functions, within=statement))
 
 
 def _is_number(value: ast.expr) -> bool:

@@ -13,7 +13,7 @@ def predicted(notebook):
         with notebook(card) as one:
             for text in earlier:
                 result, said = one.run(text)
-                assert result.success, said
+                assert result.success or "# raises" in text, said
             one.run(f"{magic} -o _predicted\n{cell}")
             return one.shell.user_ns["_predicted"]
 

@@ -108,7 +108,7 @@ class WGAN:
         self.log["gp"].append(gp); self.log["d"].append(d.item())
 w = WGAN()
 for xb, _ in loader: w.step(xb.to(device))
-# %% maml-fast-weights | 40MiB | ^growth .* fast\[\*\] holds .*fast goes on .*create_graph
+# %% maml-fast-weights | 40MiB | ^growth .* fast\[(\*|0\.\.1)\] holds .* goes on .*create_graph
 w = [torch.randn(256, 256, device=device, requires_grad=True) for _ in range(2)]
 def forward(x, w): return torch.tanh(x @ w[0]) @ w[1]
 x, y = (t.to(device) for t in next(iter(loader)))

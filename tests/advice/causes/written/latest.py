@@ -72,7 +72,7 @@ def fit(n):
     batch = torch.randn(n, 256, device=device)
     hidden = net[:4](batch)
     return hidden @ torch.ones(13, 3, device=device)
-fit(30000)
+fit(30000)  # raises
 # ## cell
 xb = torch.randn(45000, 256, device=device)
 with torch.no_grad():
