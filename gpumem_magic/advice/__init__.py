@@ -254,7 +254,7 @@ def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
     def key(one: Advice) -> tuple[int, bool, bool, int, bool, bool, int]:
         saving = _size(one)
         gaps = one.rule == Fragmentation.name
-        cure = KINDS.get(one.rule) is Kind.TRADE or (gaps and _size(one) <= most)
+        cure = KINDS.get(one.rule) is Kind.TRADE or (gaps and saving <= most)
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
         first = 1 if gaps and not cure else 2 if one.rule == GrowingMemory.name else 3
         first = 0 if one.rule in OF_ERRORS else first

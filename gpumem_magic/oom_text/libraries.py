@@ -209,9 +209,7 @@ def find_library(squeezed: str) -> Reading | None:
 def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
     """What the words say: how much was asked for, seldom more."""
     texts = {name: text for name, text in found.groupdict().items() if text}
-    if (
-        "free" in texts and "total" in texts and texts["free"][-1].isdigit()
-    ):  # "3.2/24 GiB": one unit for both
+    if "total" in texts and texts.get("free", "")[-1:].isdigit():  # "3.2/24 GiB": one unit for both
         texts["free"] += texts["total"].lstrip("0123456789.,")
     sizes = {name: _size(text) for name, text in texts.items()}
     return Reading(

@@ -16,7 +16,7 @@ from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
-_EXPANDABLE = f"""\
+_FIRST_CELL = f"""\
 %env {EXPANDABLE}
 %gpumem --device off
 %gpumem --device 240MiB"""
@@ -63,7 +63,7 @@ class Fragmentation(Rule):
             setup="import torch",
             before=_GROWING,
             card="240MiB",
-            first=_EXPANDABLE,
+            first=_FIRST_CELL,
             results=("whole",),
             rewritten=False,
         ),
@@ -71,7 +71,7 @@ class Fragmentation(Rule):
             setup="import torch",
             before=_ENCODER,
             card="240MiB",
-            first=_EXPANDABLE,
+            first=_FIRST_CELL,
             results=("scores",),
             rewritten=False,
         ),

@@ -350,9 +350,12 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
     if growth.graph and holder and (held.carried or "[*]" not in holder):
         name = _name(growth)
         whole, places, _ = name.partition(SEVERAL)
-        taken = f"tuple(one.detach() for one in {whole})" if places else f"{name}.detach()"
         if "[*]" in holder:
             taken = ".detach() of what is in it"
+        elif places:
+            taken = f"tuple(one.detach() for one in {whole})"
+        else:
+            taken = f"{name}.detach()"
         return (
             f"{name} goes on from pass to pass with its graph: take {taken} into the next pass, or "
             ".item() where only a number is wanted."
