@@ -70,9 +70,13 @@ class Call:
         return torch.empty(moved.shape, dtype=tensor.dtype).copy_(moved).transpose(0, 1)
 
     def compute(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The operator's results for these input, states and weights; in float32 where they are of
-        less, as the CPU has no fast kernel for it."""
+        """The operator's results for these input, states and weights, in a dry run only their
+        shapes; in float32 where they are of less, as the CPU has no fast kernel for it."""
         dtype = tensors[0].dtype
+        if self.tracker.is_dry:
+            width = self.layout.directions * (self.layout.projected or self.layout.hidden)
+            output = torch.empty((*tensors[0].shape[:-1], width), dtype=dtype)
+            return output, *map(torch.empty_like, tensors[1 : 1 + self.states])
         if dtype.itemsize < torch.float32.itemsize:
             computed = self.compute([tensor.float() for tensor in tensors])
             return tuple(result.to(dtype) for result in computed)
@@ -85,6 +89,22 @@ class Call:
             *self._after,
         )
         return out
+
+    @torch.enable_grad()
+    def differentiate(
+        self, tensors: list[torch.Tensor], gradients: tuple[torch.Tensor | None, ...]
+    ) -> list[torch.Tensor]:
+        """The gradients of these input, states and weights for those of the results; in a dry run
+        only their shapes."""
+        if self.tracker.is_dry:
+            return list(map(torch.empty_like, tensors))
+        inputs = [t.detach().requires_grad_() for t in tensors]
+        values = self.compute(inputs)
+        known = [(v, g) for v, g in zip(values, gradients, strict=True) if g is not None]
+        found = torch.autograd.grad(
+            [v for v, _ in known], inputs, [g for _, g in known], allow_unused=True
+        )
+        return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
 
 
 class Layers(torch.autograd.Function):
@@ -124,18 +144,10 @@ class Layers(torch.autograd.Function):
             raise RuntimeError("cudnn RNN backward can only be called in training mode")
         *tensors, output, _, _ = ctx.saved_tensors
         of_weights = any(ctx.needs_input_grad[2 + call.states :])
-        with call.tracker.suspended(), torch.enable_grad():
-            inputs = [t.detach().requires_grad_() for t in tensors]
+        others = 1 + call.states
+        with call.tracker.suspended():
             with call.tracker.random_of_device(ctx.random):
-                values = call.compute(inputs)
-            known = [(v, g) for v, g in zip(values, gradients, strict=True) if g is not None]
-            found = torch.autograd.grad(
-                [v for v, _ in known], inputs, [g for _, g in known], allow_unused=True
-            )
-            dense = [
-                torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)
-            ]
-            others = 1 + call.states
+                dense = call.differentiate(tensors, gradients)
             results = [call.laid_out(dense[0]), *map(torch.clone, dense[1:others])]
             in_place = _in_one_block(dense[others:], call) if of_weights else []
         _place(call, tensors, output, gradients, results, in_place)
