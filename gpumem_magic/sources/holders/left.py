@@ -66,7 +66,8 @@ def find_held(
     if torch is None or int(events.size[rows].sum()) < MIB:
         return ()
     memory = read()
-    blocks = {a: memory.blocks[a] for a in events.address[rows].tolist() if a in memory.blocks}
+    alive = memory.blocks.keys() - memory.libraries.keys()
+    blocks = {a: memory.blocks[a] for a in events.address[rows].tolist() if a in alive}
     if sum(blocks.values()) < _SHARE * (memory.reading.allocated or 0):
         return ()
     few = replace(memory, blocks=blocks, libraries={}, unlisted="")
@@ -75,8 +76,10 @@ def find_held(
         walk.leave_out(namespace)
         walk.set_out(named_roots(torch, namespace, namespace.keys()))
         walk.add(_failed_frames(torch, error))
-        walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
         walk.run(_MOST, until_explained=True)
+        if walk.unexplained():
+            walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
+            walk.run(_MOST, until_explained=True)
         walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
         walk.run(_MOST)
         found, modules, tensors = walk.reached.found, walk.modules(), walk.tensors()
