@@ -78,6 +78,9 @@ def _change(report: Report, advice: Advice) -> tuple[Piece, ...]:
 
 _NOTHING = "There is no advice for this cell. Measure looks for more, by dry runs."
 
+_INSERTS = "Make the changed cell the next input"
+_NO_CELL = "No changed cell is written out for this advice; its card says what to change"
+
 _INSERTED = (
     "The changed cell is the next input: it appears below the next cell that you run. "
     "It can be copied from here as well:"
@@ -95,7 +98,7 @@ class AdviceSection(Section):
         self.card, self.answer = controls.html(), controls.html()
         self.measure = controls.button("Measure", "Run the changed cells without kernels")
         self.cancel = cancel_button(desk)
-        self.insert = controls.button("Insert cell", "Make the changed cell the next input")
+        self.insert = controls.button("Insert cell", _INSERTS)
         self.explain = controls.button("Explain", "What the rule means")
         self.ignore = controls.button("Ignore", "No advice of this rule any more")
         self.code = controls.lines("Changed cell", 8)
@@ -127,6 +130,7 @@ class AdviceSection(Section):
         """The advice that is picked."""
         report, advice = self.state.report, self._advice
         self.insert.disabled = advice is None or advice.source is None
+        self.insert.tooltip = _NO_CELL if self.insert.disabled else _INSERTS
         self.explain.disabled = self.ignore.disabled = advice is None
         if report is None or advice is None:
             self.card.value = told(Line(_NOTHING))

@@ -178,6 +178,7 @@ def test_where_there_is_no_advice_there_is_nothing_to_press_but_measure(measured
     section = measured.advice
     assert section.list.layout.display == "none"
     assert [b.disabled for b in (section.insert, section.explain, section.ignore)] == [True] * 3
+    assert "No changed cell" in section.insert.tooltip
     assert not section.measure.disabled
 
 

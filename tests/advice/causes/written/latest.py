@@ -59,7 +59,7 @@ for _ in range(3):
 # %% kv-cache-manual | 200MiB | kv|cache|keys|growth
 attn_k = nn.Linear(256, 256).to(device); attn_v = nn.Linear(256, 256).to(device)
 ks, vs = None, None
-tok = torch.randn(16, 1, 256, device=device)
+tok = torch.randn(256, 1, 256, device=device)
 with torch.inference_mode():
     for t in range(4000):
         k, v = attn_k(tok), attn_v(tok)
