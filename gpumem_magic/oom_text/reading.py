@@ -115,7 +115,7 @@ def _without_tags(text: str) -> str:
     """Without what a log repeats before each line of what it prints in several, but for digits."""
     before, lines = "", []
     for line in text.splitlines():
-        repeated = commonprefix([before, before := _DIGIT.sub("0", line)])
+        repeated = commonprefix([before, before := _DIGIT.sub("0", line)])  # noqa: RUF071 - no paths
         tag = _TAGS.match(repeated)
         lines.append(line[tag.end() :] if tag else line)
     return "\n".join(lines)
