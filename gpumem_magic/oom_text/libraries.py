@@ -35,7 +35,15 @@ _GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
 # Frameworks with allocators of their own come before what CUDA says below them, then certain ones:
 # the first that fits decides.
 _SIGNS = (
-    _sign("CuPy", rf"Outofmemoryallocating{_BYTES}\(allocatedsofar"),
+    _sign(
+        "CuPy",
+        rf"Outofmemoryallocating{_BYTES}\(allocatedsofar:{_NUMBER}"
+        rf"(?:,limitsetto:(?P<allowed>{_NUMBER}))?",
+    ),
+    _sign("CUDA.jl", rf"OutofGPUmemory(?:tryingtoallocate{_BYTES})?"),
+    _sign("CatBoost", rf"TOutOfMemoryError(?:.{{0,40}}?Requested{_BYTES};Free{_FREE})?"),
+    _sign("RAPIDS", r"Gpu(?:SplitAnd)?RetryOOM|GPUOutOfMemory"),
+    _sign("Cycles", r"OutofmemoryinCUDAqueue|SystemisoutofGPU(?:andsharedhost)?memory"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:.{{0,200}}?Outofmemory.{{0,20}}?allocat(?:e|ing){_BYTES}"),
     _sign("JAX", rf"RESOURCE_EXHAUSTED:Failedtoallocaterequestfor{_BYTES}"),
     _sign("JAX", rf"Resourceexhausted:Outofmemorywhiletryingtoallocate{_BYTES}"),
@@ -72,6 +80,7 @@ _SIGNS = (
         rf"(?:\([0-9.]+,{_BYTES})?",
     ),
     _sign("SGLang", r"Notenoughmemory\.Pleasetrytoincrease--mem-fraction-static"),
+    _sign("SGLang", r"(?:Prefill|Decode)outofmemory"),
     _sign("TGI", r"Notenoughmemorytohandle\d+\w*?tokens"),
     _sign("tinygrad", rf"Allocationof{_BYTES}failedon(?:CUDA|NV|AMD|HIP|METAL|GPU|CL)\b"),
     _sign("ExLlama", r"InsufficientVRAM"),
@@ -82,6 +91,7 @@ _SIGNS = (
     _sign("llama.cpp", r"ggml-cuda\.cu:\d+:outofmemory"),
     _sign("llama.cpp", r"unabletoallocate(?:CUDA|ROCm|SYCL)\d*buffer"),
     _sign("llama.cpp", rf"(?:allocating{_BYTES}ondevice\d+:)?cudaMallocfailed:outofmemory"),
+    _sign("llama.cpp", r"ROCmerror:outofmemory"),
     _sign("Vulkan", rf"Devicememoryallocationofsize{_BYTES}failed"),
     _sign("Vulkan", "ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY"),
     _sign("Metal", rf"Invalidbuffersize:{_BYTES}", certain=False),
@@ -96,6 +106,7 @@ _SIGNS = (
     _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
     _sign("TensorRT", r"ErrorCode2:OutOfMemory"),
     _sign("PyCUDA", r"cuMemAllocfailed:outofmemory"),
+    _sign("RMM", rf"[pP]oolsizeexceeded\(failedtoallocate{_BYTES}\)"),
     _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror|RMMfailure\S{0,200}?poolsizeexceeded"),
     _sign(
         "XGBoost", rf"Memoryallocationerror.{{0,200}}?Freememory:{_FREE}-?Requestedmemory:{_BYTES}"
@@ -110,6 +121,7 @@ _SIGNS = (
         "cuSPARSE", "cusparseerror:insufficientresources|insufficientresourceswhencalling`cusparse"
     ),
     _sign("cuFFT", "CUFFT_ALLOC_FAILED"),
+    _sign("MAGMA", "MAGMA_ERR_DEVICE_ALLOC"),
     _sign("rocBLAS", "rocblas_status_memory_error"),
     _sign("Level Zero", "U?R_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),
     _sign("MIOpen", "miopenStatusAllocFailed"),
@@ -133,6 +145,7 @@ _SIGNS = (
     _sign("OpenCL", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
     _sign("Warp", rf"Failedtoallocate{_BYTES}ondevice"),
     _sign("Triton", r"TritonError\[(?:CUDA|HIP)\]:outofmemory"),
+    _sign("Direct3D", r"D3Derrorwas0x8007000[eE]|E_OUTOFMEMORY", certain=False),
     _sign("cuDNN", "UnabletofindavalidcuDNNalgorithm", certain=False),
     _sign("cuDNN", "unabletofindanenginetoexecutethiscomputation", certain=False),
     _sign(
@@ -178,8 +191,13 @@ _HOSTS = (
     _sign("a killed process", "kernelappearstohavedied|[kK]ernelcrashedwhile", certain=False),
     _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
     _sign(
-        "the system", r"\[Errno12\]Cannotallocatememory|std::bad_alloc|(?<![A-Za-z.])MemoryError"
+        "the batch system",
+        r"TERM_MEMLIMIT|Exceededjobmemorylimit|exceededmemorylimit\("
+        r"|jobkilled:v?mem[0-9]+kbexceededlimit",
     ),
+    _sign("Dask", r"exceeded[0-9]+%memorybudget"),
+    _sign("a killed worker", r"KilledWorker", certain=False),
+    _sign("the system", r"\[Errno12\]|std::bad_alloc|(?<![A-Za-z.])MemoryError"),
 )
 _HOST = re.compile(
     r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate([0-9]{1,18})"

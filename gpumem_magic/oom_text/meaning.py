@@ -26,7 +26,7 @@ def state(reading: Reading, outlook: Outlook) -> str:
     if reading.origin is Origin.NONE and reading.certain:
         return f"No error of memory: {reading.unknown['asked']}."
     if reading.origin is Origin.NONE or reading.asked is None:
-        return "What it reads as cannot be told: no size is named."
+        return "What it reads as cannot be told: how much was asked for is not named."
     if outlook is Outlook.LIMITED and reading.allocated is None:
         allowed = _text(reading.allowed)
         return f"Stopped by a limit of {allowed}, not by the card: {_text(reading.free)} was free."
@@ -309,6 +309,8 @@ def _free(reading: Reading) -> str:
 def _limit(reading: Reading) -> str:
     if reading.library in SERVERS:
         return "what its share of the card leaves for the key-value cache"
+    if reading.origin is Origin.LIBRARY:
+        return "what the library's own pool may take, as it was told"
     if reading.backend == "MPS":
         return "what this process may take, by PYTORCH_MPS_HIGH_WATERMARK_RATIO"
     return "what PyTorch may reserve, by set_per_process_memory_fraction"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from os.path import commonprefix
 from types import MappingProxyType
 
 from gpumem_magic.oom_text.libraries import find_beside, find_library
@@ -18,6 +19,11 @@ _ESCAPE = re.compile(
     r"|\[[0-9]{1,3}(?:;[0-9]{1,3})*m"  # a colour whose first character was lost in pasting
 )
 _EDGES = re.compile(r"^[\s|>#*/\u2500-\u257f]+|[\s|\u2500-\u257f]+$|^E\s{2,}", re.MULTILINE)
+_DIGIT = re.compile("[0-9]")
+_TAGS = re.compile(
+    r"\s*(?=[\[(<0])(?!.{0,78}(?i:memory|error:|[0-9][kmgt]i?b))[^\n]{1,78}[])|>:-](?:\s|$)?"
+)
+_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9]{1,2}[KMGT]i?B)")  # before decimals, as in Berlin
 _SPACE = re.compile(r"(?:\s|\\[nrt]|[\u200b\u2060\ufeff]|<br\s*/?>|&nbsp;)+")
 _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGT]i?B|bytes?|B)"
 _NO_SIZE = 1 << 60  # 17179869184.00 GiB is -1 to a driver that does not know: seen on WSL
@@ -26,6 +32,8 @@ _START = re.compile(
     r"(?:Triedtoallocate[0-9.]+[KMGT]i?B\.)?(CUDA|HIP|XPU|NPU|MPS|MUSA|MLU)(?:backend)?outofmemory|"
     r"Allocationondevice([0-9]{1,3})wouldexceedallowedmemory"
 )
+_REST = re.compile(r"alreadyallocated;.*totalbyPyTorch|Oftheallocatedmemory.*allocatedbyPyTorch")
+"""What stands only in the error's later part: of a text whose beginning is cut off."""
 _DEVICE = re.compile(r"(?:GPU|NPU|MLU|Allocationondevice)([0-9]{1,3})(?![0-9])")
 _PROCESS = re.compile(rf"Process([0-9]{{1,12}})has{_SIZE}memoryinuse")
 _EXABYTE = "Triedtoallocatemorethan1EB"
@@ -100,12 +108,24 @@ def parse(text: str) -> Reading:
 def squeeze(text: str) -> str:
     """`text` without colours, borders of frames, comment signs and spaces."""
     plain = _ESCAPE.sub("", text[-1_000_000:])  # an error stands at the end of its log
-    return _SPACE.sub("", _EDGES.sub("", plain))
+    return _COMMA.sub(".", _SPACE.sub("", _EDGES.sub("", _without_tags(plain))))
+
+
+def _without_tags(text: str) -> str:
+    """Without what a log repeats before each line of what it prints in several, but for digits."""
+    before, lines = "", []
+    for line in text.splitlines():
+        repeated = commonprefix([before, before := _DIGIT.sub("0", line)])  # noqa: RUF071 - no paths
+        tag = _TAGS.match(repeated)
+        lines.append(line[tag.end() :] if tag else line)
+    return "\n".join(lines)
 
 
 def _pieces(squeezed: str) -> Iterator[str]:
     """Each error, from its first words to the next one's."""
     starts = [match.start() for match in _START.finditer(squeezed)]
+    if not starts and _REST.search(squeezed):
+        starts = [0]
     for start, end in pairwise([*starts, len(squeezed)]):
         yield squeezed[start : min(end, start + 20_000)]
 
@@ -135,7 +155,7 @@ def _read(piece: str) -> Reading:
         processes=_processes(piece),
         unknown=unknown,
         written_by=_written_by(piece, form),
-        endless=_EXABYTE in piece,
+        endless=_EXABYTE in piece or unknown.get("asked") == _IMPOSSIBLE,
     )
 
 
@@ -208,15 +228,20 @@ _OMITTED = MappingProxyType(
 )
 
 
+_IMPOSSIBLE = "the driver did not know it, and PyTorch printed an impossible number"
+
+
 def _contradictions(sizes: Mapping[str, Size | None]) -> dict[str, str]:
     """Numbers that cannot be: more than an exbibyte, or less than nothing."""
-    impossible = "the driver did not know it, and PyTorch printed an impossible number"
     found = {
-        name: "no limit is set" if name == "allowed" else impossible
+        name: "no limit is set" if name == "allowed" else _IMPOSSIBLE
         for name, size in sizes.items()
         if size is not None and size.about >= _NO_SIZE
     }
     reserved, allocated = sizes.get("reserved"), sizes.get("allocated")
+    process = sizes.get("process")
+    if process is not None and allocated is not None and process.high < allocated.low:
+        found["process"] = "less than PyTorch alone has of the card: the driver did not know it"
     if reserved is not None and allocated is not None and reserved.high < allocated.low:
         found["cached"] = found["reserved"] = "more is allocated than reserved, which cannot be"
     return found

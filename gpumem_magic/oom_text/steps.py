@@ -37,6 +37,13 @@ _OWN = MappingProxyType(
         "import.",
         "TensorFlow": "TensorFlow takes the whole card when it starts: beside PyTorch call "
         "tf.config.experimental.set_memory_growth(gpu, True) for each GPU first.",
+        "llama.cpp": "Fewer layers on the card (-ngl; Ollama: num_gpu) or a smaller context (-c; "
+        "num_ctx) need less of it.",
+        "CuPy": "cupy.get_default_memory_pool().free_all_blocks() gives back what CuPy keeps for "
+        "itself.",
+        "ONNX Runtime": "Its arena doubles as it grows: the provider's options "
+        '{"arena_extend_strategy": "kSameAsRequested"} make it grow by what is asked for.',
+        "the batch system": "Ask for more of the computer's memory with the job (Slurm: --mem).",
         "the Java machine": "Give its heap more: -Xmx, or Spark's spark.driver.memory and "
         "spark.executor.memory, before it starts.",
     }

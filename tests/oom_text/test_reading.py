@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumem_magic.oom_text import Origin, Size, parse
+from gpumem_magic.oom_text import Origin, Outlook, Size, explain, parse
 from gpumem_magic.values.oom_text import SIZES
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -237,3 +238,41 @@ def test_a_truncated_text_tells_no_other_numbers_than_the_whole(form, texts):
         told = about(reading)
         assert told.items() <= whole.items()
         assert set(reading.unknown) == set(SIZES) - set(told)
+
+
+def test_what_is_cut_off_at_the_beginning_keeps_its_numbers(texts):
+    found = parse(texts["capacity"].partition("Tried to allo")[2])
+    whole = parse(texts["capacity"])
+    told = ("total", "free", "process", "allocated", "cached")
+    assert [getattr(found, name) for name in told] == [getattr(whole, name) for name in told]
+    assert found.asked is None
+
+
+def test_a_process_that_has_less_than_pytorch_alone_is_not_known(texts):
+    found = explain(texts["capacity"].replace("12.50 GiB memory in use", "0 bytes memory in use"))
+    assert found.reading.process is None
+    assert "PyTorch alone" in found.reading.unknown["process"]
+    assert not any(fact.label == "other processes" for fact in found.facts)
+
+
+def test_an_impossible_request_is_a_size_that_went_wrong(texts):
+    found = explain(texts["capacity"].replace("allocate 20.00 MiB", "allocate 17179869184.00 GiB"))
+    assert found.outlook is Outlook.TOO_LARGE
+
+
+def test_a_librarys_own_limit_is_not_pytorchs():
+    text = (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 3,200,000,000 bytes (allocated"
+        " so far: 4,800,000,512 bytes, limit set to: 6,000,000,000 bytes)."
+    )
+    found = explain(text)
+    assert found.reading.allowed.about == 6_000_000_000
+    assert not any("fraction" in fact.meaning for fact in found.facts)
+
+
+@pytest.mark.parametrize("tag", ["[rank{}]: ", "2024-05-06 07:08:0{},123 ERROR run.py:7 | "])
+def test_what_a_log_puts_before_each_line_is_not_the_texts(tag, texts):
+    lines = re.findall(".{1,40}", texts["capacity"])
+    text = "\n".join(tag.format(number % 10) + line for number, line in enumerate(lines))
+    found, whole = parse(text), parse(texts["capacity"])
+    assert (found.asked, found.free, found.cached) == (whole.asked, whole.free, whole.cached)

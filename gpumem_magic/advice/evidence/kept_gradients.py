@@ -68,8 +68,12 @@ def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | Non
 
 def find_zeroed(trace: Trace, cell: Code) -> KeptGradients | None:
     """Gradients that were alive at the peak of a forward pass, or the start of a backward pass,
-    and that the backward pass added to, as to zeros."""
+    and that the backward pass added to, as to zeros; or when memory ran out in a forward pass."""
     lives = trace.lives
+    busy = cell.calling_lines(lives)[(lives.born != Phase.FORWARD) & (lives.birth >= 0)]
+    if trace.oom is not None and trace.oom.line is not None and trace.oom.line not in busy:
+        size = lives.bytes(lives.of(Category.GRADIENT) & lives.at_end)
+        return KeptGradients(size, size, trace.oom.line or 0, None) if size else None
     gradients = lives.of(Category.GRADIENT) & lives.at_peak
     now = lives.step[lives.birth == lives.peak_event]
     phase = lives.born[lives.birth == lives.peak_event]

@@ -221,23 +221,27 @@ def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.b
     lives = trace.lives
     alive = lives.at_peak & ~lives.of(Category.PARAMETER, Category.GRADIENT, Category.WORKSPACE)
     found: dict[str, NDArray[np.bool_]] = {}
+    loaders = {n for n in cell.spoken() if names.others.get(n, "").endswith(".DataLoader")}
+    sets: set[str] = set()  # that hold what other names have, too
     for name in cell.spoken() - names.modules.keys():
         reads = cell.reads(name)
         given = [_given_to(cell, read) for read in reads]
         if not _LOADERS.isdisjoint(given) and _LOADERS.issuperset({*given} - {"len"}):
             roots = [variable_of(label.name or "") for label in lives.labels]
-            found[name] = alive & np.array([*(root == name for root in roots), False])[lives.label]
-    loaders = {n for n in cell.spoken() if names.others.get(n, "").endswith(".DataLoader")}
+            mask = alive & np.array([*(root == name for root in roots), False])[lives.label]
+            found[name] = mask
+            sets |= {name} if not mask.any() else set()
     for row in np.flatnonzero(alive & (lives.line == BEFORE)).tolist():
         address, name = int(lives.address[row]), lives.name(row) or ""
         leading = (names.holders or {}).get(address) or frozenset()
         if names.holders is None:
             root = {variable_of(name)} - {""}
-            by = {n for n in loaders if address in names.loaded.get(n, ())}
+            by = {n for n in loaders | sets if address in names.loaded.get(n, ())}
             leading = frozenset(root | by if by else ())
         spoken = leading & cell.spoken()
-        if spoken and spoken <= loaders:
-            mask = found.setdefault(min(leading - loaders or leading), np.zeros(len(lives), bool))
+        if spoken and spoken <= loaders | sets:
+            named = min(spoken & sets or leading - loaders or leading)
+            mask = found.setdefault(named, np.zeros(len(lives), bool))
             mask[row] = True
     return found
 

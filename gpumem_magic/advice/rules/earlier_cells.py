@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from gpumem_magic.advice.code import Code
@@ -13,6 +13,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
 
 _SHARE: Final = 0.1
 """Of what is allocated at the peak: less is not why memory is short."""
@@ -77,8 +78,12 @@ class EarlierCells(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        if not is_short(trace):
+            return
+        graphs = [*self._of_graphs(trace, cell, names)]
+        yield from graphs
         left = trace.left_over
-        if left is None or not is_short(trace):
+        if left is None or (graphs and not left.names):
             return
         if left.size < _SHARE * (trace.peak.allocated or 0):
             return
@@ -98,6 +103,30 @@ class EarlierCells(Rule):
             size=left.size,
             saving=left.size,
             known=Known.ESTIMATED,
+        )
+
+    def _of_graphs(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """Results that earlier cells collected with their graphs, and that this cell reads where
+        nothing goes backward: what graphs keep has no name."""
+        lives = trace.lives
+        lists = [n for n, count in names.containers.items() if count > 1 and cell.reads(n)]
+        backward = bool(cell.calls(".backward", "torch.autograd.grad"))
+        if not lists or backward or (lives.born == Phase.BACKWARD).any():
+            return
+        older = lives.at_peak & (lives.birth < 0) & (lives.label < 0)
+        size = lives.bytes(older & ~lives.of(Category.WORKSPACE, Category.GRADIENT))
+        if size < _SHARE * (trace.peak.allocated or 0):
+            return
+        name = max(lists, key=names.containers.__getitem__)
+        yield Advice(
+            self.name,
+            problem=f"{name}, of an earlier cell, keeps {names.containers[name]} results with the "
+            f"graphs that they were computed by; {format_bytes(size)} older than this cell have no "
+            "name, as what graphs keep has none.",
+            change=f"If nothing is to go backward through {name}, fill it under torch.no_grad(), "
+            "or with .detach(): then run the cells again.",
+            name=name,
+            size=size,
         )
 
     def _of_nobody(self, size: int) -> Advice:

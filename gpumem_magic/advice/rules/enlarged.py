@@ -57,6 +57,10 @@ _ONE_HOT: Final = (
     "F.cross_entropy(logits, index, label_smoothing=...) for a loss, == for a mask. "
     "Where they are needed, make them of the type they are used in, by pieces."
 )
+_SCORES: Final = (
+    "Compute the last layer only for the positions whose scores are read: the next word needs the "
+    "last one alone, x[:, -1:] (a model of transformers: logits_to_keep=1); else some at a time."
+)
 _EXAMPLE = """\
 import torch
 torch.manual_seed(0)
@@ -106,6 +110,8 @@ class EnlargedResult(Rule):
         least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
         for one in trace.enlarged:
             change = "" if _are_collected(trace, one) else _cure(one)
+            if change and one.linear and not _trains(trace):
+                change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not one.linear and _decomposes(cell, one):
                 continue
             if one.op.startswith("upsample") and not _calls(cell, one, ".interpolate", ".upsample"):
@@ -150,6 +156,12 @@ class EnlargedResult(Rule):
                     saving=lives.saved_at_peak(own),
                     known=Known.ESTIMATED,
                 )
+
+
+def _trains(trace: Trace) -> bool:
+    """Whether autograd records in the cell, so that a loss can be meant."""
+    lives = trace.lives
+    return bool(np.any(lives.recorded) or np.any(lives.born == Phase.BACKWARD))
 
 
 def _are_collected(trace: Trace, one: Enlarged) -> bool:

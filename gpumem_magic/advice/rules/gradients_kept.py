@@ -164,10 +164,11 @@ final = loss.item()""",
         if kept is None or kept.saving < least_saving(trace, _SHARE):
             return
         what = cell.text(calls[0])
+        when = f"at the peak, on line {kept.line}" if trace.oom is None else "when memory ran out"
         advice = Advice(
             self.name,
             f"{format_bytes(kept.size)} of gradients were kept, filled with zeros by {what} on "
-            f"line {calls[0].lineno}, and were there at the peak, on line {kept.line}.",
+            f"line {calls[0].lineno}, and were there {when}.",
             "Let them go: zero_grad() without set_to_none=False, or p.grad = None.",
             line=calls[0].lineno,
             size=kept.size,

@@ -188,3 +188,37 @@ with torch.no_grad():
         frame = torch.rand(3, 224, 224, device=device)
         frames.append(enc(frame[None]))
     clip = torch.cat(frames)
+# %% loader-of-an-earlier-data-set | 160MiB | dataset-on-device.*data_set holds 100
+# ## earlier
+Xg, Yg = X.to(device), Y.to(device)
+data_set = TensorDataset(Xg, Yg)
+# ## cell
+for i, (xb, yb) in enumerate(DataLoader(data_set, batch_size=256, shuffle=True)):
+    optimizer.zero_grad()
+    criterion(net(xb), yb).backward()
+    optimizer.step()
+    if i == 5: break
+acts = net(torch.randn(12000, 256, device=device))
+# %% next-word-of-all-scores | 150MiB | last one alone
+scorer = nn.Sequential(nn.Embedding(16000, 64), nn.Linear(64, 16000)).to(device).eval()
+ids = torch.randint(0, 16000, (2, 1024), device=device)
+with torch.no_grad():
+    following = scorer(ids)[:, -1].argmax(-1)
+# %% r2-of-kept-predictions | 290MiB | preds, of an earlier cell, keeps 100 results
+# ## earlier
+net.eval()
+preds = []
+for xb, yb in progress(loader):
+    preds.append(net(xb.to(device)))
+# ## cell
+y_hat = torch.cat(preds)
+ss = ((Y.to(device) - y_hat) ** 2).sum().item()
+# %% zeros-kept-into-evaluation | 260MiB | gradients-kept.*filled with zeros
+wide = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(6)]).to(device)
+opt = torch.optim.SGD(wide.parameters(), 0.1)
+for _ in range(2):
+    wide(torch.randn(64, 2048, device=device)).sum().backward()
+    opt.step()
+    opt.zero_grad(set_to_none=False)
+with torch.no_grad():
+    score = wide(torch.randn(8000, 2048, device=device)).mean()
