@@ -58,7 +58,8 @@ ATTACKS = {
         "attack": "os.write(os.open('fifo', os.O_WRONLY | os.O_NONBLOCK), b'more')",
     },
     "a named pipe read by libc": {
-        "setup": LIBC + "    os.mkfifo('fifo')\n    f = os.open('fifo', os.O_RDWR)\n    os.write(f, b'more')",
+        "setup": LIBC
+        + "    os.mkfifo('fifo')\n    f = os.open('fifo', os.O_RDWR)\n    os.write(f, b'more')",
         "attack": "libc.read(libc.open(b'fifo', os.O_NONBLOCK), ctypes.create_string_buffer(9), 9)",
         "error": None,
     },
