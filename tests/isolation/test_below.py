@@ -81,6 +81,7 @@ ATTACKS = {
             assert open('a.txt').read() and open(outside + '/kept.txt').read() == 'kept'
         """,
         "after": "assert live_writing.is_alive(); open(path).close(); live_writing.join()",
+        "not_sent": "an open descriptor",
         "wait": 0.1,
     },
     "a terminal read by the name that it had": {
