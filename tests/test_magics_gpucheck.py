@@ -264,6 +264,17 @@ def test_an_error_of_ours_does_not_look_like_one_of_the_cell(run, dry):
     assert error.__cause__ is None
 
 
+def test_an_answer_that_cannot_be_shown_is_kept_and_one_line_tells(run, shell, dry, monkeypatch):
+    def show(*args):
+        raise ZeroDivisionError("no font")
+
+    monkeypatch.setattr("gpumem_magic.magics.monitor.show_report", show)
+    result, text = run("%%gpucheck -o r\nx = 1")
+    assert result.success
+    assert isinstance(shell.user_ns["r"], Report)
+    assert "showing the answer failed, your code is not affected: ZeroDivisionError" in text
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), TypeError("x"), UsageError("x")])
 def test_whatever_ends_it_the_next_cell_is_as_before(run, shell, dry, source, error):
     dry.error = error

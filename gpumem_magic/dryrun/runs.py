@@ -131,9 +131,12 @@ class Runner(Generic[T]):
             self._start(*self._waiting.popleft())
 
     def _start(self, place: int, run: DryRun, stood_still: bool = False) -> None:
-        child = run.start(run.plan)
-        watch = Watch(child, run.plan.scenario.timeout)
-        self._running.append(_Running(place, run, child, watch, stood_still))
+        with contextlib.ExitStack() as undo:
+            child = run.start(run.plan)
+            undo.callback(child.close)
+            watch = Watch(child, run.plan.scenario.timeout)
+            self._running.append(_Running(place, run, child, watch, stood_still))
+            undo.pop_all()
 
     def _look_at(self, each: _Running) -> None:
         result: Result

@@ -81,12 +81,17 @@ class Child:
     def _begin(self, work: Work) -> tuple[int, int]:
         """The process, and the descriptor on which it sends its answer and then closes."""
         receive, send = os.pipe()
-        with hold_back() as held:
-            child = fork()
-            if child == 0:
-                HANDLER.return_to_child()
-                _live(work, Inside(self.scratch, self.progress, send, held))
-        os.close(send)
+        try:
+            with hold_back() as held:
+                child = fork()
+                if child == 0:
+                    HANDLER.return_to_child()
+                    _live(work, Inside(self.scratch, self.progress, send, held))
+        except BaseException:
+            os.close(receive)
+            raise
+        finally:
+            os.close(send)
         os.set_blocking(receive, False)
         return child, receive
 

@@ -101,10 +101,11 @@ def _deliver(monitor: Monitor, check: Check, answer: Answer) -> None:
     if check.save:
         with harmless(f"saving to {check.save}"):
             answer.save(check.save)
-    if isinstance(answer, Report):
-        monitor.show_report(answer, monitor.settings.plot)
-    else:
-        show_text(monitor.shell, answer)
+    with harmless("showing the answer"):
+        if isinstance(answer, Report):
+            monitor.show_report(answer, monitor.settings.plot)
+        else:
+            show_text(monitor.shell, answer)
 
 
 def _hold(monitor: Monitor, check: Check) -> Answer:

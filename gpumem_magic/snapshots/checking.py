@@ -16,6 +16,7 @@ _LINES = 1 << 31
 
 _KINDS = {word: kind for kind in Category for word in (kind.value, kind.value.replace(" ", "_"))}
 _LONGEST_NAME = 200
+_LONGEST_TEXT = 1 << 18  # of a path or a function: names of C++ templates grow long
 
 _STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
 
@@ -132,7 +133,8 @@ def _frame(frame: Any, place: str) -> None:
     _expect(frame, dict, f"a frame of {place}")
     _whole(frame.get("line"), f"a line in {place}", most=_LINES)
     for name in ("filename", "name"):
-        _expect(frame.get(name), str, f"a {name} in {place}")
+        if len(_expect(frame.get(name), str, f"a {name} in {place}")) > _LONGEST_TEXT:
+            raise ValueError(f"a {name} in {place} is too long to be one")
 
 
 def _items(values: Any, place: str) -> Iterator[tuple[str, Any]]:

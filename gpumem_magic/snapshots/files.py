@@ -17,6 +17,8 @@ SNAPSHOTS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 _RATIO = 40
 """How many times longer than its .gz a snapshot is at most; 15 times is usual."""
 
+_MOST_DEVICES = 128  # C10_COMPILE_TIME_MAX_GPUS of c10/cuda/CUDAMacros.h
+
 MOST_UNPACKED = 8 << 30
 """Bytes of a .gz once unpacked: more would be no snapshot but a bomb."""
 
@@ -40,6 +42,8 @@ class _PlainValues(pickle.Unpickler):
         """Give a device's trace where `_Marked` has asked for one; refuse all else."""
         if pid == self._token:
             self._traces += 1
+            if self._traces > _MOST_DEVICES:
+                raise ValueError("it has more device_traces than PyTorch knows devices")
             return Trace(f"device_traces[{self._traces - 1}]")
         raise ValueError("it points outside of itself, which no memory snapshot does: not loaded")
 

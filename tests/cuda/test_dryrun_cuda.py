@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import torch
 from torch import nn
 
@@ -167,3 +168,13 @@ def test_sparse_gradients_of_earlier_cells_are_there_in_the_child():
     with measure() as measured:
         exec(source, namespace)
     assert levels(predicted) == levels(measured.report)
+
+
+def test_libraries_with_threads_of_their_own_compute_in_it():
+    """GIVEN a product that the notebook has computed in threads, which a forked process lacks."""
+    namespace = {**trained(), "numpy": pytest.importorskip("numpy")}
+    exec("a = numpy.ones((600, 600)); b = a @ a", namespace)
+    code = "total = torch.from_numpy(a @ a).cuda(); print(int((a @ a)[0, 0]))"
+    report = predict(code, namespace, timeout=20)
+    assert report.error is None
+    assert report.output == "600\n"

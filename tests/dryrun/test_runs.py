@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from gpumem_magic.dryrun.runs import carry_out
+from gpumem_magic.dryrun import runs
+from gpumem_magic.dryrun.runs import DryRun, carry_out
 from gpumem_magic.sources.interrupts import Interrupts
 
 
@@ -83,3 +85,25 @@ def test_an_interrupt_that_the_users_handler_takes_ends_nothing():
     assert carry_out(flow()) == "done"
     assert seen == [1]
     signal.signal(signal.SIGINT, before)
+
+
+def test_a_child_that_cannot_be_watched_is_ended(monkeypatch):
+    class Child:
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    def flow(child):
+        yield (
+            DryRun(SimpleNamespace(scenario=SimpleNamespace(timeout=1)), lambda plan: child, None),
+        )
+
+    def fail(child, timeout):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "Watch", fail)
+    child = Child()
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(flow(child))
+    assert child.closed

@@ -57,6 +57,33 @@ ATTACKS = {
         "setup": "import os; os.mkfifo('fifo'); f = os.open('fifo', os.O_RDWR)",
         "attack": "os.write(os.open('fifo', os.O_WRONLY | os.O_NONBLOCK), b'more')",
     },
+    "a named pipe read by libc": {
+        "setup": LIBC
+        + "    os.mkfifo('fifo')\n    f = os.open('fifo', os.O_RDWR)\n    os.write(f, b'more')",
+        "attack": "libc.read(libc.open(b'fifo', os.O_NONBLOCK), ctypes.create_string_buffer(9), 9)",
+        "error": None,
+    },
+    "a named pipe elsewhere that somebody waits at": {
+        "setup": """
+            import ctypes, os, threading
+            path = outside + '/sub/fifo'
+            os.mkdir(outside + '/sub')
+            os.mkfifo(path)
+            os.symlink(outside, 'link')
+            live_writing = threading.Thread(target=lambda: open(path, 'w').close(), name='live')
+            live_writing.start()
+            named = os.open(path, os.O_PATH)
+        """,
+        "attack": """
+            libc = ctypes.CDLL(None)
+            for each in (path, 'link/sub/fifo'):
+                libc.open(os.fsencode(each), os.O_NONBLOCK)
+            assert open('a.txt').read() and open(outside + '/kept.txt').read() == 'kept'
+        """,
+        "after": "assert live_writing.is_alive(); open(path).close(); live_writing.join()",
+        "not_sent": "an open descriptor",
+        "wait": 0.1,
+    },
     "a terminal read by the name that it had": {
         "setup": """
             import os

@@ -2,10 +2,14 @@
 objects, as the tests' own has."""
 
 import gc
+import os
 import subprocess
 import sys
 from textwrap import dedent
 
+import pytest
+
+from gpumem_magic.isolation import child
 from gpumem_magic.isolation.forks import HeldBack, hold_back
 
 PREPARED = """
@@ -84,3 +88,17 @@ def test_a_handler_that_raises_stops_no_other():
     said = []
     HeldBack((lambda: 1 / 0, lambda: said.append(1))).release()
     assert said == [1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of descriptors")
+def test_a_fork_that_fails_leaves_nothing(monkeypatch, tmp_path):
+    def fork():
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(child, "fork", fork)
+    monkeypatch.setattr(child.tempfile, "tempdir", str(tmp_path))
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with pytest.raises(child.DryRunError, match="no process: Resource"):
+        child.Child(lambda inside: None)
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert [*tmp_path.iterdir()] == []

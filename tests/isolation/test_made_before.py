@@ -90,6 +90,16 @@ ATTACKS = {
         "error": None,
         "wait": 0.1,
     },
+    "a pool of threads that is asked for results": {
+        "setup": """
+            from multiprocessing.pool import ThreadPool
+            live_pool = ThreadPool(2)
+        """,
+        "attack": "assert live_pool.map(abs, [-1, 2]) == [1, 2]; live_pool.terminate()",
+        "after": "assert live_pool.map(abs, [-3]) == [3]; live_pool.terminate()",
+        "real": False,
+        "not_sent": "a pool",
+    },
     "a barrier and a condition": {
         "setup": """
             import multiprocessing

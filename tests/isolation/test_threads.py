@@ -82,9 +82,9 @@ ATTACKS = {
         "after": "t.start(); t.join()\nassert not os.path.exists('a.txt')",
     },
     "a timer of before cancelled": {
-        "setup": "import threading; t = threading.Timer(0.9, open, ('fired', 'x')); t.start()",
+        "setup": "import threading; t = threading.Timer(3600, open, ('fired', 'x')); t.start()",
         "attack": "t.cancel()",
-        "after": "t.join()\nimport os\nassert os.path.exists('fired')",
+        "after": "assert t.is_alive() and not t.finished.is_set(); t.cancel(); t.join()",
     },
     "a timer of before fires meanwhile": {
         "setup": """

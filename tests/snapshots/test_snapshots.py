@@ -208,6 +208,10 @@ class Runs:
         return self.call
 
 
+def traced(*traces):
+    return a_snapshot() | {"device_traces": [*traces]}
+
+
 def hostile(mark):
     """Pickles that want to run something, or to take more memory or time than there is."""
     command = f"touch {mark}"
@@ -229,6 +233,10 @@ def hostile(mark):
         "number of 1 GiB": b"\x80\x04\x8b" + struct.pack("<i", 1 << 30) + b"x",
         "number of 2 million digits": b"I" + b"9" * 2_000_000 + b"\n.",
         "nested a million deep": b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".",
+        "a hundred thousand devices": pickle.dumps(traced(*([] for _ in range(100_000)))),
+        "a file name of 1 MiB": pickle.dumps(
+            traced([entry("alloc", 1, 2, 3, [AT | {"filename": "x" * MIB}])])
+        ),
         "unpacks to more than it is": gzip.compress(b"\x80\x04" + b"N0" * 2_000_000 + b"."),
     }
 

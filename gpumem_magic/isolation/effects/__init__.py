@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -27,8 +27,9 @@ from gpumem_magic.isolation.effects.shell import install_shell_effects
 from gpumem_magic.isolation.effects.telling import Effects
 from gpumem_magic.isolation.effects.tracking import install_tracking_effects
 from gpumem_magic.isolation.effects.waiting import install_waiting_effects
+from gpumem_magic.isolation.native_threads import compute_with_one_thread
 from gpumem_magic.isolation.walls.audit import watch
-from gpumem_magic.isolation.walls.confinement import confine
+from gpumem_magic.isolation.walls.confinement import confine, find_named_pipes
 from gpumem_magic.isolation.walls.descriptors import unshare_descriptors
 from gpumem_magic.isolation.walls.shared_memory import make_shared_memory_private
 from gpumem_magic.values.recording import Cell
@@ -38,11 +39,14 @@ class Stopped:
     """What the child may not do. output: gives what was printed so far. places: what the numbers of
     lines are told after, by the user's files."""
 
-    def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
+    def __init__(
+        self, inside: Inside, effects: Effects, output: Callable[[], str], pipes: Collection[str]
+    ) -> None:
         self._progress = inside.progress
         self._scratch = inside.scratch
         self._held = inside.held
         self._effects = effects
+        self._pipes = pipes
         self.output = output
         self.places = effects.places
         self._scripts: Scripts | None = None
@@ -80,7 +84,7 @@ class Stopped:
         install_tracking_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
-        confine(scratch)
+        confine(scratch, self._pipes)
         watch(effects, scratch)
         self._held.release()
 
@@ -88,19 +92,21 @@ class Stopped:
 def stop_effects(inside: Inside, filename: str) -> Stopped:
     """Unshare what a fork shares. filename: that of the cell's frames."""
     inside.progress.hide()
+    pipes = find_named_pipes()
     output = os.open(inside.scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     make_shared_memory_private({inside.progress.address})
     unshare_descriptors({inside.answer, output}, inside.scratch, output)
     effects = Effects(filename)
     _compute_with_one_thread(effects)
     sys.dont_write_bytecode = True
-    return Stopped(inside, effects, capture(output))
+    return Stopped(inside, effects, capture(output), pipes)
 
 
 def _compute_with_one_thread(effects: Effects) -> None:
     """OpenMP's other threads are not in a forked process, and it would wait for them."""
     known = {name: getattr(torch, f"get_{name}")() for name in ("num_threads",)}
     torch.set_num_threads(1)
+    compute_with_one_thread()
     for name in known:
         effects.put(torch, f"set_{name}", lambda count, name=name: known.update({name: count}))
         effects.put(torch, f"get_{name}", lambda name=name: known[name])

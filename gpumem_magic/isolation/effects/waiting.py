@@ -243,6 +243,18 @@ def _install_selecting(effects: Effects, clock: _Clock) -> None:
 def _install_pools(effects: Effects) -> None:
     """A pool of threads from before the fork has none; it makes new ones."""
     from concurrent.futures import ThreadPoolExecutor
+    from multiprocessing.pool import RUN, ThreadPool
+
+    def make_checking(original: Any) -> Any:
+        def check_running(pool: Any) -> None:
+            if pool._state == RUN and not pool._worker_handler.is_alive():
+                pool._terminate.cancel()
+                pool.__init__(pool._processes, pool._initializer, pool._initargs)
+            original(pool)
+
+        return check_running
+
+    effects.replace(ThreadPool, "_check_running", make_checking)
 
     def make(original: Any) -> Any:
         def submit(pool: Any, *args: Any, **kwargs: Any) -> Any:
