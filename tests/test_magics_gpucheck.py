@@ -275,6 +275,18 @@ def test_an_answer_that_cannot_be_shown_is_kept_and_one_line_tells(run, shell, d
     assert "showing the answer failed, your code is not affected: ZeroDivisionError" in text
 
 
+def test_an_interrupt_while_the_answer_is_shown_is_told_in_one_line(run, shell, dry, monkeypatch):
+    def show(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpumem_magic.magics.monitor.show_report", show)
+    result, text = run("%%gpucheck -o r\nx = 1")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert isinstance(shell.user_ns["r"], Report)
+    assert "Traceback" not in text
+    assert text.count("showing the answer was interrupted, your code is not affected") == 1
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), TypeError("x"), UsageError("x")])
 def test_whatever_ends_it_the_next_cell_is_as_before(run, shell, dry, source, error):
     dry.error = error

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from IPython.core.error import UsageError
 from traitlets import TraitError
@@ -84,11 +85,23 @@ class Faults:
             warn(f"{MOST} cells in a row had such an error: {OFF}")
 
 
+def shown_in_one_line(interrupt: KeyboardInterrupt, said: str) -> KeyboardInterrupt:
+    """IPython's own traceback would show our lines, and take half a second for the first."""
+    shown: Any = interrupt
+    shown._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]
+    return interrupt
+
+
 @contextmanager
 def harmless(what: str) -> Iterator[None]:
-    """Turn an error, such as that of a full disk, into one line of warning."""
+    """Turn an error, such as that of a full disk, into one line of warning. An interrupt goes on,
+    and is shown in one line."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        raise shown_in_one_line(
+            error, f"{what} was interrupted, your code is not affected"
+        ) from None
     except Exception as error:
         warn(f"{what} failed, your code is not affected: {one_line(error)}")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from IPython.core.error import UsageError
 
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
-from gpumem_magic.magics.faults import place_of
+from gpumem_magic.magics.faults import place_of, shown_in_one_line
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.predict import HEADROOM, fitting, predicting
@@ -140,11 +140,8 @@ def _outcome(dry_runs: Callable[[], _T], magic: str) -> tuple[str | KeyboardInte
 
 
 def _stopped(magic: str) -> KeyboardInterrupt:
-    """IPython's own traceback would show our lines, and take half a second for the first."""
     said = f"{magic}: stopped; your code and names are as they were"
-    stopped: Any = KeyboardInterrupt(said)
-    stopped._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]
-    return cast(KeyboardInterrupt, stopped)
+    return shown_in_one_line(KeyboardInterrupt(said), said)
 
 
 def require_torch() -> None:
