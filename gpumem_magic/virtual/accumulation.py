@@ -35,8 +35,13 @@ _COUNTS = frozenset({"ScatterReduceBackward0", "IndexReduceBackward0"})
 _CHAINED = {
     torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
     torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
+    torch.ops.aten.logical_and.default: torch.ops.aten.logical_and_.default,
+    torch.ops.aten.logical_or.default: torch.ops.aten.logical_or_.default,
 }
-_CHAINS = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
+_CHAINS = frozenset(
+    "BinaryCrossEntropyBackward0 BinaryCrossEntropyWithLogitsBackward0 ClampBackward1 MaxBackward1 "
+    "MedianBackward0 MinBackward1 NanmedianBackward0".split()
+)
 """Backward passes that go on in the result of their first step, for the same reason."""
 
 _ADD, _CLONE = torch.ops.aten.add.Tensor, torch.ops.aten.clone.default
