@@ -112,10 +112,10 @@ def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         if pixels > 1:
             buffers.take(channel, channel)
         if wanted[0]:
-            with memory.blocks() as of_inputs:
-                if pixels > 1 and weight is not None:
-                    of_inputs.take(channel)
+            with memory.blocks() as factors, memory.blocks() as of_inputs:
                 of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
+                if pixels > 1 and weight is not None:
+                    factors.take(channel)
 
 
 def _apart(memory: ScratchMemory, copies: Blocks, args: Args, out: Results) -> None:
