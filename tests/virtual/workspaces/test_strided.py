@@ -1,12 +1,12 @@
-"""What operators take for inputs, gradients and indices that are not dense on the device, as torch's
-CUDA build does on a device that computes nothing."""
+"""What operators take for inputs, gradients and indices that are not dense on the device, as
+torch's CUDA build does on a device that computes nothing."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional as F
 
 ROWS, WIDTH = 64, 512
 
