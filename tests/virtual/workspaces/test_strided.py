@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 ROWS, WIDTH = 64, 512
 
 
 def _normed(x):
-    return F.layer_norm(x, (WIDTH,), torch.ones(WIDTH, device="cuda", requires_grad=True))
+    return functional.layer_norm(x, (WIDTH,), torch.ones(WIDTH, device="cuda", requires_grad=True))
 
 
 def _write(x):
@@ -29,20 +29,23 @@ def _batch_normed(x):
 
 def _convolved(x):
     weight = torch.ones(8, ROWS, 1, device="cuda", requires_grad=True)
-    return F.conv1d(x.view(1, WIDTH, ROWS).transpose(1, 2), weight)
+    return functional.conv1d(x.view(1, WIDTH, ROWS).transpose(1, 2), weight)
 
 
 FORWARD = {
-    "rms norm": (lambda x: F.rms_norm(x.t(), (ROWS,)), [131072, 131072, 2048, -131072]),
+    "rms norm": (lambda x: functional.rms_norm(x.t(), (ROWS,)), [131072, 131072, 2048, -131072]),
     "batch norm": (_batch_normed, [256, 256, 256, 256, 8, 131072, 131072, 256, 256, -8]),
-    "max pool": (lambda x: F.max_pool2d(x[None, None, :, :100], 2), [6400, 12800, 25600, -25600]),
-    "avg pool": (lambda x: F.avg_pool2d(x[None, None, :, :100], 2), [6400, 25600, -25600]),
+    "max pool": (
+        lambda x: functional.max_pool2d(x[None, None, :, :100], 2),
+        [6400, 12800, 25600, -25600],
+    ),
+    "avg pool": (lambda x: functional.avg_pool2d(x[None, None, :, :100], 2), [6400, 25600, -25600]),
     "mask of the host": (lambda x: x.detach()[torch.arange(ROWS) > 3], [480, 122880, -480]),
     "number and mask of the host": (_write, [4, 480, -480, -4]),
     "deviation for all": (lambda x: torch.normal(x.detach(), 1.0), [131072, 131072, -131072]),
     "norms of slices": (lambda x: x.detach().renorm(2, 0, 1.0), [131072, 256, -256]),
     "norms of vectors": (
-        lambda x: F.embedding(_places(x), x.detach(), max_norm=1.0),
+        lambda x: functional.embedding(_places(x), x.detach(), max_norm=1.0),
         [320, 320, 320, 320, -320, -320, 320, 8, 1023, -1023, -8, -320, -320, 81920, -320],
     ),
 }
