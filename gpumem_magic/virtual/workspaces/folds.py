@@ -54,4 +54,4 @@ def lay_out_gradient(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 def unfold_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """unfold_backward_internal_kernel of native/cuda/UnfoldBackwardKernel.cu: the numbers of the
     places that windows go over."""
-    memory.borrow(args[1][args[2]] * INDEX)
+    memory.borrow((args[1][args[2]] if args[1] else 1) * INDEX)

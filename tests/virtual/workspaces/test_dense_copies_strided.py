@@ -64,6 +64,7 @@ BACKWARD = {
         [4, 131072, 480, 122880, 480, 480, 480, 1, -1, -480, -480, -480, -122880, -480, -4],
     ),
     "windows": (lambda x: x.unfold(1, 8, 4), [4, 131072, 4096, -4096, -4]),
+    "window of a number": (lambda x: x[0, 0].unfold(0, 1, 1), None),
     "largest": (
         lambda x: x.max(),
         [4, 32768, 1, 32768, 8, 262144, -262144, 4, 131072, -4, -8, -32768, -1, -32768, -4, -4],
@@ -89,4 +90,4 @@ def test_what_is_taken_for_a_gradient(blocks, run, events):
     total = run(_leaf()).sum()
     blocks()
     total.backward()
-    assert blocks() == events
+    assert events in (None, blocks())
