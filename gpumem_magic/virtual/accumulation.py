@@ -35,9 +35,24 @@ _COUNTS = frozenset({"ScatterReduceBackward0", "IndexReduceBackward0"})
 _CHAINED = {
     torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
     torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
+    torch.ops.aten.logical_and.default: torch.ops.aten.logical_and_.default,
+    torch.ops.aten.logical_or.default: torch.ops.aten.logical_or_.default,
 }
-_CHAINS = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
-"""Backward passes that go on in the result of their first step, for the same reason."""
+_ARITHMETIC = frozenset({torch.ops.aten.sub.Tensor, torch.ops.aten.mul.Tensor})
+_CHAINS = {
+    **dict.fromkeys(
+        ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"), _ARITHMETIC
+    ),
+    **dict.fromkeys(
+        (
+            *("ClampBackward0", "MaxBackward1", "MedianBackward0", "MinBackward1"),
+            "NanmedianBackward0",
+        ),
+        frozenset(_CHAINED) - _ARITHMETIC,
+    ),
+}
+"""Backward passes that go on in the result of their first step, for the same reason, and the steps
+that do."""
 
 _ADD, _CLONE = torch.ops.aten.add.Tensor, torch.ops.aten.clone.default
 
@@ -88,7 +103,7 @@ class Accumulation:
             return torch.ops.aten.add_.Tensor if self._is_sum_in_place(args, kwargs) else None
         if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
             return None
-        if running_node() in _COUNTS or (func in _CHAINED and not _is_chained(args)):
+        if running_node() in _COUNTS or (func in _CHAINED and not _is_chained(func, args)):
             return None
         if func is torch.ops.aten.sub.Tensor:  # never the first step; its operand has several names
             return _CHAINED[func]
@@ -117,9 +132,9 @@ class Accumulation:
         return is_dense(args[0])
 
 
-def _is_chained(args: tuple[Any, ...]) -> bool:
+def _is_chained(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether a step may go on in the first operand: it has the size of the result."""
-    if running_node() not in _CHAINS or not isinstance(args[1], torch.Tensor):
+    if func not in _CHAINS.get(running_node(), ()) or not isinstance(args[1], torch.Tensor):
         return False
     return bool(args[0].shape == torch.broadcast_shapes(args[0].shape, args[1].shape))
 

@@ -208,7 +208,8 @@ class _Attention(torch.autograd.Function):
             if keeps or made is not sums or device.fused is FLASH:
                 device.storages.place(made)
         if keeps:
-            ctx.save_for_backward(mask, *tensors, out, sums, *seeds)
+            query, key, value = tensors  # saved in the order in which autograd lets them go
+            ctx.save_for_backward(mask, key, query, value, sums, out, *seeds)
         if device.fused is EFFICIENT:
             device.storages.borrow(efficient_accumulator(Shape.of(query, tensors[1])))
         elif device.fused is FLASH and not how.dropout_p:
@@ -219,7 +220,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         device: FusedDevice = ctx.device
-        mask, *tensors, out = ctx.saved_tensors[:5]
+        mask, key, query, value, _, out = ctx.saved_tensors[:6]
+        tensors = [query, key, value]
         with device.tracker.suspended(), torch.enable_grad():
             inputs = [t.detach().requires_grad_() for t in tensors]
             bias = mask

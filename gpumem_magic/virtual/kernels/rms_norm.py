@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.traits import composite_kernel
@@ -56,8 +56,10 @@ class _Fused(torch.autograd.Function):
             values = composite_kernel(_COMPOSITE)(tensor, shape, weight, eps)
             out = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(values)
             norms = torch.empty(tensor.shape[: tensor.dim() - len(shape)])
-        storages.place(out)
-        storages.place(norms)
+        with Blocks(storages) as copies:
+            copies.take(0 if tensor.is_contiguous() else tensor.nbytes)
+            storages.place(out)
+            storages.place(norms)
         ctx.save_for_backward(tensor, weight, norms)
         return out
 
@@ -73,7 +75,10 @@ class _Fused(torch.autograd.Function):
             )
             found = torch.autograd.grad(values, inputs, gradients[0])
             results = [torch.empty(g.shape, dtype=g.dtype).copy_(g) for g in found]
-        for result, is_needed in zip(results, ctx.needs_input_grad[1:], strict=False):
-            if is_needed:
-                storages.place(result)
+        with Blocks(storages) as copies:
+            copies.take(0 if tensor.is_contiguous() else tensor.nbytes)
+            for result, is_needed in zip(results, ctx.needs_input_grad[1:], strict=False):
+                if is_needed:
+                    storages.place(result)
+            copies.take(0 if gradients[0].is_contiguous() else gradients[0].nbytes)
         return None, results[0], results[1] if weight is not None else None

@@ -30,6 +30,8 @@ from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
 from gpumem_magic.virtual.traits import composite_kernel, host_kernel
 from gpumem_magic.virtual.workspaces.fused_cells import FUSED
+from gpumem_magic.virtual.workspaces.layouts import Layout
+from gpumem_magic.virtual.workspaces.norms import is_copied_for_cudnn
 from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _CUMPROD_BACKWARD = composite_kernel(torch.ops.aten.cumprod_backward.default)
@@ -64,6 +66,7 @@ class Kernels:
             self._impl("dropout", self._dropout)
             self._impl("scaled_dot_product_attention", self._attention)
             self._impl("group_norm", _group_norm)
+            self._impl("batch_norm", _batch_norm)
             self._impl("_embedding_bag_backward", self._embedding_bag_backward)
             self._impl("cumprod_backward", self._cumprod_backward)
             if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
@@ -180,6 +183,24 @@ class Kernels:
             return attend_in_graph(choice, tensors, attn_mask, how)
         device = FusedDevice(self._storages, self._here.tracker, choice, self._card)
         return device.attend(tensors, attn_mask, how)
+
+
+def _batch_norm(
+    tensor: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    *how: Any,
+) -> torch.Tensor:
+    """cuDNN's kernel wants its input dense."""
+    others, (training, _, epsilon, _) = (weight, bias, mean, variance), how
+    if is_copied_for_cudnn(tensor, others, training, epsilon):
+        tensor = tensor.contiguous(memory_format=Layout.plain(tensor).suggested())
+    normalized: torch.Tensor = composite_kernel(torch.ops.aten.batch_norm.default)(
+        tensor, *others, *how
+    )
+    return normalized
 
 
 def _group_norm(

@@ -100,17 +100,18 @@ def backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """After `convolution_backward` of native/Convolution.cpp."""
     gradient, inputs, weight = map(Layout.of, args[:3])
     asked = _Asked.of(args[4:])
-    if args[1].dim() == 3:
-        inputs = inputs.in_format(CONTIGUOUS)
-    if asked.is_native_depthwise(inputs, weight):
-        _depthwise(memory, gradient, inputs, out)
-    elif _has_cudnn(memory, inputs, asked):
-        _cudnn(memory, gradient, inputs, weight, asked, out)
-    else:
-        _native_backward(memory, gradient, inputs, weight, asked, out)
-    if out[2] is not None and out[2] not in memory.storages:
-        memory.place(out[2])
-        memory.reduce(args[0], [0, *range(2, args[0].dim())], "sum")
+    with memory.blocks() as copies:
+        if args[1].dim() == 3:
+            inputs = _copied(copies, inputs, CONTIGUOUS)
+        if asked.is_native_depthwise(inputs, weight):
+            _depthwise(memory, gradient, inputs, out)
+        elif _has_cudnn(memory, inputs, asked):
+            _cudnn(memory, gradient, inputs, weight, asked, out)
+        else:
+            _native_backward(memory, gradient, inputs, weight, asked, out)
+        if out[2] is not None and out[2] not in memory.storages:
+            memory.place(out[2])
+            memory.reduce(args[0], [0, *range(2, args[0].dim())], "sum")
 
 
 def _cudnn(

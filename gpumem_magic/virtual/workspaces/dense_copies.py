@@ -102,6 +102,8 @@ AFTER = {
     "_log_softmax": (0,),
     "_log_softmax_backward_data": (0, 1),
     "adaptive_max_pool3d": (0,),
+    "nll_loss_forward": (0, 1),
+    "nll_loss_backward": (1, 2),
     "reflection_pad1d": (0,),
     "reflection_pad2d": (0,),
     "replication_pad1d": (0,),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from gpumem_magic.virtual.workspaces.layouts import Layout
-from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
+from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 
 def fold(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
@@ -38,9 +38,20 @@ def pool_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     memory.borrow(*(tensor.nbytes for tensor in dense))
 
 
+def lay_out(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """What is pooled, in a dense layout (native/cuda/DilatedMaxPool2d.cu, AveragePool2d.cu)."""
+    inputs = Layout.of(args[0])
+    memory.borrow(0 if inputs.is_in(inputs.suggested()) else inputs.nbytes)
+
+
 def lay_out_gradient(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """The gradient in the input's layout (native/cuda/DilatedMaxPool2d.cu,
-    AveragePool2d.cu)."""
-    gradient = Layout.of(args[0])
-    if not gradient.is_in(Layout.of(args[1]).suggested()):
-        memory.borrow(gradient.nbytes)
+    """The gradient in the input's layout, and the input (the same files)."""
+    gradient, inputs = Layout.of(args[0]), Layout.of(args[1])
+    wanted = inputs.suggested()
+    memory.borrow(*(each.nbytes for each in (gradient, inputs) if not each.is_in(wanted)))
+
+
+def unfold_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """unfold_backward_internal_kernel of native/cuda/UnfoldBackwardKernel.cu: the numbers of the
+    places that windows go over."""
+    memory.borrow((args[1][args[2]] if args[1] else 1) * INDEX)

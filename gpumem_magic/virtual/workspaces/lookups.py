@@ -13,8 +13,11 @@ from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, Scratch
 from gpumem_magic.virtual.workspaces.selection import (
     SCAN_STORAGE,
     radix_sort_storage,
+    sort_buffers,
     unique_storage,
 )
+
+_Indices = Sequence[torch.Tensor | None]
 
 _WITHOUT_SORTING = 3072
 _ROWS_OF_A_THREAD = 10
@@ -31,6 +34,20 @@ def embedding_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> 
             memory.place(out)
             return
         _sum_rows(memory, buffers, indices, by_frequency, out)
+
+
+def embedding_renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """embedding_renorm_cuda_ of native/cuda/Embedding.cu: the indices sorted, and each once."""
+    indices = args[1]
+    with memory.blocks() as sorted_ones:
+        sorted_ones.take(indices.nbytes)
+        with memory.blocks() as places:
+            places.take(indices.numel() * INDEX)
+            memory.borrow(*sort_buffers(indices.flatten(), 0, memory.capability))
+        sorted_ones.take(indices.nbytes)
+        with memory.blocks() as count:
+            count.take(INDEX)
+            memory.borrow(_UNIQUE_STORAGE)
 
 
 def bag(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
@@ -63,47 +80,68 @@ def bag_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
 def index(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """index_cuda of native/TensorAdvancedIndexing.cpp."""
     with memory.blocks() as copies:
-        copies.take(*_from_host(memory, args[1]))
+        found = out.numel() // max(1, _sliced(args[0], args[1]))
+        copies.take(*_from_host(memory, args[1], found))
         copies.take(*_like_strided(args[1]))
         memory.place(out)
 
 
-def _from_host(memory: ScratchMemory, indices: Sequence[torch.Tensor | None]) -> list[int]:
+def _from_host(memory: ScratchMemory, indices: _Indices, found: int) -> list[int]:
     """Bytes of the copies of indices that are on the host (make_info of
-    native/TensorAdvancedIndexing.cpp); masks are counted there first."""
-    given = [i for i in indices if i is not None and i.dtype not in _MASKS]
-    return [i.nbytes for i in given if i not in memory.storages]
+    native/TensorAdvancedIndexing.cpp); masks become indices there, `found` in each dimension."""
+    return [
+        found * index.dim() * INDEX if index.dtype in _MASKS else index.nbytes
+        for index in indices
+        if index is not None and index not in memory.storages
+    ]
+
+
+def _sliced(tensor: torch.Tensor, indices: _Indices) -> int:
+    """Elements of `tensor` at each index: of dimensions without one."""
+    given = [(i.dim() if i.dtype in _MASKS else 1) if i is not None else 0 for i in indices]
+    kept, place = 1, 0
+    for dims in given:
+        kept *= 1 if dims else tensor.shape[place]
+        place += dims or 1
+    return kept * math.prod(tensor.shape[place:])
 
 
 def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Indices on the host are copied first."""
-    with memory.blocks() as copies:
-        copies.take(*_from_host(memory, args[1]))
-        _write(memory, args, kwargs)
-
-
-def _write(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
-    the same place."""
-    accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    """_index_put_impl_ of native/TensorAdvancedIndexing.cpp: a number of the host is copied
+    first."""
     written, indices, values = args[:3]
     given = [index for index in indices if index is not None]
-    if not accumulates or not given or any(i.dtype in _MASKS for i in given):
-        memory.borrow(*(() if accumulates else _like_strided(indices)))
-        return
-    shape = torch.broadcast_shapes(*(index.shape for index in given))
-    n = math.prod(shape)
-    sliced = math.prod(
-        size
-        for place, size in enumerate(written.shape)
-        if place >= len(indices) or indices[place] is None
-    )
+    masks = [index for index in given if index.dtype in _MASKS]
+    if any(mask in memory.storages for mask in masks) or not given:
+        return  # how many they find is not known
+    found = values.numel() // max(1, _sliced(written, indices))
+    if masks and values.numel() == 1:
+        found = int(masks[0].sum())
+    with memory.blocks() as copies:
+        copies.take(0 if values in memory.storages else values.nbytes)
+        if not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
+            copies.take(*_from_host(memory, indices, found), *_like_strided(indices))
+            return
+        if not masks:
+            found = math.prod(torch.broadcast_shapes(*(index.shape for index in given)))
+        _add_sorted(memory, args, found)
+
+
+def _add_sorted(memory: ScratchMemory, args: Args, n: int) -> None:
+    """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
+    the same place, of `n` places. Indices of the host are made into one number there."""
+    written, indices, values = args[:3]
+    sliced = _sliced(written, indices)
     with memory.blocks() as buffers:
         if not written.is_contiguous():
             buffers.take(written.nbytes)
-        with memory.blocks() as keys:
-            keys.take(n * 8)
-            buffers.take(n * 8)
+        is_first = True
+        for index in (index for index in indices if index is not None):
+            for _ in range(index.dim() if index.dtype in _MASKS else 1):
+                with memory.blocks() as addend, memory.blocks() as remainder:
+                    remainder.take(n * 8 if index in memory.storages else 0)
+                    (buffers if is_first else addend).take(n * 8)
+                is_first = False
         if values.numel() < n * sliced or not values.is_contiguous():
             buffers.take(n * sliced * values.itemsize)
         rows = written.numel() // max(1, sliced)
@@ -159,4 +197,6 @@ def _like_strided(indices: Any) -> list[int]:
 
 
 _SEVERAL = 2
+_UNIQUE_STORAGE = 1023
+"""Bytes of DeviceSelect::Unique for up to some thousand tiles."""
 _MASKS = (torch.bool, torch.uint8)

@@ -64,17 +64,34 @@ def layer(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> N
 
 def layer_backward(memory: ScratchMemory, args: Args, out: Results) -> None:
     """layer_norm_backward_cuda, in the same file."""
-    _beside_copy(memory, args[1], out)
+    _beside_copy(memory, args[1], out, gradient=args[0])
 
 
-def _beside_copy(memory: ScratchMemory, inputs: torch.Tensor, out: Results, least: int = 0) -> None:
-    """least: bytes of one value of the results after the first."""
+def _beside_copy(
+    memory: ScratchMemory,
+    inputs: torch.Tensor,
+    out: Results,
+    least: int = 0,
+    gradient: torch.Tensor | None = None,
+) -> None:
+    """least: bytes of one value of the results after the first. gradient: is copied last."""
     with memory.blocks() as copies:
         copies.take(0 if inputs.is_contiguous() else inputs.nbytes)
         for place, result in enumerate(out):
             if result is not None:
                 itemsize = max(result.itemsize, least if place else 0)
                 memory.place_as(result, result.numel() * itemsize)
+        if gradient is not None and not gradient.is_contiguous():
+            copies.take(gradient.nbytes)
+
+
+def is_copied_for_cudnn(
+    inputs: torch.Tensor, others: Sequence[torch.Tensor | None], training: bool, epsilon: float
+) -> bool:
+    """Whether cuDNN's kernel is to have a dense copy, which is what autograd saves then
+    (_batch_norm_impl_index of native/Normalization.cpp)."""
+    layout = Layout.plain(inputs)
+    return not layout.is_in(layout.suggested()) and _has_cudnn(inputs, others, training, epsilon)
 
 
 def group(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -95,10 +112,10 @@ def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         if pixels > 1:
             buffers.take(channel, channel)
         if wanted[0]:
-            with memory.blocks() as of_inputs:
-                if pixels > 1 and weight is not None:
-                    of_inputs.take(channel)
+            with memory.blocks() as factors, memory.blocks() as of_inputs:
                 of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
+                if pixels > 1 and weight is not None:
+                    factors.take(channel)
 
 
 def _apart(memory: ScratchMemory, copies: Blocks, args: Args, out: Results) -> None:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
@@ -15,6 +16,7 @@ _ALIGNMENT = 256
 _RADIX_BITS = 8
 _RADIX_DIGITS = 2**_RADIX_BITS
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
+_NARROW = 4  # bytes of a key
 _UNIQUE_TILE = 256
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
 
@@ -39,8 +41,8 @@ def radix_sort_storage(
     small = key == value == 4
     if capability < (8, 0):
         tile = 256 * _items(46 if small else 23, widest)
-    else:
-        tile = 384 * _items(21, widest)
+    else:  # offsets are of 64 bits
+        tile = 384 * _items(17 if key == _NARROW else 21, widest)
     parts = [passes * _RADIX_DIGITS * 8, -(-n // tile) * _RADIX_DIGITS * 4, passes * 4]
     if passes > 1:
         parts += [n * key, n * value]
@@ -139,15 +141,39 @@ def median(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def multinomial(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight;
-    with replacement, sorted sums of them (native/cuda/MultinomialKernel.cu)."""
+    """multinomial_out of native/Distributions.cpp: one draw of an exponential for each weight,
+    which are looked at first; with replacement, sorted sums of them
+    (native/cuda/MultinomialKernel.cu)."""
     weights, count = args[:2]
-    again = args[2] if len(args) > 2 else kwargs.get("replacement", False)
-    with memory.blocks() as copies:
-        copies.take(*[weights.nbytes] * (3 if again and count > 1 else 1))
-        if count > 1 and not again:
-            copies.take(weights.narrow(-1, 0, count).nbytes)
-            topk(memory, (weights, count), kwargs)
+    if count > 1 and (args[2] if len(args) > 2 else kwargs.get("replacement", False)):
+        memory.borrow(*[weights.nbytes] * 3)
+        return
+    with memory.blocks() as verdicts:
+        _check_weights(memory, verdicts, weights)
+        with memory.blocks() as copies:
+            copies.take(weights.nbytes)
+            if count > 1:
+                copies.take(weights.narrow(-1, 0, count).nbytes)
+                topk(memory, (weights, count), kwargs)
+
+
+def _check_weights(memory: ScratchMemory, verdicts: Blocks, weights: torch.Tensor) -> None:
+    """Whether all weights are finite and none is negative, and whether those of a row are all
+    zero."""
+    with memory.blocks() as bounds:
+        for order in ("max", "min"):
+            bounds.take(weights.itemsize)
+            memory.reduce(weights, None, order)
+            bounds.take(1)
+        verdicts.take(1)
+    with memory.blocks() as sums:
+        rows = weights.numel() // max(1, weights.shape[-1])
+        sums.take(rows * weights.itemsize)
+        memory.reduce(weights, [-1], "sum")
+        if weights.dim() > 1:
+            sums.take(rows)
+        verdicts.take(1)
+    memory.borrow(1)
 
 
 def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

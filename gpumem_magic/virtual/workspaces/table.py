@@ -96,6 +96,34 @@ def _infinite(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
         memory.place(out)
 
 
+def _renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """One norm for each slice, in float32 at least, and a factor where that is another type
+    (renorm_out of native/Normalization.cpp)."""
+    tensor, _, dim = args[:3]
+    slices, single = tensor.shape[dim], torch.float32.itemsize
+    with memory.blocks() as norms:
+        norms.take(slices * max(single, tensor.itemsize))
+        others = [d for d in range(tensor.dim()) if d != dim % tensor.dim()]
+        memory.reduce(tensor, others, "linalg_vector_norm")
+        norms.take(slices * tensor.itemsize if tensor.itemsize < single else 0)
+
+
+def _normal(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """Deviations are looked at first; one for all is spread over a tensor, a mean for all is put
+    into one (normal_impl of native/DistributionTemplates.h)."""
+    mean, deviation = (*args, 1.0)[:2]
+    if isinstance(deviation, torch.Tensor):
+        with memory.blocks() as least:
+            least.take(deviation.itemsize)
+            memory.reduce(deviation, None, "min")
+            least.take(1)
+    memory.place(out)
+    if not isinstance(deviation, torch.Tensor):
+        memory.borrow(out.nbytes)
+    elif not isinstance(mean, torch.Tensor):
+        memory.borrow(out.itemsize)
+
+
 def _equal(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Whether each element is, and whether all are (cuda_equal of native/cuda/Equal.cpp)."""
     one, other = args[:2]
@@ -160,6 +188,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "_ctc_loss": losses.ctc,
     "_ctc_loss_backward": losses.ctc_backward,
     "isinf": _infinite,
+    "normal": _normal,
     "roll": copies.roll,
     "where": copies.where,
     "logsumexp": scatters.logsumexp,
@@ -178,6 +207,10 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     **dict.fromkeys(
         ("max_pool2d_with_indices_backward", "avg_pool2d_backward"), folds.lay_out_gradient
     ),
+    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d"), folds.lay_out),
+    "unfold_backward": folds.unfold_backward,
+    "embedding_renorm_": lookups.embedding_renorm,
+    "renorm": _renorm,
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),
     **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), scatters.scatter_reduce),
     **dict.fromkeys(("index_reduce", "index_reduce_"), scatters.index_reduce),
