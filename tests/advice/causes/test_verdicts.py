@@ -83,6 +83,34 @@ for _ in range(2):
     adam.step()
     adam.zero_grad()
 """
+METRICS = """\
+class Metric:
+    def __init__(self):
+        self.preds, self.targets = [], []
+
+    def update(self, preds, targets):
+        self.preds.append(preds)
+        self.targets.append(targets)
+
+    def compute(self):
+        return torch.cat(self.preds).mean()
+
+metrics = [Metric(), Metric()]
+
+def total():
+    for _ in range(300):
+        out = net(torch.randn(512, 256, device="cuda"))
+        for m in metrics:
+            m.update(torch.sigmoid(out), torch.ones(64).cuda())
+    return [m.compute() for m in metrics]
+"""
+POOL = """\
+from concurrent.futures import ThreadPoolExecutor
+
+@torch.no_grad()
+def embed(i):
+    return net(torch.randn(512, 256, device="cuda"))
+"""
 # earlier cells, cell, card, what the first advice says, what no advice says, what no verdict says
 CELLS = {
     "the state that the first step makes": (
@@ -200,6 +228,51 @@ CELLS = {
         "x = mib(40)",
         "70MiB",
         ("earlier-cells", "no name leads to them", "%gpucheck --free"),
+        (),
+        (),
+    ),
+    "a replay buffer that training reads other parts of": (
+        (),
+        "memory = []\nfor _ in range(300):\n"
+        "    s = torch.randn(512, 256, device='cuda')\n    memory.append((s, net(s)))\n"
+        "    old, q = memory[0]\n    sgd.zero_grad()\n    net(old).mean().backward()\n    sgd.step()",
+        "80MiB",
+        ("growth", "memory[*]", ".detach()"),
+        ("has gone through", "empty memory"),
+        (),
+    ),
+    "pictures of a state that goes on": (
+        ("square = nn.Sequential(nn.Linear(256, 256), nn.Tanh()).cuda()",),
+        "x, frames = torch.randn(512, 256, device='cuda'), []\nfor _ in range(300):\n"
+        "    x = x - square(x)\n    frames.append(x)",
+        "60MiB",
+        ("growth", "frames[*]", "x goes on from pass to pass, too"),
+        ("kept-graph",),
+        (),
+    ),
+    "metrics that a method updates": (
+        (METRICS,),
+        "total()",
+        "60MiB",
+        ("growth", "preds[*]"),
+        ("kept-graph",),
+        (),
+    ),
+    "what gradients with a graph hold of the input": (
+        (),
+        "for _ in range(300):\n    x = torch.randn(512, 256, device='cuda').requires_grad_()\n"
+        "    net(x).pow(2).sum().backward(create_graph=True)\n"
+        "    sgd.zero_grad()",
+        "70MiB",
+        ("growth", "create_graph=True", "torch.autograd.grad()"),
+        (".cpu()",),
+        (),
+    ),
+    "what threads of a pool gave": (
+        (POOL,),
+        "with ThreadPoolExecutor(1) as pool:\n    found = list(pool.map(embed, range(200)))",
+        "40MiB",
+        ("growth", "what pool.map() in line 2 gave"),
         (),
         (),
     ),
