@@ -272,7 +272,7 @@ CELLS = {
         (POOL,),
         "with ThreadPoolExecutor(1) as pool:\n    found = list(pool.map(embed, range(200)))",
         "40MiB",
-        ("growth", "what pool.map() in line 2 gave"),
+        ("growth", "what pool.map() in line 3 gave"),
         (),
         (),
     ),
