@@ -301,3 +301,12 @@ def test_first_and_verdict_name_the_cause(
     assert [words for words in said if not texts or words not in texts[0]] == []
     assert [words for words in not_said if words in " ".join(texts)] == []
     assert [words for words in no_verdict if words in report.text()] == []
+
+
+def test_the_gradients_of_one_call_are_no_growth(predicted):
+    cell = (
+        "loss = layers(torch.randn(32, 1024, device='cuda')).mean()\n"
+        "given = torch.autograd.grad(loss, list(layers.parameters()))"
+    )
+    report = predicted(cell, "90MiB", (SETUP, LAYERS))
+    assert "growth" not in {one.rule for one in report.advice}
