@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -304,9 +305,7 @@ def test_first_and_verdict_name_the_cause(
 
 
 def test_the_gradients_of_one_call_are_no_growth(predicted):
-    cell = (
-        "loss = layers(torch.randn(32, 1024, device='cuda')).mean()\n"
-        "given = torch.autograd.grad(loss, list(layers.parameters()))"
-    )
-    report = predicted(cell, "90MiB", (SETUP, LAYERS))
+    quiet = Path(__file__).parents[1] / "quiet" / "second_order_gauss_newton_retain.py"
+    setup, cell = quiet.read_text().split("# --- cell\n")
+    report = predicted(cell, "90MiB", (SETUP, setup))
     assert "growth" not in {one.rule for one in report.advice}
