@@ -171,6 +171,7 @@ def advise(
         if rule.name in ignore or (rule.kind is Kind.TRADE and not short):
             continue
         code.work.begin(len(code) + len(lives) + lives.events)
+        whole.begin()
         try:
             said = _ask(rule, trace, code, names)
             if rule.joins and not said:
@@ -194,17 +195,31 @@ class _Joined:
     """The cell and the earlier ones as one text, made when a rule asks for it."""
 
     def __init__(self, make: Callable[[], tuple[JoinedCode, Trace] | None], names: Names) -> None:
-        self._make = functools.cache(make)
+        self._make = make
         self._names = names
+        self._begun = False
 
-    def made(self) -> tuple[JoinedCode, Trace] | None:
-        """The text, and the trace by its lines; what is looked at there counts anew."""
+    @functools.cached_property
+    def _made(self) -> tuple[JoinedCode, Trace] | None:
         made = self._make()
         if made is None:
             return None
         code, trace = made
-        code.work.begin(len(code) + len(trace.lives) + trace.lives.events)
-        return code, replace(trace, lifetimes=CountedLifetimes.of_all(trace.lives, code.work))
+        lives = CountedLifetimes.of_all(trace.lives, code.work)
+        return code, replace(trace, lifetimes=lives)
+
+    def made(self) -> tuple[JoinedCode, Trace] | None:
+        """The text, and the trace by its lines."""
+        made = self._made
+        if made is not None and not self._begun:
+            code, trace = made
+            code.work.begin(len(code) + len(trace.lives) + trace.lives.events)
+            self._begun = True
+        return made
+
+    def begin(self) -> None:
+        """Let what the next rule looks at there count anew."""
+        self._begun = False
 
     def ask(self, rule: Rule) -> tuple[Advice, ...]:
         """What the rule says of it, without lines and changes: those are of no one cell.

@@ -212,7 +212,8 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    if all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
+    at_once = bool((lives.born[rows] == Phase.BACKWARD).all()) and not np.ptp(lives.step[rows])
+    if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(_GRAPH) for _, one in group if one]
@@ -227,8 +228,7 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         return None
     if survived < _PASSES and _of_layers(passes, rows, numbered):
         return None
-    entries = numbered or keyed
-    survived = entries if entries >= _PASSES else survived
+    survived = (numbered or keyed) if (numbered or keyed) >= _PASSES else survived
     if len(models) >= _PASSES:
         survived, first, ran = len(models), 1, len(models)
     if 0 < len(models) < _PASSES:  # whole models, and the next one is being made

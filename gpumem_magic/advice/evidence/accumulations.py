@@ -61,10 +61,15 @@ def _of_statement(code: Code, statement: ast.stmt) -> Iterator[Accumulation]:
                 yield Accumulation(statement, value, text, root(target))
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING and call.args:
+        if isinstance(call.func, ast.Attribute) and _collects(call, call.func.attr):
             held = call.func.value
             for value in _items(call.args[-1]):
                 yield Accumulation(statement, value, code.text(held), root(held))
+
+
+def _collects(call: ast.Call, method: str) -> bool:
+    """Whether it puts one value into a container: with several it is some class's own method."""
+    return method in _COLLECTING and len(call.args) == (2 if method == "insert" else 1)
 
 
 def _added(code: Code, statement: ast.Assign) -> ast.expr | None:

@@ -21,7 +21,7 @@ from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names, variable_of
-from gpumem_magic.values.recording import Category
+from gpumem_magic.values.recording import Category, Stack
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -223,6 +223,16 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
             return f"what the comprehension in line {line} builds{named}"
         if cell.calls("list", "tuple", "dict", "sorted", within=statement):
             return f"the list that line {line} builds{named}"
+    return _mapped(cell, frames, own)
+
+
+def _mapped(cell: Code, frames: Stack, own: list[int]) -> str:
+    """The call that let another thread make it: no frame of its line lies around it."""
+    functions = {frame.function for frame in frames}
+    for call in cell.calls(".map", ".submit"):
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.Name) and given.id in functions and call.lineno not in own:
+            return f"what {cell.text(call.func)}() in line {call.lineno} gave"
     return ""
 
 

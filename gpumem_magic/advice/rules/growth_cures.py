@@ -26,7 +26,7 @@ from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Phase
+from gpumem_magic.values.recording import Category, Phase
 
 _ADDS_UP = (
     "{call} comes after these passes, so the graphs of all of them wait for it: call it in each "
@@ -82,7 +82,7 @@ def change(case: Case, growth: Growth) -> str:
         return told
     evaluates = growth.graph and not growth.anew
     evaluates &= not (case.lives.born == Phase.BACKWARD).any()
-    told = _cure(whole, _cycled(code, growth), held)
+    told = _cure(whole, _cycled(whole, growth), held)
     return told + (_UNTRAINED if evaluates else "")
 
 
@@ -106,13 +106,19 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
         return ""
     words = {"call": _called(case.cell, call), "name": _name(growth)}
     if not _waits(case.lives, growth):
-        return _USED.format(**words) if "[*]" in growth.holder and not held.carried else ""
+        kept = "[*]" in growth.holder and not held.carried and _keeps_graph(call)
+        return _USED.format(**words) if kept else ""
     if growth.anew:
         return _LATER.format(**words)
     if held.carried:
         return _THROUGH.format(**words)
     adds_up = any(_adds_up(case.cell, held.word, loop) for loop in held.loops)
     return (_ADDS_UP if adds_up else _LATER).format(**words)
+
+
+def _keeps_graph(call: ast.Call) -> bool:
+    """Whether it leaves the graphs that it goes through: else those that are there it did not."""
+    return any(keyword.arg in ("retain_graph", "create_graph") for keyword in call.keywords)
 
 
 def _held(case: Case, growth: Growth) -> _Held:
@@ -260,11 +266,13 @@ def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
     return loop is None or growth.holder not in carried_names(cell, loop)
 
 
-def _cycled(cell: Code, growth: Growth) -> Growth:
-    """Graphs that nothing leads to are held by gradients with a graph, where the cell makes them:
-    parameter, gradient and graph hold each other."""
+def _cycled(case: Case, growth: Growth) -> Growth:
+    """Graphs, and what gets gradients, that nothing leads to are held by gradients with a graph,
+    where the cell makes them: parameter, gradient and graph hold each other."""
+    cell, rows = case.cell, list(growth.rows)
     given = any(_asks_for_graph(cell, *_GRAD)) and any(_gives_gradients(cell))
-    if growth.holder or not growth.graph:
+    leaves = bool(rows) and bool(case.lives.of(Category.PARAMETER)[rows].all())
+    if growth.holder or not (growth.graph or leaves):
         return growth
     asks = given or any(_asks_for_graph(cell, ".backward"))
     return replace(growth, holder=GRADIENTS) if asks else growth
@@ -320,6 +328,17 @@ def named(growth: Growth) -> str:
     return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
 
 
+def _too(code: Code, held: _Held) -> str:
+    """What is collected goes on into the next pass as well, with its graph."""
+    for loop in held.loops:
+        for one in _inside(code, loop):
+            name = one.value.id if isinstance(one.value, ast.Name) else ""
+            into = re.findall(r"\w+", one.target)[-1:] == [held.word]
+            if into and name in carried_names(code, loop):
+                return f" {name} goes on from pass to pass, too: .detach() it there."
+    return ""
+
+
 def _cure(case: Case, growth: Growth, held: _Held) -> str:
     """What ends it, by what holds it."""
     holder = growth.holder.rpartition("().")[2]
@@ -364,5 +383,5 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
         return (
             "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
             "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
-        )
+        ) + _too(case.cell, held)
     return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."

@@ -18,7 +18,7 @@ from gpumem_magic.advice.evidence.accumulations import (
     is_only_a_number,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, used_statements, with_graph
-from gpumem_magic.advice.evidence.passes import passes_of, piled_up
+from gpumem_magic.advice.evidence.passes import carried_names, passes_of, piled_up
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
@@ -116,8 +116,9 @@ print(f"mean loss {total / len(data):.4f}")""",
             one: lines
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
-            if not (one.sums and goes_on(cell, one))
+            if not (one.sums and goes_on(cell, one)) and not _is_carried(cell, one)
             if (lines := _lines_behind(one, flow) & piles.keys())
+            if cell.loop(one.statement) or lines & {*lines_of(one.value)}
         }
         for group in _of_same_graphs(behind):
             grown = [g for g in trace.growth if _holds(group, g.holder)]
@@ -158,6 +159,12 @@ print(f"mean loss {total / len(data):.4f}")""",
             advice,
             lambda: tuple(e for one in group for e in _edits(cell, names, one, methods[one])),
         )
+
+
+def _is_carried(cell: Code, one: Accumulation) -> bool:
+    """Whether the loop goes on with what is collected: its graph is there without that, too."""
+    loop, name = cell.loop(one.statement), getattr(one.value, "id", "")
+    return loop is not None and name in carried_names(cell, loop)
 
 
 def _holds(group: list[Accumulation], holder: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,34 @@ for _ in range(2):
     loss.backward()
     adam.step()
     adam.zero_grad()
+"""
+METRICS = """\
+class Metric:
+    def __init__(self):
+        self.preds, self.targets = [], []
+
+    def update(self, preds, targets):
+        self.preds.append(preds)
+        self.targets.append(targets)
+
+    def compute(self):
+        return torch.cat(self.preds).mean()
+
+metrics = [Metric(), Metric()]
+
+def total():
+    for _ in range(300):
+        out = net(torch.randn(512, 256, device="cuda"))
+        for m in metrics:
+            m.update(torch.sigmoid(out), torch.ones(64).cuda())
+    return [m.compute() for m in metrics]
+"""
+POOL = """\
+from concurrent.futures import ThreadPoolExecutor
+
+@torch.no_grad()
+def embed(i):
+    return net(torch.randn(512, 256, device="cuda"))
 """
 # earlier cells, cell, card, what the first advice says, what no advice says, what no verdict says
 CELLS = {
@@ -203,6 +232,51 @@ CELLS = {
         (),
         (),
     ),
+    "a replay buffer that training reads other parts of": (
+        (),
+        "memory = []\nfor _ in range(300):\n"
+        "    s = torch.randn(512, 256, device='cuda')\n    memory.append((s, net(s)))\n"
+        "    old, q = memory[0]\n    sgd.zero_grad()\n    net(old).mean().backward()\n    sgd.step()",
+        "80MiB",
+        ("growth", "memory[*]", ".detach()"),
+        ("has gone through", "empty memory"),
+        (),
+    ),
+    "pictures of a state that goes on": (
+        ("square = nn.Sequential(nn.Linear(256, 256), nn.Tanh()).cuda()",),
+        "x, frames = torch.randn(512, 256, device='cuda'), []\nfor _ in range(300):\n"
+        "    x = x - square(x)\n    frames.append(x)",
+        "60MiB",
+        ("growth", "frames[*]", "x goes on from pass to pass, too"),
+        ("kept-graph",),
+        (),
+    ),
+    "metrics that a method updates": (
+        (METRICS,),
+        "total()",
+        "60MiB",
+        ("growth", "preds[*]"),
+        ("kept-graph",),
+        (),
+    ),
+    "what gradients with a graph hold of the input": (
+        (),
+        "for _ in range(300):\n    x = torch.randn(512, 256, device='cuda').requires_grad_()\n"
+        "    net(x).pow(2).sum().backward(create_graph=True)\n"
+        "    sgd.zero_grad()",
+        "70MiB",
+        ("growth", "create_graph=True", "torch.autograd.grad()"),
+        (".cpu()",),
+        (),
+    ),
+    "what threads of a pool gave": (
+        (POOL,),
+        "with ThreadPoolExecutor(1) as pool:\n    found = list(pool.map(embed, range(200)))",
+        "40MiB",
+        ("growth", "what pool.map() in line 3 gave"),
+        (),
+        (),
+    ),
 }
 
 
@@ -228,3 +302,10 @@ def test_first_and_verdict_name_the_cause(
     assert [words for words in said if not texts or words not in texts[0]] == []
     assert [words for words in not_said if words in " ".join(texts)] == []
     assert [words for words in no_verdict if words in report.text()] == []
+
+
+def test_the_gradients_of_one_call_are_no_growth(predicted):
+    quiet = Path(__file__).parents[1] / "quiet" / "second_order_gauss_newton_retain.py"
+    setup, cell = quiet.read_text().split("# --- cell\n")
+    report = predicted(cell, "90MiB", (SETUP, setup))
+    assert "growth" not in {one.rule for one in report.advice}
