@@ -75,7 +75,7 @@ def test_a_name_that_was_bound_to_sleep_is_it_too():
 @pytest.mark.parametrize(
     "wait",
     [
-        *("event.wait()", "queue.get()", "future.result()", "thread.join()", "pool.map(abs, [1])"),
+        *("event.wait()", "queue.get()", "future.result()", "thread.join()"),
         *("select.select([pipe], [], [])", "list(as_completed([future]))"),
     ],
 )
@@ -89,13 +89,7 @@ def test_what_only_another_thread_could_end_is_said(wait):
         thread.start()
         {wait}
     """
-    if "pool" in wait:
-        from multiprocessing.pool import ThreadPool
-
-        with ThreadPool(1) as pool:
-            after = run(cell, pool=pool)
-    else:
-        after = run(cell)
+    after = run(cell)
     assert after.error.startswith("NotImplementedError: ")
     assert "waits for something that nobody does: only threads" in after.error
     assert after.lines == [8]
