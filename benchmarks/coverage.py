@@ -158,6 +158,15 @@ print(json.dumps(told))
 """
 
 
+def seeded(cell: Cell) -> Cell:
+    """The same, so that two runs draw the same numbers."""
+    return replace(cell, source=_SEED + cell.source)
+
+
+def every_cell() -> list[Cell]:
+    return [cell for file in sorted(FOLDER.glob("*.py")) for cell in cells_of(file)]
+
+
 def versions() -> dict[str, str]:
     """Of the packages that the cells are written for."""
     found = {}
@@ -177,7 +186,7 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     from fidelity import off
     from fidelity_ways import REAL
 
-    job: Any = replace(cell, source=_SEED + cell.source, card=_LIKE.get(cell.card, cell.card))
+    job: Any = replace(seeded(cell), card=_LIKE.get(cell.card, cell.card))
     real = runners.run(REAL, job)
     mine = real if real.error else runners.run(_dry(), job)
     found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
@@ -268,8 +277,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=LIMIT)
     parser.add_argument("names", nargs="*", help="parts of names; all by default")
     options = parser.parse_args()
-    cells = [cell for file in sorted(FOLDER.glob("*.py")) for cell in cells_of(file)]
-    wanted = [c for c in cells if not options.names or any(n in c.name for n in options.names)]
+    wanted = [
+        c for c in every_cell() if not options.names or any(n in c.name for n in options.names)
+    ]
     if options.judge:
         judge(wanted, options.json)
         return

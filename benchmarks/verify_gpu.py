@@ -1,5 +1,6 @@
 """Everything that needs a GPU, on this machine's, in at most eight minutes: the tests, what
-measuring costs an allocation, and how far predictions of small cells are from what they took.
+measuring costs an allocation, and how far predictions are from what cells took: those of
+fidelity.py, compiled.py and coverage.py whose packages are installed.
 
 python benchmarks/verify_gpu.py [--minutes N] [--json FILE]
 Writes results/gpu-NAME.json: what ran, what it told, and what was left out, with the reason. Ends
@@ -10,13 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +29,26 @@ from typing import Any
 import stub_device
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # where gpumem_magic is not installed
 RESULTS = Path(__file__).with_name("results")
 MINUTES = 8.0
 MARGIN = 30.0
 """Seconds that are kept for ending what runs, and for writing."""
 
-SHARES = {"tests": 0.6, "overhead": 0.8, "fidelity": 1.0}
+WORKERS = max(1, min(12, (os.cpu_count() or 1) - 2))
+"""How many cells are compared at once."""
+
+SHARES = {"tests": 0.5, "overhead": 0.6, "fidelity": 1.0}
 """Up to which part of the time each may run."""
 
 TOLERANCE = 1.0
 """Percent; further off a prediction is named as such. It fails nothing: causes are looked up by
 `fidelity.py --align`."""
+
+_COMPILED = "compiled: "
+"""Before the names of cells that compile: what inductor measures while it does is a first run's."""
+
+_NO_ROOM = re.compile("out of memory|_ALLOC_FAILED|OutOfMemoryError")
 
 _CASE = re.compile(r"^(tests/\S+) (PASSED|FAILED|ERROR|SKIPPED)(?: \((.*)\))? +\[", re.MULTILINE)
 """A line of `pytest -v`: the test, how it ended, and why it was skipped."""
@@ -121,44 +135,101 @@ def overhead(limit: float) -> dict[str, Any]:
     return found["microseconds_per_allocation_or_free"]
 
 
-def fidelity(card: str, clock: Clock, longest: float) -> dict[str, Any]:
-    """Small cells, predicted for this card and run on it: percent that predicted peaks are off.
-    longest: seconds that the first of them may take."""
-    from fidelity import off
+def cells(card: str) -> list[Any]:
+    """Those that predictions are compared on, whole ones first, for this card."""
+    from compiled import cells as compiled_cells
+    from coverage import every_cell, seeded
     from fidelity_table import WORKLOADS
-    from fidelity_ways import WAYS, Runners
 
-    ways = {way.name: way for way in WAYS}
-    errors: dict[str, float] = {}
+    whole = [work for work in WORKLOADS if not work.live]
+    compiled = [replace(cell, name=f"{_COMPILED}{cell.name}") for cell in compiled_cells()]
+    packages = map(seeded, every_cell())
+    return [replace(each, card=card) for each in (*whole, *compiled, *packages)]
+
+
+def fidelity(card: str, clock: Clock) -> dict[str, Any]:
+    """Cells predicted for this card and run on it, several at once: percent that predicted peaks
+    are off. One that another leaves no room for is run again by itself."""
+    compared: dict[str, dict[str, Any]] = {}
     left_out: dict[str, str] = {}
-    with Runners(limit=30) as runners:
-        for work in (replace(work, card=card) for work in WORKLOADS if work.live):
-            if clock.until("fidelity") <= max(MARGIN, longest):
-                left_out[work.name] = "no time was left"
-                continue
-            begun = clock.seconds
-            real, dry = (runners.run(ways[way], work) for way in ("gpu", "dry_here"))
-            longest = max(longest, clock.seconds - begun)
-            percent = off(dry, real, "allocated")
-            if percent is None:
-                left_out[work.name] = real.error or dry.error or "nothing was allocated"
-            else:
-                errors[work.name] = round(percent, 4)
+
+    def compare(comparer: Comparer, cell: Any) -> None:
+        if clock.until("fidelity") <= MARGIN:
+            left_out[cell.name] = "no time was left"
+            return
+        row = comparer.row(cell)
+        if isinstance(row, str):
+            left_out[cell.name] = row
+        else:
+            left_out.pop(cell.name, None)
+            compared[cell.name] = row
+
+    every = cells(card)
+    with Comparer.several(WORKERS) as comparers:
+        waiting = iter(every)
+        lock = threading.Lock()
+
+        def work(comparer: Comparer) -> None:
+            while True:
+                with lock:
+                    cell = next(waiting, None)
+                if cell is None:
+                    return
+                compare(comparer, cell)
+
+        with ThreadPoolExecutor(len(comparers)) as pool:
+            list(pool.map(work, comparers))
+        for cell in every:
+            if _NO_ROOM.search(left_out.get(cell.name, "")):
+                compare(comparers[0], cell)
+    errors = {name: abs(row["allocated"]) for name, row in compared.items()}
     return {
-        "median": statistics.median(map(abs, errors.values())) if errors else None,
-        "percent off": errors,
-        "further than 1 %": [name for name, error in errors.items() if abs(error) > TOLERANCE],
+        "median": statistics.median(errors.values()) if errors else None,
+        "cells": compared,
+        "further than 1 %": [name for name, error in errors.items() if error > TOLERANCE],
         "left out": left_out,
     }
 
 
+class Comparer:
+    """Runs a cell on the GPU and predicts it, one after the other."""
+
+    def __init__(self, runners: Any) -> None:
+        self._runners = runners
+
+    @classmethod
+    @contextmanager
+    def several(cls, count: int) -> Iterator[list[Comparer]]:
+        """As many, which work beside each other."""
+        from fidelity_ways import Runners
+
+        with ExitStack() as stack:
+            yield [cls(stack.enter_context(Runners(limit=60))) for _ in range(count)]
+
+    def row(self, cell: Any) -> dict[str, Any] | str:
+        """Percent that the prediction is off by size, the real bytes and the prediction's seconds;
+        or why there are none."""
+        from fidelity import off
+        from fidelity_ways import WAYS
+
+        ways = {way.name: way for way in WAYS}
+        real = self._runners.run(ways["gpu"], cell)
+        if cell.name.startswith(_COMPILED):
+            real = self._runners.run(ways["gpu"], cell)
+        dry = real if real.error else self._runners.run(ways["dry_here"], cell)
+        percent = {size: off(dry, real, size) for size in ("allocated", "reserved", "end")}
+        if percent["allocated"] is None:
+            return str(real.error or dry.error or "nothing was allocated")
+        rounded = {size: None if v is None else round(v, 4) for size, v in percent.items()}
+        return {**rounded, "bytes": real.allocated, "seconds": dry.seconds}
+
+
 def parts(card: str, clock: Clock) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each part with what it told; what takes too long is left out."""
-    start = clock.seconds  # of one process that imports torch; the first cell needs two
     work = {
         "tests": lambda: tests(clock.until("tests")),
         "overhead": lambda: overhead(clock.until("overhead")),
-        "fidelity": lambda: fidelity(card, clock, 3 * start),
+        "fidelity": lambda: fidelity(card, clock),
     }
     for part, do in work.items():
         began = clock.seconds

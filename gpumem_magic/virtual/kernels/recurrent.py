@@ -13,7 +13,7 @@ import torch
 
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels import recurrent_steps
-from gpumem_magic.virtual.kernels.recurrent_kernel import Call, Layers
+from gpumem_magic.virtual.kernels.recurrent_kernel import Call, Device, Layers
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
@@ -26,9 +26,12 @@ _TYPES = (torch.float16, torch.float32, torch.float64)
 """What cuDNN takes on every card (cudnn_is_acceptable in native/cudnn); bfloat16 from compute
 capability 8.0 on (supportsBFloat16RNNWithCuDNN in cuda/detail/CUDAHooks.cpp)."""
 
-_GENERATOR = 48
-"""Bytes of the state of one of cuRAND's default generators; cuDNN's dropout keeps one for each
-thread that can be resident. A model: cudnnDropoutGetStatesSize is not documented."""
+_MEASURED = (9, 0)
+"""The compute capability from which on sizes are those that an H200 was seen to ask for."""
+
+_GENERATORS = {True: 24, False: 48}
+"""Bytes that cuDNN's dropout keeps for each thread that can be resident: where that was measured,
+and of one of cuRAND's default generators."""
 
 
 class Recurrent:
@@ -43,7 +46,8 @@ class Recurrent:
         self._scratch = scratch
         self._capability = card.capability
         processors = Processors.of(card.multiprocessors, card.capability)
-        self._states = _GENERATOR * processors.count * processors.threads
+        self._is_measured = card.capability >= _MEASURED
+        self._states = _GENERATORS[self._is_measured] * processors.count * processors.threads
 
     def install(self, patches: Patches) -> None:
         """Let modules hand their weights over, as they do to cuDNN."""
@@ -60,6 +64,9 @@ class Recurrent:
             for layer in GATES
             for overload in ("input", "data")
         }
+
+    def _device(self) -> Device:
+        return Device(self._storages, self._here.tracker, self._is_measured)
 
     def _is_acceptable(self, tensor: torch.Tensor) -> bool:
         """torch.backends.cudnn.is_acceptable: whether a module may flatten its weights."""
@@ -103,7 +110,7 @@ class Recurrent:
                     return recurrent_steps.layers(layer, recurrent_steps.Asked(*args))
                 with torch.backends.mkldnn.flags(enabled=False):  # the host's own layer
                     return composite_kernel(operator)(*args)
-            call = Call(self._storages, self._here.tracker, operator, args, first)
+            call = Call(self._device(), operator, args, first)
             tensors = [args[0], *states, *weights]
             if call.is_random:
                 self._scratch.hold_dropout_states(self._states)

@@ -3,18 +3,24 @@ native/cudnn/RNN.cpp."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
+from gpumem_magic.virtual.kernels.recurrent_space import Space
 from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.traits import composite_kernel
 from gpumem_magic.virtual.workspaces.recurrent_weights import GATES, Layout
 
-_KEPT_STATES = 2
-"""States per step and unit in the reserve, beside the gates. cuDNN does not publish the sizes of
-its reserve and workspace; these are a model: what its formulas for training cannot do without."""
+
+class Device(NamedTuple):
+    """Where a layer runs. is_measured: see `Space`."""
+
+    storages: Storages
+    tracker: Tracker
+    is_measured: bool
 
 
 class Call:
@@ -23,11 +29,9 @@ class Call:
     args: the operator's; first: the position of the states among them.
     """
 
-    def __init__(
-        self, storages: Storages, tracker: Tracker, operator: Any, args: tuple[Any, ...], first: int
-    ) -> None:
-        self.storages = storages
-        self.tracker = tracker
+    def __init__(self, device: Device, operator: Any, args: tuple[Any, ...], first: int) -> None:
+        self.storages = device.storages
+        self.tracker = device.tracker
         self._operator = operator
         self._before, self._after = args[1:first], args[first + 2 :]
         has_biases, layers, self._dropout, self.trains, bidirectional = self._after[:5]
@@ -41,21 +45,27 @@ class Call:
         self.layout = Layout(
             gates, args[0].shape[-1], hidden, projected, layers, 1 + bool(bidirectional)
         )
+        batch = states[0].shape[1]
         steps = args[0].shape[int(self.batch_first)] if first == 1 else args[1].shape[0]
-        self._unit: int = steps * states[0].shape[1] * hidden * self.layout.directions
+        self._space = Space(
+            self.layout,
+            batch,
+            steps,
+            steps * batch if first == 1 else args[0].shape[0],
+            args[0].dtype.itemsize,
+            bool(self.trains),
+            self.is_random,
+            device.is_measured,
+        )
 
     @property
     def is_random(self) -> bool:
         """Whether numbers are drawn: dropout between the layers."""
         return bool(self.trains and self._dropout > 0)
 
-    def workspace(self, itemsize: int) -> int:
-        """Bytes: the gates of one layer."""
-        return self._unit * itemsize * self.layout.gates
-
-    def reserve(self, itemsize: int) -> int:
-        """Bytes that backward needs: the gates of all layers, and the states they lead to."""
-        return self._unit * itemsize * self.layout.layers * (self.layout.gates + _KEPT_STATES)
+    def space(self, itemsize: int) -> Space:
+        """The scratch memory of the kernels, for values of this many bytes."""
+        return replace(self._space, itemsize=itemsize)
 
     def copied(self, tensor: torch.Tensor) -> int:
         """Bytes of the copy that cuDNN, for which steps come first, needs of `tensor`."""
@@ -129,9 +139,9 @@ class Layers(torch.autograd.Function):
             blocks.take(copied)
             for tensor in (*results, buffer):
                 call.storages.place(tensor)
-            workspace = call.storages.malloc(call.workspace(itemsize))
+            workspace = call.storages.malloc(call.space(itemsize).workspace)
             if call.trains:  # whether or not anything is to be differentiated
-                call.storages.place(reserve, call.storages.malloc(call.reserve(itemsize)))
+                call.storages.place(reserve, call.storages.malloc(call.space(itemsize).reserve))
             call.storages.release(workspace)
         ctx.save_for_backward(*tensors, results[0], reserve, buffer)
         return tuple(results)
@@ -185,7 +195,7 @@ def _place(
                 copies.take(size)
             for result in results[1:]:
                 call.storages.place(result)
-            copies.take(call.workspace(itemsize))
+            copies.take(call.space(itemsize).workspace)
         if of_weights:
             with Blocks(call.storages) as copies:
                 copies.take(copied)
@@ -193,7 +203,7 @@ def _place(
                 copies.take(call.layout.numel * itemsize if own else 0)
                 if not own:
                     call.storages.place(of_weights[0])
-                copies.take(call.workspace(itemsize))
+                copies.take(call.space(itemsize).workspace)
                 for gradient in of_weights:
                     call.storages.place(gradient)
 
