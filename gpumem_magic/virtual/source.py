@@ -45,8 +45,8 @@ from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
 _UNTOLD = -1
 _CONVOLVED = (
-    "Not included: what cuDNN takes within a convolution (up to 128 MiB a call was seen; in 16 "
-    "bits it may copy the operands)."
+    "Not included: what cuDNN takes within a convolution (up to 128 MiB a call was seen; on tensor "
+    "cores it may copy the operands twice)."
 )
 _BENCHMARKED = (
     f"{_CONVOLVED[:-1]}; with cudnn.benchmark, in the first call of each shape, up to all that is "

@@ -19,6 +19,7 @@ from gpumem_magic.virtual.storages import storage_id
 _MADE_OF = {"zeros": 0, "ones": 1}
 _WRITING = frozenset({"index_fill_", "index_put_", "scatter", "scatter_"})
 _ONE_BY_ONE = frozenset("_to_copy bitwise_not clone eq ge gt le logical_not lt ne".split())
+_JOINING = frozenset("bitwise_and bitwise_or cat logical_and logical_or".split())
 _CHOOSING: Final[dict[str, Callable[[Any], Any]]] = {
     "aten::argmax": lambda places: places,
     "aten::topk": itemgetter(1),
@@ -59,6 +60,8 @@ class MostlyOne:
         if name == "any" and args[0].dtype is torch.bool:
             known = self._of(args[0])
             return known if len(args) > 1 or (known and self._is_one_of_many(known[2])) else None
+        if name in _JOINING:
+            return self._joined(name, args[0] if name == "cat" else args[:2])
         if name not in _ONE_BY_ONE or any(isinstance(a, torch.Tensor) for a in args[1:]):
             return None
         if args[0] not in self._valueless:
@@ -84,6 +87,14 @@ class MostlyOne:
             results.copy_(each)
             ends = each.untyped_storage()
             self._valueless.ends[storage_id(results)] = ends, ends
+
+    def _joined(self, name: str, masks: Any) -> _Known | None:
+        """Of masks that are put together: what one of them selects, or what all of them do."""
+        known = [self._of(mask) for mask in masks if isinstance(mask, torch.Tensor)]
+        selected = [each[1] for each in known if each and not each[0]]
+        if len(selected) < len(masks):
+            return (0, min(selected), None) if selected and name.endswith("and") else None
+        return 0, min(selected) if name.endswith("and") else sum(selected), None
 
     def _equal(self, tensor: torch.Tensor, number: float) -> _Known | None:
         """Of `tensor == number`, which is one of the masks of these elements of a storage."""

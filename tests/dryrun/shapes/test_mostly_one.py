@@ -57,6 +57,30 @@ def test_what_is_written_later_is_added():
     assert selected(f"{ZEROS}{twice}found = scores[mask > 0]") == 137
 
 
+SAMPLED = f"""{ZEROS}other = torch.zeros_like(mask)
+mask.view(-1)[torch.randperm(128_000, device='cuda')[:64]] = 1
+other.view(-1)[torch.randperm(128_000, device='cuda')[:192]] = 1
+mask, other = mask.bool(), other.bool()
+"""
+
+
+@pytest.mark.parametrize(
+    ("joined", "most"),
+    [
+        ("mask | other", 256),
+        ("torch.logical_or(mask, other)", 256),
+        ("torch.cat([mask, other])", 256),
+        ("mask & other", 64),
+        ("mask & (scores > 0)", 64),
+        ("mask | (scores > 0)", 128_000),
+        ("mask | ~other", 128_000),
+        ("torch.cat([mask, scores > 0])", 256_000),
+    ],
+)
+def test_masks_put_together(joined, most):
+    assert selected(f"{SAMPLED}found = torch.where({joined})[0]") == most
+
+
 CHOSEN = """
 tokens = torch.randn(4096, 8, device='cuda')
 chosen = tokens.topk(2)[1]
