@@ -34,8 +34,8 @@ _RISING = 0.4
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
-_GRAPH = ".grad_fn"
-"""How the way to what a graph holds ends."""
+_GRAPH, _HOOK = ".grad_fn", "hooks[*]: "
+"""How the way to what a graph holds ends, and how the one to what a hook holds begins."""
 
 GRADIENTS, SEVERAL = "'s gradients", "[0.."
 """What the gradients of a model are called, where they hold a graph; how the places of a tuple are
@@ -161,7 +161,7 @@ def _is_of_gradient(one: Held) -> bool:
 def _root(path: str) -> str:
     """The way up to its first place in a container."""
     head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
-    place = head.find("[*]")
+    place = head.find("[*]", head.rfind(_HOOK) + 1)
     return head if place < 0 else head[: place + 3]
 
 

@@ -18,7 +18,7 @@ from gpumem_magic.advice.rules.growth_cures import change, named
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
-from gpumem_magic.values.findings import Growth, Trace
+from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category, Stack
@@ -254,8 +254,10 @@ def told(growth: Growth, build: str = "") -> str:
 
     build: what holds it, where the trace cannot say.
     """
-    since = f" since pass {growth.first}" if growth.first > 1 else ""
     made = f"{growth.cell + ' ' if growth.cell else ''}line {growth.line}" if growth.line else ""
+    if growth.unit is not Unit.PASS:
+        return _told_of_others(growth, made)
+    since = f" since pass {growth.first}" if growth.first > 1 else ""
     passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
     grew = f"Memory grew by {format_bytes(growth.each)} in {passes}{since}"
     size, holder = format_bytes(growth.size), named(growth) or build
@@ -265,3 +267,15 @@ def told(growth: Growth, build: str = "") -> str:
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
     return f"{grew}: {holder} holds {size}{where}{graph}."
+
+
+def _told_of_others(growth: Growth, made: str) -> str:
+    """The evidence for calls inside each other, and for modules."""
+    each, size = format_bytes(growth.each), format_bytes(growth.size)
+    if growth.unit is Unit.CALL:
+        return (
+            f"{growth.holder} calls itself ({made}): {growth.passes} calls were under way, which "
+            f"hold {each} each, {size} in all."
+        )
+    where = f", made in {made}" if made else ""
+    return f"{growth.passes} modules keep {each} each: {growth.holder} holds {size}{where}."

@@ -23,7 +23,7 @@ from gpumem_magic.advice.evidence.passes import carried_names, copied
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
 from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
-from gpumem_magic.values.findings import Growth
+from gpumem_magic.values.findings import Growth, Unit
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Phase
@@ -57,6 +57,13 @@ _COPIES = (
     "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
     "model.state_dict().items()}; of the best so far one is enough."
 )
+_OF_UNITS = {
+    Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
+    "loop that goes on with one result, del what a call needs no more before it calls itself, or "
+    "go less deep.",
+    Unit.MODULE: "What a module keeps in an attribute stays until its next call: return it, keep "
+    "it only while it is asked for, or keep it on the host (.detach().cpu()).",
+}
 _UNTRAINED = (
     " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
@@ -69,6 +76,10 @@ _TWICE = (
 
 def change(case: Case, growth: Growth) -> str:
     """What to do about it, in words."""
+    evaluates = growth.graph and not growth.anew
+    evaluates &= not (case.lives.born == Phase.BACKWARD).any()
+    if growth.unit is not Unit.PASS:
+        return _OF_UNITS[growth.unit] + (_UNTRAINED if evaluates else "")
     code, trace = case.cell.joined() or (case.cell, case.trace)
     whole = Case(trace, code, case.names)
     held = _held(whole, growth)
@@ -80,8 +91,6 @@ def change(case: Case, growth: Growth) -> str:
         return _ELSEWHERE
     if told := _of_framework(case.lives, growth):
         return told
-    evaluates = growth.graph and not growth.anew
-    evaluates &= not (case.lives.born == Phase.BACKWARD).any()
     told = _cure(whole, _cycled(whole, growth), held)
     return told + (_UNTRAINED if evaluates else "")
 
