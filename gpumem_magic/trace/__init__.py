@@ -24,7 +24,6 @@ from gpumem_magic.trace.levels import (
 from gpumem_magic.trace.lifetimes import find_lifetimes
 from gpumem_magic.trace.lines import find_lines
 from gpumem_magic.trace.owners import find_owners
-from gpumem_magic.trace.module_outputs import find_module_outputs
 from gpumem_magic.trace.pairing import Pairing, pair_events
 from gpumem_magic.trace.passes import find_visits
 from gpumem_magic.trace.peak import (
@@ -34,10 +33,9 @@ from gpumem_magic.trace.peak import (
     find_call_tree,
     find_peak,
 )
-from gpumem_magic.trace.recursion import find_recursion
 from gpumem_magic.trace.remedies import find_left_over, without_the_useless
 from gpumem_magic.trace.stacks import read_stacks
-from gpumem_magic.values.findings import Growth, Level, Line, Survivors, Trace
+from gpumem_magic.values.findings import Level, Survivors, Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Reading, Recording
 
@@ -77,7 +75,7 @@ def build_trace(recording: Recording, parse: Parse = parse_cell) -> Trace:
         oom = complete_failure(oom, recording, failure, levels, known)
     lifetimes = find_lifetimes(recording, attribution, lives, owners, kind)
     lines = find_lines(recording, stacks, attribution, levels, visits, parse)
-    growth = _growth(recording, lifetimes, lines)
+    growth = find_growth(recording, lifetimes, lines)
     oom = oom and without_the_useless(oom, sum(g.size for g in growth), recording.device.total)
     highest = int(np.argmax(levels.allocated)) - 1
     peak = find_peak(recording, levels)
@@ -104,18 +102,6 @@ def build_trace(recording: Recording, parse: Parse = parse_cell) -> Trace:
         evaluations=_evaluations(recording, lifetimes),
         fits=recording.fits,
     )
-
-
-def _growth(
-    recording: Recording, lives: Lifetimes, lines: tuple[Line, ...]
-) -> tuple[Growth, ...]:
-    """What passes left behind, or else calls inside each other, or modules."""
-    passes = find_growth(recording, lives, lines)
-    calls = find_recursion(recording, lives)
-    held = tuple(one for one in passes if one.holder or not calls)
-    told = {one.holder for one in held}
-    modules = find_module_outputs(recording, lives, lines)
-    return (*calls, *held, *(one for one in modules if one.holder not in told))
 
 
 def _evaluations(recording: Recording, lives: Lifetimes) -> frozenset[int]:

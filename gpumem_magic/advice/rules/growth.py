@@ -14,13 +14,13 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, named
+from gpumem_magic.advice.rules.growth_cures import change, if_untrained, named
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names, variable_of
+from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Stack
 
 _MOST_OF_IT = 0.25
@@ -29,8 +29,19 @@ _MOST_OF_IT = 0.25
 _MANY = 8
 """Passes from which it is."""
 
+_APART = 2
+"""Passes by which what grew in the same loop may differ, as memory ran out in the middle of one."""
+
 _LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 _BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+
+_OF_UNITS = {
+    Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
+    "loop that goes on with one result, del what a call needs no more before it calls itself, or "
+    "go less deep.",
+    Unit.MODULE: "What a module keeps in an attribute stays until its next call: return it, keep "
+    "it only while it is asked for, or keep it on the host (.detach().cpu()).",
+}
 
 _SETUP = """\
 import torch
@@ -99,26 +110,55 @@ class GrowingMemory(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        told_of: set[tuple[object, ...]] = set()
         case = Case(trace, cell, names)
-        for growth in _carried(cell, trace.growth):
-            if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
-                continue
-            same = growth.line, growth.cell, growth.graph, _variable(growth)
-            if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
-                told_of.add(same)  # one list may be met under the names of several frames
-                saving = growth.size  # of several passes, what one takes any loop does
-                saving -= growth.each if growth.passes > 1 else 0
-                yield Advice(
-                    self.name,
-                    problem=told(growth, _built(trace.lives, cell, growth)),
-                    change=change(case, growth),
-                    line=growth.line if not growth.cell else None,
-                    name=growth.holder or None,
-                    size=growth.size,
-                    saving=saving,
-                    known=Known.ESTIMATED,
-                )
+        for together in _together(case, _worth_telling(case)):
+            first = together[0]
+            # of several passes, what one takes any loop does
+            saving = sum(one.size - (one.each if one.passes > 1 else 0) for one in together)
+            lines = sorted({one.line for one in together if one.line and not one.cell})
+            yield Advice(
+                self.name,
+                problem=told(together, _built(trace.lives, cell, first)),
+                change=_change(case, first),
+                line=lines[0] if lines else None,
+                name=first.holder or None,
+                size=sum(one.size for one in together),
+                saving=saving,
+                known=Known.ESTIMATED,
+            )
+
+
+def _worth_telling(case: Case) -> Iterator[Growth]:
+    trace, cell = case.trace, case.cell
+    told_of: set[tuple[object, ...]] = set()
+    for growth in _carried(cell, trace.growth):
+        if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
+            continue
+        same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
+        if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
+            told_of.add(same)  # one list may be met under the names of several frames
+            yield growth
+
+
+def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
+    """What grew in the same passes and is to be ended in the same way, as one: several lists of a
+    metric, or several metrics of one batch."""
+    groups: dict[tuple[object, ...], list[Growth]] = {}
+    for place, one in enumerate(found):
+        alone = one.unit is not Unit.PASS or one.anew or not one.holder
+        key = (place,) if alone else (one.cell, one.graph, one.first, _change(case, one))
+        own = groups.setdefault(key, [])
+        if own and abs(own[0].passes - one.passes) > _APART:
+            groups[(*key, place)] = [one]
+        else:
+            own.append(one)
+    return list(groups.values())
+
+
+def _change(case: Case, growth: Growth) -> str:
+    if growth.unit is Unit.PASS:
+        return change(case, growth)
+    return _OF_UNITS[growth.unit] + if_untrained(case, growth)
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:
@@ -190,11 +230,6 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
             yield growth
 
 
-def _variable(growth: Growth) -> str:
-    """The name that leads to what grew, whichever function it is in."""
-    return variable_of(growth.holder.rpartition("().")[2])
-
-
 def _is_large(trace: Trace, growth: Growth) -> bool:
     share = growth.size / max(trace.peak.allocated or 0, 1)
     kept = (growth.graph or growth.recorded) and bool(growth.holder)  # also after the cell
@@ -249,24 +284,37 @@ def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     return f"{what}, of the with in line {statement.lineno},"
 
 
-def told(growth: Growth, build: str = "") -> str:
+def told(together: list[Growth], build: str = "") -> str:
     """The evidence: "Memory grew by 14 MiB in each of 23 passes: outputs holds 322 MiB ...".
 
     build: what holds it, where the trace cannot say.
     """
-    made = f"{growth.cell + ' ' if growth.cell else ''}line {growth.line}" if growth.line else ""
+    growth = max(together, key=lambda one: one.passes)
+    made = _made(together)
     if growth.unit is not Unit.PASS:
         return _told_of_others(growth, made)
     since = f" since pass {growth.first}" if growth.first > 1 else ""
     passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
-    grew = f"Memory grew by {format_bytes(growth.each)} in {passes}{since}"
-    size, holder = format_bytes(growth.size), named(growth) or build
+    grew = f"Memory grew by {format_bytes(sum(one.each for one in together))} in {passes}{since}"
+    size = format_bytes(sum(one.size for one in together))
+    holder = " and ".join(named(one) for one in together) or build
     if not holder:
         what = "activations" if growth.graph else "results"
         return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
-    return f"{grew}: {holder} holds {size}{where}{graph}."
+    holds = "holds" if len(together) == 1 else "hold"
+    return f"{grew}: {holder} {holds} {size}{where}{graph}."
+
+
+def _made(together: list[Growth]) -> str:
+    """Where it was made: "line 3", "In[2] lines 3 and 4"; "" where that is not known."""
+    cell = together[0].cell
+    lines = sorted({one.line for one in together if one.line})
+    if not lines:
+        return ""
+    word = "line" if len(lines) == 1 else "lines"
+    return f"{f'{cell} ' if cell else ''}{word} {' and '.join(map(str, lines))}"
 
 
 def _told_of_others(growth: Growth, made: str) -> str:

@@ -22,8 +22,8 @@ from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backwa
 from gpumem_magic.advice.evidence.passes import carried_names, copied
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
-from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
-from gpumem_magic.values.findings import Growth, Unit
+from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
+from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Phase
@@ -45,7 +45,7 @@ _THROUGH = (
 )
 _USED = (
     "{call} has gone through what earlier passes left, and it is kept with its graph all the same: "
-    "empty {name} after each step, or .detach() what later passes only read."
+    ".detach() what {name} keeps for later passes to read, or empty it after each step."
 )
 _ELSEWHERE = (
     "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
@@ -57,13 +57,6 @@ _COPIES = (
     "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
     "model.state_dict().items()}; of the best so far one is enough."
 )
-_OF_UNITS = {
-    Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
-    "loop that goes on with one result, del what a call needs no more before it calls itself, or "
-    "go less deep.",
-    Unit.MODULE: "What a module keeps in an attribute stays until its next call: return it, keep "
-    "it only while it is asked for, or keep it on the host (.detach().cpu()).",
-}
 _UNTRAINED = (
     " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
@@ -76,10 +69,6 @@ _TWICE = (
 
 def change(case: Case, growth: Growth) -> str:
     """What to do about it, in words."""
-    evaluates = growth.graph and not growth.anew
-    evaluates &= not (case.lives.born == Phase.BACKWARD).any()
-    if growth.unit is not Unit.PASS:
-        return _OF_UNITS[growth.unit] + (_UNTRAINED if evaluates else "")
     code, trace = case.cell.joined() or (case.cell, case.trace)
     whole = Case(trace, code, case.names)
     held = _held(whole, growth)
@@ -91,8 +80,23 @@ def change(case: Case, growth: Growth) -> str:
         return _ELSEWHERE
     if told := _of_framework(case.lives, growth):
         return told
-    told = _cure(whole, _cycled(whole, growth), held)
-    return told + (_UNTRAINED if evaluates else "")
+    return _cure(whole, _cycled(whole, growth), held) + if_untrained(case, growth)
+
+
+def if_untrained(case: Case, growth: Growth) -> str:
+    """What more there is to say of a graph that no backward pass goes through."""
+    skipped = case.names.skipped
+    if not growth.graph or growth.anew or (skipped is None and _trains(case.lives)):
+        return ""
+    if skipped is None:
+        return _UNTRAINED
+    return (
+        f" {skipped.whole}, but not in that pass ({skipped.why}): evaluate under torch.no_grad()."
+    )
+
+
+def _trains(lives: Lifetimes) -> bool:
+    return bool((lives.born == Phase.BACKWARD).any())
 
 
 @dataclass(frozen=True, slots=True)

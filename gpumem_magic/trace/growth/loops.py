@@ -57,7 +57,7 @@ _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
 
-def find_growth(
+def left_by_passes(
     recording: Recording, lives: Lifetimes, lines: tuple[Line, ...]
 ) -> tuple[Growth, ...]:
     """Growth up to the failure, or else up to the peak; what grew most first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumem_magic.trace.growth import pattern
+from gpumem_magic.trace.growth.loops import pattern
 from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line, Unit
@@ -16,7 +16,7 @@ _SHARE = 0.2
 """Of what was allocated, that modules of one kind keep together."""
 
 
-def find_module_outputs(
+def kept_by_modules(
     recording: Recording, lives: Lifetimes, lines: tuple[Line, ...]
 ) -> tuple[Growth, ...]:
     """By the name of the attribute, what at least three modules keep; not what a backward pass has

@@ -19,7 +19,7 @@ _SHARE = 0.25
 """Of what was allocated, that they hold together."""
 
 
-def find_recursion(recording: Recording, lives: Lifetimes) -> tuple[Growth, ...]:
+def held_by_calls(recording: Recording, lives: Lifetimes) -> tuple[Growth, ...]:
     """What the calls of the function that calls itself most often made, and still hold; none where
     memory did not run out inside of them."""
     failure = recording.failure
