@@ -16,7 +16,9 @@ from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.values.names import SkippedBackward
 
-_MODE: Final = re.compile(r"train|phase|mode|split|stage|optim|\bopt\b|eval|valid|test|infer")
+_MODE: Final = re.compile(
+    r"train|phase|mode|split|stage|optim|\bopt\b|eval|valid|test|infer", re.IGNORECASE
+)
 """In tests that stay as they are while a function runs; others may let a later pass go backward."""
 
 _PLAIN: Final = (bool, str, type(None))

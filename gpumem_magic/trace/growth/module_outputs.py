@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from gpumem_magic.trace.growth.loops import pattern
@@ -12,6 +14,9 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Phase, Recording
 
 _MODULES = 3
+_ATTRIBUTE = re.compile(r"\[\*\](\.(?!grad_fn\b)\w+)+$")
+"""How the way ends to what one of several modules keeps, rather than a container, or a graph."""
+
 _SHARE = 0.2
 """Of what was allocated, that modules of one kind keep together."""
 
@@ -32,12 +37,11 @@ def kept_by_modules(
     ways = {
         one.address: one.path
         for one in recording.held
-        if one.module and not one.gradient and "[*]." in pattern(one.path)
+        if one.module and not one.gradient and _ATTRIBUTE.search(pattern(one.path))
     }
     found: dict[str, list[int]] = {}
     for row in np.flatnonzero(own).tolist():
-        way = ways.get(int(lives.address[row]))
-        if way is not None and not way.endswith("]"):  # else a container's place
+        if (way := ways.get(int(lives.address[row]))) is not None:
             found.setdefault(pattern(way), []).append(row)
     least = max(MIB, int(_SHARE * lives.bytes(alive)))
     return tuple(
