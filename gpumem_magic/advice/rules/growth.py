@@ -145,7 +145,7 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
     metric, or several metrics of one batch."""
     groups: dict[tuple[object, ...], list[Growth]] = {}
     for place, one in enumerate(found):
-        alone = one.unit is not Unit.PASS or one.anew or not one.holder
+        alone = one.unit is not Unit.PASS or one.anew or not one.holder or one.passes == 1
         key = (place,) if alone else (one.cell, one.graph, one.first, _change(case, one))
         own = groups.setdefault(key, [])
         if own and abs(own[0].passes - one.passes) > _APART:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.trace.growth.loops import left_by_passes
 from gpumem_magic.trace.growth.module_outputs import kept_by_modules
@@ -13,6 +14,8 @@ from gpumem_magic.trace.growth.recursion import held_by_calls
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Recording
+
+_PASSES = 3
 
 
 def find_growth(
@@ -29,17 +32,27 @@ def find_growth(
 
 def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
     """Models that nothing has a name for as yet, with their gradients and the states of their
-    optimizers, where the cell has made no others."""
-    rows = list(growth.rows)
-    if growth.holder or not rows or not lives.of(Category.PARAMETER)[rows].all():
+    optimizers; without the last, which is still under way, where the cell has made no others."""
+    rows = np.array(growth.rows, np.int64)
+    if growth.holder or not _are_models(lives, rows):
         return growth
     event = recording.failure.position - 1 if recording.failure else lives.peak_event
     own = lives.alive(event) & (lives.birth >= 0)
-    parameters = lives.bytes(own & lives.of(Category.PARAMETER))
-    if growth.passes * (parameters - growth.size) > parameters:  # more than the next one
+    last = lives.birth[rows[lives.step[rows] == lives.step[rows].max()]].min()
+    before = own & (lives.birth < last)
+    held = before & lives.of(Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+    others = before & lives.of(Category.PARAMETER)
+    others[rows] = False
+    if growth.passes < _PASSES or others.any():
         return growth
-    before = own & (lives.birth < lives.birth[rows].max())
-    others = before & lives.of(Category.GRADIENT, Category.OPTIMIZER_STATE)
-    more = [*rows, *np.flatnonzero(others).tolist()]
-    size = int(lives.size[more].sum())
-    return replace(growth, rows=tuple(more), size=size, each=size // growth.passes)
+    size, passes = lives.bytes(held), growth.passes - 1
+    kept = tuple(np.flatnonzero(held).tolist())
+    return replace(growth, rows=kept, size=size, passes=passes, each=size // passes)
+
+
+def _are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
+    """Whether all are parameters that a module made of its own."""
+    if not len(rows) or not lives.of(Category.PARAMETER)[rows].all():
+        return False
+    stacks = [lives.stacks[place] for place in np.unique(lives.stack[rows]).tolist()]
+    return all(any("/torch/nn/" in f.filename.replace("\\", "/") for f in s) for s in stacks)
