@@ -213,7 +213,7 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         name = growth.holder.rpartition("().")[2]
         loop = cell.loop(statement) if statement is not None else None
         if statement is None or loop is None or not name.isidentifier():
-            yield growth
+            yield _of_attribute(cell, growth) if _ends_with_call(cell, growth, name) else growth
             continue
         carriers = carried_names(cell, loop)
         given = carriers & defined(statement)
@@ -224,10 +224,26 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         elif growth.graph and name in _collecting(cell, loop):
             yield replace(growth, holder=f"{growth.holder}[*]")
         elif growth.graph and name not in carriers and not growth.anew:
-            kept = carried_attributes(cell)  # what is made in each pass goes on with none
-            yield replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
+            yield _of_attribute(cell, growth)
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
+
+
+def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
+    """Whether a graph is found under a variable of a function, made outside of its loops: none goes
+    on into the next call."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or cell.loop(statement) is not None or not growth.graph or growth.anew:
+        return False
+    function = cell.function(statement)
+    local = function is not None and growth.holder == f"{function.name}().{name}"
+    return local and name in defined(statement)
+
+
+def _of_attribute(cell: Code, growth: Growth) -> Growth:
+    """What each pass makes goes on with none: an attribute may, that is made anew of itself."""
+    kept = carried_attributes(cell)
+    return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
 
 
 def _is_large(trace: Trace, growth: Growth) -> bool:

@@ -19,7 +19,7 @@ from gpumem_magic.advice.evidence.accumulations import (
     goes_on,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
-from gpumem_magic.advice.evidence.passes import carried_names, copied
+from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
 from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
@@ -45,8 +45,9 @@ _THROUGH = (
 )
 _USED = (
     "{call} has gone through what earlier passes left, and it is kept with its graph all the same: "
-    ".detach() what {name} keeps for later passes to read, or empty it after each step."
 )
+_EMPTY = "empty {name} after each step, or .detach() what later passes only read."
+_DETACH = ".detach() what is put into {name}, which later passes only read."
 _ELSEWHERE = (
     "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
     "next pass, .item() where only a number is wanted; where nothing is trained, torch.no_grad() "
@@ -85,18 +86,14 @@ def change(case: Case, growth: Growth) -> str:
 
 def if_untrained(case: Case, growth: Growth) -> str:
     """What more there is to say of a graph that no backward pass goes through."""
-    skipped = case.names.skipped
-    if not growth.graph or growth.anew or (skipped is None and _trains(case.lives)):
+    skipped, trained = case.names.skipped, bool((case.lives.born == Phase.BACKWARD).any())
+    if not growth.graph or growth.anew or (skipped is None and trained):
         return ""
     if skipped is None:
         return _UNTRAINED
     return (
         f" {skipped.whole}, but not in that pass ({skipped.why}): evaluate under torch.no_grad()."
     )
-
-
-def _trains(lives: Lifetimes) -> bool:
-    return bool((lives.born == Phase.BACKWARD).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,8 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
     words = {"call": _called(case.cell, call), "name": _name(growth)}
     if not _waits(case.lives, growth):
         kept = "[*]" in growth.holder and not held.carried and _keeps_graph(call)
-        return _USED.format(**words) if kept else ""
+        cure = _DETACH if stores_by_key(case.cell, held.word) else _EMPTY
+        return (_USED + cure).format(**words) if kept else ""
     if growth.anew:
         return _LATER.format(**words)
     if held.carried:

@@ -30,7 +30,7 @@ for t in range(200):
     action = head(carry["h"]).argmax(-1)
     rewards.append(action.float().mean().item())
 
-# %% meter-dataclass | 80MiB | ^growth .* meter\.(outputs|targets)\[\*\] holds .*cpu
+# %% meter-dataclass | 80MiB | ^growth .* meter\.targets\[\*\] and meter\.outputs\[\*\] hold .*cpu
 @dataclass
 class Meter:
     outputs: list = field(default_factory=list)

@@ -120,7 +120,7 @@ with torch.no_grad():
     for xb, yb in loader:
         xb, yb = xb.to(device), yb.to(device)
         xs.append(xb); ys.append(yb); ps.append(net(xb))
-# %% bank-with-keys | 60MiB | mb\.store\[\*\] holds .*\.detach\(\) what mb\.store keeps
+# %% bank-with-keys | 60MiB | mb\.store\[\*\] holds .*\.detach\(\) what is put into mb\.store
 # ## earlier
 class Bank:
     def __init__(self): self.store = {}
@@ -133,3 +133,14 @@ for i, (xb, yb) in enumerate(loader):
     loss = criterion(feat, yb.to(device)) + (feat.mean(0) - mb.mean()).pow(2).mean()
     optimizer.zero_grad(); loss.backward(retain_graph=True); optimizer.step()
     mb.put(i, feat)
+# %% hidden-of-a-trainer-beside-a-local | 80MiB | growth .* self\.hidden holds .*self\.hidden\.detach\(\)
+class T:
+    def __init__(self):
+        self.lstm = nn.LSTM(256, 256).to(device); self.hidden = None; self.opt = torch.optim.SGD(self.lstm.parameters(), 0.1)
+    def step(self, x, y):
+        out, self.hidden = self.lstm(x.view(8, 64, 256), self.hidden)
+        loss = criterion(out, y.view(8, 64, 256))
+        self.opt.zero_grad(); loss.backward(retain_graph=True); self.opt.step()
+        return loss.item()
+tr = T()
+for xb, yb in loader: tr.step(xb.to(device), yb.to(device))
