@@ -70,8 +70,7 @@ def left_by_passes(
     rows = np.flatnonzero(own)
     stacks, counts = np.unique(lives.stack[rows], return_counts=True)
     rows = rows[np.isin(lives.stack[rows], stacks[counts >= _PASSES])]
-    level = lives.bytes(lives.alive(event))
-    least = max(MIB, int(_SHARE * level))
+    least = max(MIB, int(_SHARE * lives.bytes(lives.alive(event))))
     if len(rows) > _MOST:
         rows = np.sort(rows[np.argpartition(-lives.size[rows], _MOST)[:_MOST]])
     passes = LoopPasses(recording, lives, lines)
@@ -221,7 +220,7 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     if not holder and lives.of(Category.PARAMETER)[rows].all():  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
-    numbered, keyed = _entries(group)
+    numbered, keyed = _entries(group, survived)
     models = _models(passes, group)
     least = 1 if ran > survived and any("[" in model for model in models) else _PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
@@ -355,15 +354,16 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     return 0, 1, 0
 
 
-def _entries(group: _Group) -> tuple[int, int]:
-    """In how many places of a container something is held: numbered ones, and those with keys. More
-    keys than numbers inside of them are the passes: `seen[name] = [m(x) for m in models]`."""
+def _entries(group: _Group, survived: int) -> tuple[int, int]:
+    """In how many places of a container something is held: numbered ones, of a level with as many
+    as `survived`, and those with keys; more of these than numbers inside of them are the passes."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, set[str]] = {}
     for _, one in group:
         for level, match in enumerate(_BETWEEN.finditer(one.path if one else "")):
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
-    numbered = max(map(len, numbers.values()), default=0)
+    counts = {*map(len, numbers.values())}
+    numbered = survived if survived in counts else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= _PASSES), 0)
     return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
 
