@@ -26,6 +26,13 @@ def kept_by_modules(
 ) -> tuple[Growth, ...]:
     """By the name of the attribute, what at least three modules keep; not what a backward pass has
     yet to read, which would be there without it."""
+    ways = {
+        one.address: one.path
+        for one in recording.held
+        if one.module and not one.gradient and _ATTRIBUTE.search(pattern(one.path))
+    }
+    if len(ways) < _MODULES:
+        return ()
     failure = recording.failure
     event = failure.position - 1 if failure is not None else lives.peak_event
     alive = lives.alive(event)
@@ -34,11 +41,6 @@ def kept_by_modules(
     own = alive & (lives.birth >= 0) & passes.in_module[lives.stack]
     own &= ~lives.graph | (lives.birth < backward)
     own &= ~lives.of(Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
-    ways = {
-        one.address: one.path
-        for one in recording.held
-        if one.module and not one.gradient and _ATTRIBUTE.search(pattern(one.path))
-    }
     found: dict[str, list[int]] = {}
     for row in np.flatnonzero(own).tolist():
         if (way := ways.get(int(lives.address[row]))) is not None:
