@@ -127,6 +127,15 @@ class CallNode:
     kept: int
 
 
+class Unit(Enum):
+    """What leaves memory behind, one after the other: passes of a loop, calls of a function inside
+    each other, modules."""
+
+    PASS = "passes"
+    CALL = "calls"
+    MODULE = "modules"
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """What each pass of a loop left behind: `size` bytes by `passes` passes, the `first` of them
@@ -136,7 +145,8 @@ class Growth:
     carries, autograd's graph. kind: of the holder, a HolderKind's value. line: where it was made,
     in the cell that was measured or in `cell` ("In[3]"). anew: one block, made anew in each pass.
     rows: which storages they are, as rows of Lifetimes. recorded: autograd recorded how some were
-    made, whether or not backward() has freed their graph.
+    made, whether or not backward() has freed their graph. unit: what is counted, where it is no
+    passes.
     """
 
     holder: str
@@ -152,6 +162,7 @@ class Growth:
     anew: bool = False
     rows: tuple[int, ...] = ()
     recorded: bool = False
+    unit: Unit = Unit.PASS
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,25 @@ class GraphAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedBackward:
+    """A function that goes backward, but did not where memory ran out, as `test` says. function: ""
+    where it is the cell itself."""
+
+    function: str
+    test: str
+
+    @property
+    def whole(self) -> str:
+        """That it trains, in words."""
+        return f"{self.function}() goes backward" if self.function else "The cell goes backward"
+
+    @property
+    def why(self) -> str:
+        """How the text says when it does not."""
+        return f"if {self.test}"
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """What the names of a namespace are, each in one of the mappings.
 
@@ -110,7 +129,8 @@ class Names:
     something else holds it; as a whole None where nobody looked. again: where that ended the cell.
     default: torch's default type of floats, and the notebook's cell that set it last, None where
     that is not known. loaded: by the name of a loader, the addresses of all storages that it reads;
-    a loader that has code of the user's is not among them.
+    a loader that has code of the user's is not among them. skipped: why a cell that ran out of
+    memory would not have gone backward next.
     """
 
     modules: Mapping[str, ModuleFacts] = field(default_factory=dict)
@@ -125,6 +145,7 @@ class Names:
     again: GraphAgain | None = None
     default: tuple[str, int | None] = ("float32", None)
     loaded: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    skipped: SkippedBackward | None = None
 
 
 def variable_of(path: str) -> str:

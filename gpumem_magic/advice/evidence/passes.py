@@ -84,6 +84,8 @@ def carried_attributes(cell: Code) -> set[str]:
     """Attributes of objects that a method makes anew of what they were: "self.queue"."""
     found: set[str] = set()
     for function in cell.nodes(*FUNCTIONS):
+        if getattr(function, "name", "") == "__init__":
+            continue  # they were nothing
         each = [n for n in cell.nodes(ast.Attribute, within=function) if root(n) == "self"]
         stored, read = (
             {cell.text(n) for n in each if isinstance(n.ctx, kind)}
@@ -100,3 +102,11 @@ def copied(lives: Lifetimes) -> NDArray[np.bool_]:
         for stack in lives.stacks
     ]
     return np.array([*by_stack, False], bool)[lives.stack]
+
+
+def stores_by_key(code: Code, word: str) -> bool:
+    """Whether results are put under keys into what is called so, as into a memory bank:
+    `bank[index] = features`."""
+    places = (n for n in code.nodes(ast.Subscript) if isinstance(n.ctx, ast.Store))
+    names = (place.value for place in places)
+    return any(getattr(n, "attr", getattr(n, "id", "")) == word for n in names)

@@ -95,6 +95,8 @@ class Activations(Rule):
         framework = framework_of(lives)
         if framework is not None and framework.runs_loop:
             return
+        if names.skipped is not None:
+            return  # these wait for no backward pass
         held = _waiting(trace, lives, cell)
         others = [category for category in Category if category not in _FOLLOWING]
         at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]

@@ -14,13 +14,13 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, named
+from gpumem_magic.advice.rules.growth_cures import change, if_untrained, named
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
-from gpumem_magic.values.findings import Growth, Trace
+from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names, variable_of
+from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Stack
 
 _MOST_OF_IT = 0.25
@@ -29,8 +29,19 @@ _MOST_OF_IT = 0.25
 _MANY = 8
 """Passes from which it is."""
 
+_APART = 2
+"""Passes by which what grew in the same loop may differ, as memory ran out in the middle of one."""
+
 _LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 _BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+
+_OF_UNITS = {
+    Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
+    "loop that goes on with one result, del what a call needs no more before it calls itself, or "
+    "go less deep.",
+    Unit.MODULE: "What a module keeps in an attribute stays until its next call: return it, keep "
+    "it only while it is asked for, or keep it on the host (.detach().cpu()).",
+}
 
 _SETUP = """\
 import torch
@@ -99,26 +110,55 @@ class GrowingMemory(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        told_of: set[tuple[object, ...]] = set()
         case = Case(trace, cell, names)
-        for growth in _carried(cell, trace.growth):
-            if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
-                continue
-            same = growth.line, growth.cell, growth.graph, _variable(growth)
-            if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
-                told_of.add(same)  # one list may be met under the names of several frames
-                saving = growth.size  # of several passes, what one takes any loop does
-                saving -= growth.each if growth.passes > 1 else 0
-                yield Advice(
-                    self.name,
-                    problem=told(growth, _built(trace.lives, cell, growth)),
-                    change=change(case, growth),
-                    line=growth.line if not growth.cell else None,
-                    name=growth.holder or None,
-                    size=growth.size,
-                    saving=saving,
-                    known=Known.ESTIMATED,
-                )
+        for together in _together(case, _worth_telling(case)):
+            first = together[0]
+            # of several passes, what one takes any loop does
+            saving = sum(one.size - (one.each if one.passes > 1 else 0) for one in together)
+            lines = sorted({one.line for one in together if one.line and not one.cell})
+            yield Advice(
+                self.name,
+                problem=told(together, _built(trace.lives, cell, first)),
+                change=_change(case, first),
+                line=lines[0] if lines else None,
+                name=first.holder or None,
+                size=sum(one.size for one in together),
+                saving=saving,
+                known=Known.ESTIMATED,
+            )
+
+
+def _worth_telling(case: Case) -> Iterator[Growth]:
+    trace, cell = case.trace, case.cell
+    told_of: set[tuple[object, ...]] = set()
+    for growth in _carried(cell, trace.growth):
+        if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
+            continue
+        same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
+        if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
+            told_of.add(same)  # one list may be met under the names of several frames
+            yield growth
+
+
+def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
+    """What grew in the same passes and is to be ended in the same way, as one: several lists of a
+    metric, or several metrics of one batch."""
+    groups: dict[tuple[object, ...], list[Growth]] = {}
+    for place, one in enumerate(found):
+        alone = one.unit is not Unit.PASS or one.anew or not one.holder or one.passes == 1
+        key = (place,) if alone else (one.cell, one.graph, one.first, _change(case, one))
+        own = groups.setdefault(key, [])
+        if own and abs(own[0].passes - one.passes) > _APART:
+            groups[(*key, place)] = [one]
+        else:
+            own.append(one)
+    return list(groups.values())
+
+
+def _change(case: Case, growth: Growth) -> str:
+    if growth.unit is Unit.PASS:
+        return change(case, growth)
+    return _OF_UNITS[growth.unit] + if_untrained(case, growth)
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:
@@ -173,7 +213,7 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         name = growth.holder.rpartition("().")[2]
         loop = cell.loop(statement) if statement is not None else None
         if statement is None or loop is None or not name.isidentifier():
-            yield growth
+            yield _of_attribute(cell, growth) if _ends_with_call(cell, growth, name) else growth
             continue
         carriers = carried_names(cell, loop)
         given = carriers & defined(statement)
@@ -184,15 +224,26 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         elif growth.graph and name in _collecting(cell, loop):
             yield replace(growth, holder=f"{growth.holder}[*]")
         elif growth.graph and name not in carriers and not growth.anew:
-            kept = carried_attributes(cell)  # what is made in each pass goes on with none
-            yield replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
+            yield _of_attribute(cell, growth)
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
 
 
-def _variable(growth: Growth) -> str:
-    """The name that leads to what grew, whichever function it is in."""
-    return variable_of(growth.holder.rpartition("().")[2])
+def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
+    """Whether a graph is found under a variable of a function, made outside of its loops: none goes
+    on into the next call."""
+    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or cell.loop(statement) is not None or not growth.graph or growth.anew:
+        return False
+    function = cell.function(statement)
+    local = function is not None and growth.holder == f"{function.name}().{name}"
+    return local and name in defined(statement)
+
+
+def _of_attribute(cell: Code, growth: Growth) -> Growth:
+    """What each pass makes goes on with none: an attribute may, that is made anew of itself."""
+    kept = carried_attributes(cell)
+    return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
 
 
 def _is_large(trace: Trace, growth: Growth) -> bool:
@@ -249,19 +300,46 @@ def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     return f"{what}, of the with in line {statement.lineno},"
 
 
-def told(growth: Growth, build: str = "") -> str:
+def told(together: list[Growth], build: str = "") -> str:
     """The evidence: "Memory grew by 14 MiB in each of 23 passes: outputs holds 322 MiB ...".
 
     build: what holds it, where the trace cannot say.
     """
+    growth = max(together, key=lambda one: one.passes)
+    made = _made(together)
+    if growth.unit is not Unit.PASS:
+        return _told_of_others(growth, made)
     since = f" since pass {growth.first}" if growth.first > 1 else ""
-    made = f"{growth.cell + ' ' if growth.cell else ''}line {growth.line}" if growth.line else ""
     passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
-    grew = f"Memory grew by {format_bytes(growth.each)} in {passes}{since}"
-    size, holder = format_bytes(growth.size), named(growth) or build
+    grew = f"Memory grew by {format_bytes(sum(one.each for one in together))} in {passes}{since}"
+    size = format_bytes(sum(one.size for one in together))
+    holder = " and ".join(named(one) for one in together) or build
     if not holder:
         what = "activations" if growth.graph else "results"
         return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
-    return f"{grew}: {holder} holds {size}{where}{graph}."
+    holds = "holds" if len(together) == 1 else "hold"
+    return f"{grew}: {holder} {holds} {size}{where}{graph}."
+
+
+def _made(together: list[Growth]) -> str:
+    """Where it was made: "line 3", "In[2] lines 3 and 4"; "" where that is not known."""
+    cell = together[0].cell
+    lines = sorted({one.line for one in together if one.line})
+    if not lines:
+        return ""
+    word = "line" if len(lines) == 1 else "lines"
+    return f"{f'{cell} ' if cell else ''}{word} {' and '.join(map(str, lines))}"
+
+
+def _told_of_others(growth: Growth, made: str) -> str:
+    """The evidence for calls inside each other, and for modules."""
+    each, size = format_bytes(growth.each), format_bytes(growth.size)
+    if growth.unit is Unit.CALL:
+        return (
+            f"{growth.holder} calls itself ({made}): {growth.passes} calls were under way, which "
+            f"hold {each} each, {size} in all."
+        )
+    where = f", made in {made}" if made else ""
+    return f"{growth.passes} modules keep {each} each: {growth.holder} holds {size}{where}."

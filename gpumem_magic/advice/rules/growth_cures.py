@@ -19,10 +19,10 @@ from gpumem_magic.advice.evidence.accumulations import (
     goes_on,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
-from gpumem_magic.advice.evidence.passes import carried_names, copied
+from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
-from gpumem_magic.trace.growth import GRADIENTS, SEVERAL
+from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -45,8 +45,9 @@ _THROUGH = (
 )
 _USED = (
     "{call} has gone through what earlier passes left, and it is kept with its graph all the same: "
-    "empty {name} after each step, or .detach() what later passes only read."
 )
+_EMPTY = "empty {name} after each step, or .detach() what later passes only read."
+_DETACH = ".detach() what is put into {name}, which later passes only read."
 _ELSEWHERE = (
     "That loop keeps results with their graphs: .detach() what is collected, or goes on into the "
     "next pass, .item() where only a number is wanted; where nothing is trained, torch.no_grad() "
@@ -80,10 +81,19 @@ def change(case: Case, growth: Growth) -> str:
         return _ELSEWHERE
     if told := _of_framework(case.lives, growth):
         return told
-    evaluates = growth.graph and not growth.anew
-    evaluates &= not (case.lives.born == Phase.BACKWARD).any()
-    told = _cure(whole, _cycled(whole, growth), held)
-    return told + (_UNTRAINED if evaluates else "")
+    return _cure(whole, _cycled(whole, growth), held) + if_untrained(case, growth)
+
+
+def if_untrained(case: Case, growth: Growth) -> str:
+    """What more there is to say of a graph that no backward pass goes through."""
+    skipped, trained = case.names.skipped, bool((case.lives.born == Phase.BACKWARD).any())
+    if not growth.graph or growth.anew or (skipped is None and trained):
+        return ""
+    if skipped is None:
+        return _UNTRAINED
+    return (
+        f" {skipped.whole}, but not in that pass ({skipped.why}): evaluate under torch.no_grad()."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,8 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
     words = {"call": _called(case.cell, call), "name": _name(growth)}
     if not _waits(case.lives, growth):
         kept = "[*]" in growth.holder and not held.carried and _keeps_graph(call)
-        return _USED.format(**words) if kept else ""
+        cure = _DETACH if stores_by_key(case.cell, held.word) else _EMPTY
+        return (_USED + cure).format(**words) if kept else ""
     if growth.anew:
         return _LATER.format(**words)
     if held.carried:

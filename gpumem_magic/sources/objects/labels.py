@@ -18,6 +18,7 @@ from gpumem_magic.sources.objects.last_error import kept_by_error, locals_at
 from gpumem_magic.sources.objects.named import read_names
 from gpumem_magic.sources.objects.owners import Owned, scan_all
 from gpumem_magic.sources.objects.shared import find_holders
+from gpumem_magic.sources.objects.skipped_backward import find_skipped
 from gpumem_magic.sources.stacks.running import Forward, forwards_of, name_modules
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import (
@@ -143,7 +144,8 @@ class OwnerWatch:
                 # The last error held them when the cell began; this one has taken its place.
                 unknown = dict.fromkeys(self._of_error)
                 holders = {**find_holders(namespaces, self._locate), **unknown}
-                self.names = replace(self.names, holders=holders)
+                skipped = find_skipped(error)
+                self.names = replace(self.names, holders=holders, skipped=skipped)
         except Exception as error:  # as above
             self.failure = f"Names could not be read ({type(error).__name__}: {error})."
 

@@ -30,7 +30,7 @@ for t in range(200):
     action = head(carry["h"]).argmax(-1)
     rewards.append(action.float().mean().item())
 
-# %% meter-dataclass | 80MiB | ^growth .* meter\.(outputs|targets)\[\*\] holds .*cpu
+# %% meter-dataclass | 80MiB | ^growth .* meter\.targets\[\*\] and meter\.outputs\[\*\] hold .*cpu
 @dataclass
 class Meter:
     outputs: list = field(default_factory=list)
@@ -280,7 +280,7 @@ with torch.no_grad():
         state = torch.tanh(net(state))
         traj = torch.vstack((traj, state.unsqueeze(0)))
 
-# %% ensemble-list | 160MiB | ^growth .* 8\.01 MiB in each of 5 passes: what the comprehension in line 10 builds \(ensemble\)
+# %% ensemble-list | 160MiB | ^growth .* 16\.02 MiB in each of 4 passes: what the comprehension in line 10 builds \(ensemble\)
 def train_member(seed):
     torch.manual_seed(seed)
     m = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(2)]).to(device)

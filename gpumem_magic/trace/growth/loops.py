@@ -34,8 +34,8 @@ _RISING = 0.4
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
-_GRAPH = ".grad_fn"
-"""How the way to what a graph holds ends."""
+_GRAPH, _HOOK = ".grad_fn", "hooks[*]: "
+"""How the way to what a graph holds ends, and how the one to what a hook holds begins."""
 
 GRADIENTS, SEVERAL = "'s gradients", "[0.."
 """What the gradients of a model are called, where they hold a graph; how the places of a tuple are
@@ -57,7 +57,7 @@ _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
 
-def find_growth(
+def left_by_passes(
     recording: Recording, lives: Lifetimes, lines: tuple[Line, ...]
 ) -> tuple[Growth, ...]:
     """Growth up to the failure, or else up to the peak; what grew most first."""
@@ -70,8 +70,7 @@ def find_growth(
     rows = np.flatnonzero(own)
     stacks, counts = np.unique(lives.stack[rows], return_counts=True)
     rows = rows[np.isin(lives.stack[rows], stacks[counts >= _PASSES])]
-    level = lives.bytes(lives.alive(event))
-    least = max(MIB, int(_SHARE * level))
+    least = max(MIB, int(_SHARE * lives.bytes(lives.alive(event))))
     if len(rows) > _MOST:
         rows = np.sort(rows[np.argpartition(-lives.size[rows], _MOST)[:_MOST]])
     passes = LoopPasses(recording, lives, lines)
@@ -161,7 +160,7 @@ def _is_of_gradient(one: Held) -> bool:
 def _root(path: str) -> str:
     """The way up to its first place in a container."""
     head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
-    place = head.find("[*]")
+    place = head.find("[*]", head.rfind(_HOOK) + 1)
     return head if place < 0 else head[: place + 3]
 
 
@@ -221,7 +220,7 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
     if not holder and lives.of(Category.PARAMETER)[rows].all():  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
-    numbered, keyed = _entries(group)
+    numbered, keyed = _entries(group, survived)
     models = _models(passes, group)
     least = 1 if ran > survived and any("[" in model for model in models) else _PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
@@ -355,15 +354,16 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     return 0, 1, 0
 
 
-def _entries(group: _Group) -> tuple[int, int]:
-    """In how many places of a container something is held: numbered ones, and those with keys. More
-    keys than numbers inside of them are the passes: `seen[name] = [m(x) for m in models]`."""
+def _entries(group: _Group, survived: int) -> tuple[int, int]:
+    """In how many places of a container something is held: numbered ones, of a level with as many
+    as `survived`, and those with keys; more of these than numbers inside of them are the passes."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, set[str]] = {}
     for _, one in group:
         for level, match in enumerate(_BETWEEN.finditer(one.path if one else "")):
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
-    numbered = max(map(len, numbers.values()), default=0)
+    counts = {*map(len, numbers.values())}
+    numbered = survived if survived in counts else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= _PASSES), 0)
     return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
 

@@ -1,0 +1,157 @@
+"""What keeps the functions that an error went through from going backward: a test of the mode that
+they run in, such as `if train:`."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import traceback
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any, Final, TypeGuard
+
+from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
+from gpumem_magic.values.names import SkippedBackward
+
+_MODE: Final = re.compile(
+    r"train|phase|mode|split|stage|optim|\bopt\b|eval|valid|test|infer", re.IGNORECASE
+)
+"""In tests that stay as they are while a function runs; others may let a later pass go backward."""
+
+_PLAIN: Final = (bool, str, type(None))
+_LEAVES: Final = (ast.Continue, ast.Return, ast.Break, ast.Raise)
+_MOST: Final = 100
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_APART = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+
+
+class _UnknownError(Exception):
+    pass
+
+
+def find_skipped(error: BaseException | None) -> SkippedBackward | None:
+    """The innermost test, where no call of backward() is left that would still be reached in the
+    user's functions. Nothing of the user's runs."""
+    found = None
+    walked = traceback.walk_tb(error.__traceback__ if error else None)
+    for frame, line in islice(walked, _MOST):
+        if is_librarys(frame):
+            continue
+        for call, block in _coming(frame, line):
+            test = _what_skips(frame, line, call, block)
+            if test is None:
+                return None
+            name = frame.f_code.co_name
+            found = SkippedBackward("" if name == "<module>" else name, test)
+    return found
+
+
+def _coming(frame: FrameType, line: int) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
+    """Calls of backward() below the line that runs, in the frame's own function, each with what it
+    lies in, the innermost last."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError):
+        return
+    waiting: list[tuple[ast.AST, list[ast.AST]]] = [(_function(tree, frame), [])]
+    while waiting:
+        node, above = waiting.pop()
+        if _goes_backward(node) and node.lineno > line:
+            yield node, above
+        inside = (n for n in ast.iter_child_nodes(node) if not isinstance(n, _APART))
+        waiting += [(child, [*above, node]) for child in inside]
+
+
+def _goes_backward(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "backward"
+
+
+def _function(tree: ast.Module, frame: FrameType) -> ast.AST:
+    """The definition that the frame runs; the whole text for what is no function."""
+    name, first = frame.f_code.co_name, frame.f_code.co_firstlineno
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTIONS) and node.name == name:
+            begins = [node.lineno, *(each.lineno for each in node.decorator_list)]
+            if min(begins) == first:
+                return node
+    return tree
+
+
+def _what_skips(frame: FrameType, line: int, call: ast.Call, above: list[ast.AST]) -> str | None:
+    """The test by which the call is not reached; None where it may be."""
+    for place, node in enumerate(above):
+        inner = above[place + 1] if place + 1 < len(above) else call
+        if isinstance(node, ast.If) and _other_branch(frame, node, inner):
+            return ast.unparse(node.test)
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            for other in block[: block.index(inner)] if block and inner in block else ():
+                leaves = isinstance(other, ast.If) and isinstance(other.body[-1], _LEAVES)
+                if leaves and other.lineno > line and _holds(frame, other.test):
+                    return ast.unparse(other.test)
+    return None
+
+
+def _other_branch(frame: FrameType, node: ast.If, inner: ast.AST) -> bool:
+    return inner is not node.test and _holds(frame, node.test) is (inner in node.orelse)
+
+
+def _holds(frame: FrameType, test: ast.expr) -> bool | None:
+    """Whether a test of the mode is true now; None where that is not known."""
+    if not _MODE.search(ast.unparse(test)):
+        return None
+    try:
+        return bool(_value(frame, test))
+    except _UnknownError:
+        return None
+
+
+def _value(frame: FrameType, node: ast.expr) -> bool | str | None:
+    """The value of a test that is made of plain ones."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not _value(frame, node.operand)
+    if isinstance(node, ast.BoolOp):
+        values = [_value(frame, value) for value in node.values]
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _compared(frame, node)
+    found: bool | str | None = _found(frame, node)
+    if type(found) not in _PLAIN:
+        raise _UnknownError
+    return found
+
+
+def _compared(frame: FrameType, node: ast.Compare) -> bool:
+    left, operator, right = node.left, node.ops[0], node.comparators[0]
+    if isinstance(operator, ast.Is | ast.IsNot):
+        same = _found(frame, left) is _found(frame, right)
+        return same is isinstance(operator, ast.Is)
+    if isinstance(operator, ast.In | ast.NotIn) and isinstance(
+        right, ast.Tuple | ast.List | ast.Set
+    ):
+        inside = _value(frame, left) in [_value(frame, each) for each in right.elts]
+        return inside is isinstance(operator, ast.In)
+    if isinstance(operator, ast.Eq | ast.NotEq):
+        equal = _value(frame, left) == _value(frame, right)
+        return equal is isinstance(operator, ast.Eq)
+    raise _UnknownError
+
+
+def _found(frame: FrameType, node: ast.expr) -> Any:
+    """What a name, a constant or an attribute means; no property is asked."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    tables: list[Any] = []
+    if isinstance(node, ast.Name):
+        tables = [locals_of(frame), frame.f_globals]
+    elif isinstance(node, ast.Attribute):
+        held = fields(_found(frame, node.value))
+        tables = [held, held.get("_modules") or {}]
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    for table in tables:
+        if name in table:
+            return table[name]
+    raise _UnknownError
