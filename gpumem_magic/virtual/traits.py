@@ -181,10 +181,11 @@ _TOO_MANY = 1 << 63
 
 def factory_bytes(traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes that a factory operator (`zeros(size, ...)`) will take; 0 where its arguments do not
-    tell, or where no tensor has such a size, as the operator will say."""
+    tell, where it places its result itself, or where no tensor has such a size, as the operator
+    will say."""
     size = args[0] if args else None
     dtype = kwargs.get("dtype") or (None if traits.name == "full" else torch.get_default_dtype())
-    if dtype is None or not isinstance(size, (list, torch.Size)):
+    if traits.placing or dtype is None or not isinstance(size, (list, torch.Size)):
         return 0
     numel = 1
     for n in size:

@@ -60,6 +60,7 @@ class _Plan:
         self.is_quantized = self.name.startswith(_QUANTIZED)
         self.makes_sparse = self.name.startswith(("aten::_sparse_co", "aten::_to_sparse"))
         self.is_view = func.is_view or torch.Tag.inplace_view in func.tags
+        self.has_no_memory = self.name == "aten::_efficientzerotensor"
         writes = [
             (argument.alias_info.before_set, place, argument.name)
             for place, argument in enumerate(schema.arguments)
@@ -108,7 +109,7 @@ class DryKernels:
         if plan is None:
             plan = self._plans[func] = _Plan(func)
         tensors = tensors_among(args, kwargs)
-        if _is_on_meta(tensors, kwargs.get("device")):
+        if plan.has_no_memory or _is_on_meta(tensors, kwargs.get("device")):
             return func(*args, **kwargs)
         if plan.name == "_c10d_functional::wait_tensor":
             return args[0]  # which its schema hides

@@ -59,6 +59,11 @@ def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
     return functools.partial(found, memory) if found else None
 
 
+def _zeros_without_memory(memory: ScratchMemory, args: Args, zeros: torch.Tensor) -> None:
+    """Zeros that stand for a tangent or a gradient that nobody gave (TensorFactories.cpp)."""
+    memory.place_as(zeros, 0)
+
+
 def _product(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs) -> None:
     with memory.blocks() as operands:
         operands.take(*copies.product_copies(operator, args))
@@ -173,6 +178,7 @@ def _dims(operator: str, args: Args, kwargs: Kwargs) -> list[int] | None:
 
 
 _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
+    "_efficientzerotensor": _zeros_without_memory,
     "convolution": convolutions.forward,
     "convolution_backward": convolutions.backward,
     "embedding_dense_backward": lookups.embedding_backward,
