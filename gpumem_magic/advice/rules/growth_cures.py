@@ -282,7 +282,8 @@ def _cycled(case: Case, growth: Growth) -> Growth:
     where the cell makes them: parameter, gradient and graph hold each other."""
     cell, rows = case.cell, list(growth.rows)
     given = any(_asks_for_graph(cell, *_GRAD)) and any(_gives_gradients(cell))
-    leaves = bool(rows) and bool(case.lives.of(Category.PARAMETER)[rows].all())
+    of_models = case.lives.of(Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+    leaves = bool(rows) and bool(of_models[rows].all())
     if growth.holder or not (growth.graph or leaves):
         return growth
     asks = given or any(_asks_for_graph(cell, ".backward"))
