@@ -3,6 +3,7 @@ and with every cell measured; on the device the same as on the host."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import multiprocessing
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from IPython.core import async_helpers
 
 from tests.conftest import fresh_shell
 
@@ -87,11 +89,19 @@ def play(way, topic, folder, answer):
     os.chdir(folder)
     sys.path.insert(0, folder)
     shown = []
+    _leave_event_loop()
     try:
         with fresh_shell() as shell:
             answer.send(list(run_all(shell, shown, way, topic)))
     except BaseException as error:
         answer.send(f"{type(error).__name__}: {error}")
+
+
+def _leave_event_loop():
+    """A forked process shares the pipe that wakes the loop of an earlier test: it may take what was
+    written for another."""
+    async_helpers._asyncio_event_loop = None
+    asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 def run_all(shell, shown, way, topic):

@@ -1,4 +1,4 @@
-# %% hook-with-a-closures-list | 32MiB | _forward_hooks\[0\]: closure\.captured\[\*\] holds
+# %% hook-with-a-closures-list | 32MiB | _forward_hooks\[\d+\]: closure\.captured\[\*\] holds
 # ## earlier
 def watch(model):
     captured = []
