@@ -13,15 +13,15 @@ import argparse
 import json
 import os
 import platform
+import queue
 import re
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,38 +150,34 @@ def cells(card: str) -> list[Any]:
 def fidelity(card: str, clock: Clock) -> dict[str, Any]:
     """Cells predicted for this card and run on it, several at once: percent that predicted peaks
     are off. One that another leaves no room for is run again by itself."""
+    from fidelity_ways import Runners
+
     compared: dict[str, dict[str, Any]] = {}
     left_out: dict[str, str] = {}
-
-    def compare(comparer: Comparer, cell: Any) -> None:
-        if clock.until("fidelity") <= MARGIN:
-            left_out[cell.name] = "no time was left"
-            return
-        row = comparer.row(cell)
-        if isinstance(row, str):
-            left_out[cell.name] = row
-        else:
-            left_out.pop(cell.name, None)
-            compared[cell.name] = row
-
     every = cells(card)
-    with Comparer.several(WORKERS) as comparers:
-        waiting = iter(every)
-        lock = threading.Lock()
+    with ExitStack() as stack:
+        idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for _ in range(WORKERS):
+            idle.put(stack.enter_context(Runners(limit=60)))
 
-        def work(comparer: Comparer) -> None:
-            while True:
-                with lock:
-                    cell = next(waiting, None)
-                if cell is None:
-                    return
-                compare(comparer, cell)
+        def compare(cell: Any) -> None:
+            if clock.until("fidelity") <= MARGIN:
+                left_out[cell.name] = "no time was left"
+                return
+            runners = idle.get()
+            row = row_of(runners, cell)
+            idle.put(runners)
+            if isinstance(row, str):
+                left_out[cell.name] = row
+            else:
+                left_out.pop(cell.name, None)
+                compared[cell.name] = row
 
-        with ThreadPoolExecutor(len(comparers)) as pool:
-            list(pool.map(work, comparers))
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(compare, every))
         for cell in every:
             if _NO_ROOM.search(left_out.get(cell.name, "")):
-                compare(comparers[0], cell)
+                compare(cell)
     errors = {name: abs(row["allocated"]) for name, row in compared.items()}
     return {
         "median": statistics.median(errors.values()) if errors else None,
@@ -191,37 +187,22 @@ def fidelity(card: str, clock: Clock) -> dict[str, Any]:
     }
 
 
-class Comparer:
-    """Runs a cell on the GPU and predicts it, one after the other."""
+def row_of(runners: Any, cell: Any) -> dict[str, Any] | str:
+    """Percent that the prediction is off by size, the real bytes and the prediction's seconds; or
+    why there are none."""
+    from fidelity import off
+    from fidelity_ways import WAYS
 
-    def __init__(self, runners: Any) -> None:
-        self._runners = runners
-
-    @classmethod
-    @contextmanager
-    def several(cls, count: int) -> Iterator[list[Comparer]]:
-        """As many, which work beside each other."""
-        from fidelity_ways import Runners
-
-        with ExitStack() as stack:
-            yield [cls(stack.enter_context(Runners(limit=60))) for _ in range(count)]
-
-    def row(self, cell: Any) -> dict[str, Any] | str:
-        """Percent that the prediction is off by size, the real bytes and the prediction's seconds;
-        or why there are none."""
-        from fidelity import off
-        from fidelity_ways import WAYS
-
-        ways = {way.name: way for way in WAYS}
-        real = self._runners.run(ways["gpu"], cell)
-        if cell.name.startswith(_COMPILED):
-            real = self._runners.run(ways["gpu"], cell)
-        dry = real if real.error else self._runners.run(ways["dry_here"], cell)
-        percent = {size: off(dry, real, size) for size in ("allocated", "reserved", "end")}
-        if percent["allocated"] is None:
-            return str(real.error or dry.error or "nothing was allocated")
-        rounded = {size: None if v is None else round(v, 4) for size, v in percent.items()}
-        return {**rounded, "bytes": real.allocated, "seconds": dry.seconds}
+    ways = {way.name: way for way in WAYS}
+    real = runners.run(ways["gpu"], cell)
+    if cell.name.startswith(_COMPILED):
+        real = runners.run(ways["gpu"], cell)
+    dry = real if real.error else runners.run(ways["dry_here"], cell)
+    percent = {size: off(dry, real, size) for size in ("allocated", "reserved", "end")}
+    if percent["allocated"] is None:
+        return str(real.error or dry.error or "nothing was allocated")
+    rounded = {size: None if v is None else round(v, 4) for size, v in percent.items()}
+    return {**rounded, "bytes": real.allocated, "seconds": dry.seconds}
 
 
 def parts(card: str, clock: Clock) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -31,7 +31,7 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
     failure = recording.failure
     if not recording.expansions:
         return ()
-    alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
+    alive = lives.alive(lives.last_event(failure))
     order = np.argsort(lives.birth, kind="stable")
     places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
     each = zip(recording.expansions, places.tolist(), strict=True)

@@ -265,7 +265,7 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     """Names with at least 1 MiB; None where there are none, memory was not short, or the source
     cannot tell."""
     failure = recording.failure
-    alive = lives.alive(failure.position - 1 if failure else lives.peak_event)
+    alive = lives.alive(lives.last_event(failure))
     short = failure is not None or recording.fits is False
     if not short and 2 * lives.bytes(alive) < recording.device.total:
         return None

@@ -164,6 +164,15 @@ class Growth:
     recorded: bool = False
     unit: Unit = Unit.PASS
 
+    @classmethod
+    def counted(
+        cls, unit: Unit, holder: str, count: int, size: int, place: tuple[int | None, str]
+    ) -> Growth:
+        """That of `count` units that all hold something. place: the line, and the cell if it is
+        another one."""
+        line, cell = place
+        return cls(holder, False, "", size, size // count, count, 1, count, line, cell, unit=unit)
+
 
 @dataclass(frozen=True, slots=True)
 class Enlarged:

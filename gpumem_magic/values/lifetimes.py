@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.values.recording import Category, Label, Phase, Stack, Tensor
+from gpumem_magic.values.recording import Category, Failure, Label, Phase, Stack, Tensor
 
 _KINDS = list(Category)
 
@@ -116,6 +116,10 @@ class Lifetimes:
     def peak_event(self) -> int:
         """The event after which allocated memory was highest; -1: it never grew."""
         return int(np.argmax(self.levels())) - 1
+
+    def last_event(self, failure: Failure | None) -> int:
+        """The event before memory ran out; where it did not, that of the peak."""
+        return self.peak_event if failure is None else failure.position - 1
 
     @property
     def at_peak(self) -> NDArray[np.bool_]:

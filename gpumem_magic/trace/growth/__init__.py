@@ -8,14 +8,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.growth.loops import left_by_passes
+from gpumem_magic.trace.growth.loops import PASSES, left_by_passes
 from gpumem_magic.trace.growth.module_outputs import kept_by_modules
 from gpumem_magic.trace.growth.recursion import held_by_calls
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Recording
-
-_PASSES = 3
 
 
 def find_growth(
@@ -36,14 +34,14 @@ def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
     rows = np.array(growth.rows, np.int64)
     if growth.holder or not _are_models(lives, rows):
         return growth
-    event = recording.failure.position - 1 if recording.failure else lives.peak_event
+    event = lives.last_event(recording.failure)
     own = lives.alive(event) & (lives.birth >= 0)
     last = lives.birth[rows[lives.step[rows] == lives.step[rows].max()]].min()
     before = own & (lives.birth < last)
     held = before & lives.of(Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
     others = before & lives.of(Category.PARAMETER)
     others[rows] = False
-    if growth.passes < _PASSES or others.any():
+    if growth.passes < PASSES or others.any():
         return growth
     size, passes = lives.bytes(held), growth.passes - 1
     kept = tuple(np.flatnonzero(held).tolist())

@@ -19,7 +19,7 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import variable_of
 from gpumem_magic.values.recording import Category, Held, Phase, Recording
 
-_PASSES = 3
+PASSES = 3
 """Passes that have to survive: what a loop made last, and before that, always does."""
 
 _SHARE = 0.05
@@ -62,14 +62,14 @@ def left_by_passes(
 ) -> tuple[Growth, ...]:
     """Growth up to the failure, or else up to the peak; what grew most first."""
     failure = recording.failure
-    event = failure.position - 1 if failure is not None else lives.peak_event
+    event = lives.last_event(failure)
     own = lives.alive(event) & (lives.birth >= 0) & (lives.stack >= 0)
     own &= (lives.born != Phase.OPTIMIZER) & ~lives.of(*_OWNED)
     if failure is None:
         own &= lives.freed != Phase.BACKWARD  # it waited for a pass that came
     rows = np.flatnonzero(own)
     stacks, counts = np.unique(lives.stack[rows], return_counts=True)
-    rows = rows[np.isin(lives.stack[rows], stacks[counts >= _PASSES])]
+    rows = rows[np.isin(lives.stack[rows], stacks[counts >= PASSES])]
     least = max(MIB, int(_SHARE * lives.bytes(lives.alive(event))))
     if len(rows) > _MOST:
         rows = np.sort(rows[np.argpartition(-lives.size[rows], _MOST)[:_MOST]])
@@ -126,7 +126,7 @@ def _alike(groups: dict[str, _Group]) -> dict[str, _Group]:
     count = Counter(general.values())
     found: dict[str, _Group] = {}
     for root, group in groups.items():
-        name = general[root] if root and count[general[root]] >= _PASSES else root
+        name = general[root] if root and count[general[root]] >= PASSES else root
         found.setdefault(name, []).extend(group)
     return found
 
@@ -204,7 +204,7 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
     made = lives.of(Category.PARAMETER) & (lives.birth >= 0) & (lives.stack >= 0)
     places = np.unique(np.stack([lives.stack[made], lives.step[made]]), axis=1)[0]
     stacks, counts = np.unique(places, return_counts=True)
-    again: NDArray[np.bool_] = made & np.isin(lives.stack, stacks[counts >= _PASSES])
+    again: NDArray[np.bool_] = made & np.isin(lives.stack, stacks[counts >= PASSES])
     return again
 
 
@@ -222,20 +222,20 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         ran = survived
     numbered, keyed = _entries(group, survived)
     models = _models(passes, group)
-    least = 1 if ran > survived and any("[" in model for model in models) else _PASSES
+    least = 1 if ran > survived and any("[" in model for model in models) else PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
         return None
-    if survived < _PASSES and _of_layers(passes, rows, numbered):
+    if survived < PASSES and _of_layers(passes, rows, numbered):
         return None
-    survived = (numbered or keyed) if (numbered or keyed) >= _PASSES else survived
-    if len(models) >= _PASSES:
+    survived = (numbered or keyed) if (numbered or keyed) >= PASSES else survived
+    if len(models) >= PASSES:
         survived, first, ran = len(models), 1, len(models)
-    if 0 < len(models) < _PASSES:  # whole models, and the next one is being made
+    if 0 < len(models) < PASSES:  # whole models, and the next one is being made
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1
     else:
         holder = _place(group) or _only_way(group) or holder
-        if any(graphs) and 1 < numbered < _PASSES and holder.endswith("[*]"):
+        if any(graphs) and 1 < numbered < PASSES and holder.endswith("[*]"):
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
@@ -279,7 +279,7 @@ def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growt
         rows = passes.born_on(stack)
         rows = rows[lives.birth[rows] <= event]
         steps = np.diff(lives.size[rows])
-        if len(rows) <= _PASSES or not _rises(steps, int(lives.size[rows[-1]])):
+        if len(rows) <= PASSES or not _rises(steps, int(lives.size[rows[-1]])):
             continue
         alive = rows[own[rows]].tolist()
         ways = {r: held.get(int(lives.address[r])) for r in alive if lives.death[r] >= lives.events}
@@ -364,7 +364,7 @@ def _entries(group: _Group, survived: int) -> tuple[int, int]:
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
     counts = {*map(len, numbers.values())}
     numbered = survived if survived in counts else max(counts, default=0)
-    keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= _PASSES), 0)
+    keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
     return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
 
 

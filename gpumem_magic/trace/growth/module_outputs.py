@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,9 +34,7 @@ def kept_by_modules(
     }
     if len(ways) < _MODULES:
         return ()
-    failure = recording.failure
-    event = failure.position - 1 if failure is not None else lives.peak_event
-    alive = lives.alive(event)
+    alive = lives.alive(lives.last_event(recording.failure))
     passes = LoopPasses(recording, lives, lines)
     backward = lives.birth[lives.born == Phase.BACKWARD].max(initial=-1)
     own = alive & (lives.birth >= 0) & passes.in_module[lives.stack]
@@ -54,19 +53,5 @@ def kept_by_modules(
 
 
 def _kept(passes: LoopPasses, way: str, rows: list[int]) -> Growth:
-    size, count = int(passes.lives.size[rows].sum()), len(rows)
-    line, cell = passes.line_of(rows[0])
-    return Growth(
-        holder=way,
-        graph=False,
-        kind="",
-        size=size,
-        each=size // count,
-        passes=count,
-        first=1,
-        ran=count,
-        line=line,
-        cell=cell,
-        rows=tuple(rows),
-        unit=Unit.MODULE,
-    )
+    size, place = int(passes.lives.size[rows].sum()), passes.line_of(rows[0])
+    return replace(Growth.counted(Unit.MODULE, way, len(rows), size, place), rows=tuple(rows))

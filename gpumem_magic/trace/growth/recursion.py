@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,22 +40,9 @@ def held_by_calls(recording: Recording, lives: Lifetimes) -> tuple[Growth, ...]:
     size, calls = lives.bytes(held), _depth(stack, *function)
     if size < max(MIB, _SHARE * lives.bytes(alive)) or 2 * len(np.unique(depths[held])) < calls:
         return ()
-    line, cell = user_line(recording, (frame,))
-    return (
-        Growth(
-            holder=f"{frame.function}()",
-            graph=bool(lives.graph[held].any()),
-            kind="",
-            size=size,
-            each=size // calls,
-            passes=calls,
-            first=1,
-            ran=calls,
-            line=line,
-            cell=cell,
-            unit=Unit.CALL,
-        ),
-    )
+    line, holder = user_line(recording, (frame,)), f"{frame.function}()"
+    growth = Growth.counted(Unit.CALL, holder, calls, size, line)
+    return (replace(growth, graph=bool(lives.graph[held].any())),)
 
 
 def _depth(stack: Stack, filename: str, function: str) -> int:

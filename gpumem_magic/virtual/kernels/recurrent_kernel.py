@@ -3,7 +3,6 @@ native/cudnn/RNN.cpp."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -47,12 +46,11 @@ class Call:
         )
         batch = states[0].shape[1]
         steps = args[0].shape[int(self.batch_first)] if first == 1 else args[1].shape[0]
-        self._space = Space(
+        self.space = Space(
             self.layout,
             batch,
             steps,
             steps * batch if first == 1 else args[0].shape[0],
-            args[0].dtype.itemsize,
             bool(self.trains),
             self.is_random,
             device.is_measured,
@@ -62,10 +60,6 @@ class Call:
     def is_random(self) -> bool:
         """Whether numbers are drawn: dropout between the layers."""
         return bool(self.trains and self._dropout > 0)
-
-    def space(self, itemsize: int) -> Space:
-        """The scratch memory of the kernels, for values of this many bytes."""
-        return replace(self._space, itemsize=itemsize)
 
     def copied(self, tensor: torch.Tensor) -> int:
         """Bytes of the copy that cuDNN, for which steps come first, needs of `tensor`."""
@@ -139,9 +133,9 @@ class Layers(torch.autograd.Function):
             blocks.take(copied)
             for tensor in (*results, buffer):
                 call.storages.place(tensor)
-            workspace = call.storages.malloc(call.space(itemsize).workspace)
+            workspace = call.storages.malloc(call.space.workspace(itemsize))
             if call.trains:  # whether or not anything is to be differentiated
-                call.storages.place(reserve, call.storages.malloc(call.space(itemsize).reserve))
+                call.storages.place(reserve, call.storages.malloc(call.space.reserve(itemsize)))
             call.storages.release(workspace)
         ctx.save_for_backward(*tensors, results[0], reserve, buffer)
         return tuple(results)
@@ -195,7 +189,7 @@ def _place(
                 copies.take(size)
             for result in results[1:]:
                 call.storages.place(result)
-            copies.take(call.space(itemsize).workspace)
+            copies.take(call.space.workspace(itemsize))
         if of_weights:
             with Blocks(call.storages) as copies:
                 copies.take(copied)
@@ -203,7 +197,7 @@ def _place(
                 copies.take(call.layout.numel * itemsize if own else 0)
                 if not own:
                     call.storages.place(of_weights[0])
-                copies.take(call.space(itemsize).workspace)
+                copies.take(call.space.workspace(itemsize))
                 for gradient in of_weights:
                     call.storages.place(gradient)
 

@@ -31,9 +31,9 @@ MEASURED = [  # layout, batch, steps, places, itemsize, dropout, workspace, rese
 def test_sizes_are_those_measured(
     layout, batch, steps, places, itemsize, drops, workspace, reserve
 ):
-    space = Space(Layout(*layout), batch, steps, places, itemsize, True, drops, True)
-    assert space.reserve == reserve
-    assert space.workspace == pytest.approx(workspace, rel=0.03)
+    space = Space(Layout(*layout), batch, steps, places, True, drops, True)
+    assert space.reserve(itemsize) == reserve
+    assert space.workspace(itemsize) == pytest.approx(workspace, rel=0.03)
 
 
 @pytest.mark.parametrize(("lengths", "places"), [([7, 7, 7, 7], 28), ([7, 5, 2, 1], 15)])
@@ -46,6 +46,6 @@ def test_a_layer_keeps_the_reserve_of_what_is_not_padding(lengths, places):
         out, states = layer(x)
         kept = gpu.allocator.allocated - before
         tensors = [out.data, *states, *states]  # and the zeros that it began with
-    space = Space(Layout(4, 16, 32, 0, 1, 1), 4, 7, places, 4, True, False, True)
-    rounded = [-(-size // 512) * 512 for size in (*(t.nbytes for t in tensors), space.reserve)]
+    space = Space(Layout(4, 16, 32, 0, 1, 1), 4, 7, places, True, False, True)
+    rounded = [-(-size // 512) * 512 for size in (*(t.nbytes for t in tensors), space.reserve(4))]
     assert kept == sum(rounded)
