@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TypeGuard
 
 import numpy as np
@@ -295,10 +296,14 @@ class LoopPasses:
     def line_of(self, row: int) -> tuple[int | None, str]:
         """The line that called a module, or made the storage, and the cell it lies in ("" for the
         one that was measured)."""
-        line, cell = user_line(self.recording, _outside(self.lives.frames(row)))
-        if line is not None:
-            return line, cell
-        return int(self.lives.line[row]) or None, ""
+        line, cell = self._caller(int(self.lives.stack[row]))
+        return (int(self.lives.line[row]) or None, "") if line is None else (line, cell)
+
+    @cached_property
+    def _caller(self) -> Callable[[int], tuple[int | None, str]]:
+        """For a stack, or -1 for none, the user's line outside of any module; read once."""
+        stacks = (*self.lives.stacks, ())
+        return cache(lambda stack: user_line(self.recording, _outside(stacks[stack])))
 
 
 def _is_loop(node: ast.AST) -> TypeGuard[ast.expr]:
@@ -309,6 +314,7 @@ def _is_loop(node: ast.AST) -> TypeGuard[ast.expr]:
     return gathers and any(isinstance(each, ast.Call) for each in node.args)
 
 
+@lru_cache(maxsize=4096)
 def _calls_module(frame: Frame) -> bool:
     """Or makes a copy of one, layer by layer."""
     path = frame.filename.replace("\\", "/")

@@ -202,8 +202,9 @@ def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
 def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
     """Parameters of models that one place makes again and again, with a backward pass between."""
     made = lives.of(Category.PARAMETER) & (lives.birth >= 0) & (lives.stack >= 0)
-    places = np.unique(np.stack([lives.stack[made], lives.step[made]]), axis=1)[0]
-    stacks, counts = np.unique(places, return_counts=True)
+    steps = int(lives.step.max(initial=0)) + 2
+    places = np.unique(lives.stack[made].astype(np.int64) * steps + lives.step[made])
+    stacks, counts = np.unique(places // steps, return_counts=True)
     again: NDArray[np.bool_] = made & np.isin(lives.stack, stacks[counts >= PASSES])
     return again
 
