@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.training_pass import TrainingPass, before_loops
+from gpumem_magic.advice.evidence.training_pass import before_loops
 from gpumem_magic.advice.rewrite import UnsafeError, import_line, replace
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import ModuleFacts
@@ -29,42 +29,42 @@ def repeated_path(name: str, facts: ModuleFacts) -> str | None:
 
 
 def checkpointed(
-    cell: Code, found: TrainingPass | None, name: str, facts: ModuleFacts
+    cell: Code, start: ast.stmt | None, name: str, facts: ModuleFacts
 ) -> tuple[Edit, ...]:
-    """Each of the repeated blocks through `torch.utils.checkpoint`."""
+    """Each of the repeated blocks through `torch.utils.checkpoint`.
+
+    start: the statement that most of the activations are made in, where that is known.
+    """
     if any("BatchNorm" in kind for kind in facts.kinds):
         raise UnsafeError("BatchNorm would update its running averages twice in each step")
     calls = list(_calls_in_loops(cell, facts))
     if len(calls) == 1:
         return _checkpointed_call(cell, *calls)
-    if found is None:
+    if start is None:
         raise UnsafeError("the place where training begins was not found")
-    function = cell.function(found.backward)
+    function = cell.function(start)
     if function is not None and name not in [a.arg for a in function.args.args]:
         makers = [cell.function(s) for s in cell.assigned(name)]
         if function in makers:
             raise UnsafeError(f"{name} is made inside {function.name}")
     if facts.type.startswith("transformers."):
         line = f"{name}.gradient_checkpointing_enable()"
-        return before_loops(cell, found.forward[0], line)
-    return _wrapped_blocks(cell, found, name, facts)
+        return before_loops(cell, start, line)
+    return _wrapped_blocks(cell, start, name, facts)
 
 
-def _wrapped_blocks(
-    cell: Code, found: TrainingPass, name: str, facts: ModuleFacts
-) -> tuple[Edit, ...]:
+def _wrapped_blocks(cell: Code, start: ast.stmt, name: str, facts: ModuleFacts) -> tuple[Edit, ...]:
     """Their `forward` replaced before the training begins; doing so twice does not harm."""
     path = repeated_path(name, facts)
     names = cell.spoken()
     if path is None or names & {"block", "checkpoint", "functools"}:
         raise UnsafeError("the repeated blocks were not found, or their names are taken")
-    first = found.forward[0]
     forward = "functools.partial(checkpoint, type(block).forward, block, use_reentrant=False)"
     return (
         *import_line(cell, "import functools"),
         *import_line(cell, _IMPORT),
-        *before_loops(cell, first, f"for block in {path}:"),
-        *before_loops(cell, first, f"    block.forward = {forward}"),
+        *before_loops(cell, start, f"for block in {path}:"),
+        *before_loops(cell, start, f"    block.forward = {forward}"),
     )
 
 

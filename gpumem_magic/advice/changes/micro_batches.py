@@ -5,15 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.training_pass import TrainingPass, is_mean_loss
+from gpumem_magic.advice.code import Code, called
+from gpumem_magic.advice.evidence.training_pass import (
+    TrainingPass,
+    is_mean_loss,
+    is_mean_of_tokens,
+)
 from gpumem_magic.advice.rewrite import (
     UnsafeError,
     enclose,
     indent_of,
     insert_after,
     insert_before,
+    remove,
+    replace,
 )
+from gpumem_magic.advice.tree import root
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import ModuleFacts, Names
 
@@ -30,55 +37,104 @@ def in_pieces(
     """The forward pass and `backward()` in a loop over pieces of the batch."""
     if any("BatchNorm" in kind for kind in model.kinds):
         raise UnsafeError("BatchNorm normalises over the whole batch")
-    loss = _loss_statement(cell, names, found)
-    _require_unused(cell, found)
+    made = _loss_statement(cell, names, found)
+    clears = _clears(cell, found)
+    later = _read_later(cell, found)
     batches = _batches(cell, names, found)
-    inside = [*found.forward, found.backward]
-    taken = cell.spoken()
+    total = found.loss if isinstance(found.value, ast.Name) else "loss"
     own = [f"{name}_" for name in (*batches, found.loss)]
-    if taken & set(own):
-        raise UnsafeError(f"{', '.join(sorted(taken & set(own)))} is a name of the cell already")
-    chunks = [f"{name}.chunk({PIECES})" for name in batches]
-    header = (
-        f"for {own[0]} in {chunks[0]}:"
-        if len(batches) == 1
-        else f"for {', '.join(own[:-1])} in zip({', '.join(chunks)}):"
-    )
-    indent = indent_of(cell.source)
+    taken = cell.spoken() & {*own, *({total, f"{total}_"} - {found.loss})}
+    if taken:
+        raise UnsafeError(f"{', '.join(sorted(taken))} is a name of the cell already")
+    indent, inside = indent_of(cell.source), [*found.forward, found.backward]
     weight = f" * (len({own[0]}) / len({batches[0]}))"
     return (
-        *insert_before(cell, inside[0], f"{found.loss} = 0.0"),
-        *insert_before(cell, inside[0], header),
-        *_indented(cell, inside),
-        *_renamed(cell, inside, {*batches, found.loss}),
-        *enclose(cell, loss.value, "", weight),
-        *insert_after(cell, found.backward, f"{indent}{found.loss} += {own[-1]}.detach()"),
+        *(edit for s in clears for edit in insert_before(cell, inside[0], cell.text(s))),
+        *(edit for s in clears for edit in remove(cell, s)),
+        *insert_before(cell, inside[0], f"{total} = 0.0"),
+        *insert_before(cell, inside[0], _header(batches)),
+        *_weighed(cell, found, made, weight, later),
+        *_indented(cell, found.forward),
+        *_indented(cell, [found.backward]),
+        *_renamed(cell, found.forward, {*batches, found.loss}),
+        *insert_after(cell, found.backward, f"{indent}{total} += {total}_.detach()"),
     )
+
+
+def _clears(cell: Code, found: TrainingPass) -> list[ast.stmt]:
+    """What clears the gradients between the loss and `backward()`: to be done once, above all."""
+    between = cell.after(found.forward[-1], until=found.backward)
+    for statement in between:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or called(call) != "zero_grad":
+            raise UnsafeError(f"{cell.place(statement.lineno)} comes between loss and backward()")
+    return list(between)
+
+
+def _header(batches: Sequence[str]) -> str:
+    own, chunks = [f"{n}_" for n in batches], [f"{n}.chunk({PIECES})" for n in batches]
+    if len(batches) == 1:
+        return f"for {own[0]} in {chunks[0]}:"
+    return f"for {', '.join(own)} in zip({', '.join(chunks)}):"
+
+
+def _weighed(
+    cell: Code, found: TrainingPass, made: ast.Assign, weight: str, later: Sequence[ast.expr]
+) -> Iterator[Edit]:
+    """The loss of a piece by its share of the batch. A part of an output ("output.loss") gets a
+    name for it, which later reads have in its place."""
+    if isinstance(found.value, ast.Name):
+        yield from enclose(cell, made.value, "", weight)
+        yield from _renamed(cell, (found.backward,), {found.loss})
+        return
+    of_piece = f"{found.loss}_{cell.text(found.value).removeprefix(found.loss)}"
+    named = f"{indent_of(cell.source)}loss_ = {of_piece}{weight}"
+    yield from insert_before(cell, found.backward, named)
+    yield from replace(cell, found.value, "loss_")
+    for read in later:
+        yield from replace(cell, read, "loss")
 
 
 def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign:
+    """What the loss, or the output that it is a part of, is made in."""
     made = [s for s in cell.assigned(found.loss) if s in found.forward]
     given = list(cell.assigned(found.loss))
     if not made and any(cell.inside(s, outer) for s in given for outer in found.forward):
         raise UnsafeError("the loss is computed in a block of its own")
     if len(made) != 1 or not isinstance(made[0], ast.Assign) or len(made[0].targets) != 1:
         raise UnsafeError("the loss is put together in several steps")
-    if not is_mean_loss(cell, names, made[0].value):
-        raise UnsafeError("it is not certain that the loss is a mean over the batch")
-    return made[0]
+    value = made[0].value if isinstance(found.value, ast.Name) else found.value
+    outputs = [s.value for s in cell.assigned(root(value)) if isinstance(s, ast.Assign)]
+    if is_mean_loss(cell, names, value):
+        return made[0]
+    if len(outputs) == 1 and is_mean_of_tokens(cell, names, value, outputs[0]):
+        return made[0]
+    raise UnsafeError("it is not certain that the loss is a mean over the batch")
 
 
-def _require_unused(cell: Code, found: TrainingPass) -> None:
-    """What the forward pass names, other than the loss, must not be read outside of it."""
+def _read_later(cell: Code, found: TrainingPass) -> list[ast.expr]:
+    """Where the rest of the cell reads the loss; nothing else that the forward pass names may be
+    read there."""
     inside = {id(node) for s in (*found.forward, found.backward) for node in ast.walk(s)}
+    later: list[ast.expr] = []
     for statement in found.forward:
         if not isinstance(statement, (ast.Assign, ast.Expr)):
             raise UnsafeError("the forward pass is more than assignments")
         for node in ast.walk(statement):
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
                 continue
-            if node.id != found.loss and any(id(r) not in inside for r in cell.reads(node.id)):
+            reads = [read for read in cell.reads(node.id) if id(read) not in inside]
+            losses = [_same(cell, read, found.value) for read in reads]
+            if not all(losses):
                 raise UnsafeError(f"{node.id} of the whole batch is used later")
+            later += [loss for loss in losses if loss]
+    return later
+
+
+def _same(cell: Code, read: ast.Name, loss: ast.expr) -> ast.expr | None:
+    """The expression around a name that is written as the loss is, if there is one."""
+    around = (read, *(n for n in cell.ancestors(read) if isinstance(n, ast.expr)))
+    return next((n for n in around if cell.text(n) == cell.text(loss)), None)
 
 
 def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before
+from gpumem_magic.advice.tree import root
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ModuleFacts, Names
@@ -23,18 +24,20 @@ _LOSS_MODULES = "torch.nn.modules.loss."
 @dataclass(frozen=True, slots=True)
 class TrainingPass:
     """Neighbouring statements of one block, the forward pass and the loss, and the statement
-    `loss.backward()` that follows in the same block."""
+    `loss.backward()` that follows in the same block. value: what it calls `backward()` on, the
+    variable `loss` itself or a part of it ("output.loss")."""
 
     forward: tuple[ast.stmt, ...]
     backward: ast.Expr
     loss: str
+    value: ast.expr
 
 
 def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> TrainingPass:
     """The statements that made these activations. Raises UnsafeError where there is no one place
     in the cell, or where it is written otherwise."""
     backward = _one_backward(cell)
-    loss = _loss_of(backward)
+    loss, value = _loss_of(backward)
     before = cell.before(backward)
     sizes = [bytes_of(cell, lives, activations, statement) for statement in before]
     total = lives.bytes(activations)
@@ -47,7 +50,7 @@ def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> T
     for statement in forward:
         if cell.calls(".step", ".backward", within=statement):
             raise UnsafeError("an optimizer steps between the forward pass and backward()")
-    return TrainingPass(forward, backward, loss)
+    return TrainingPass(forward, backward, loss, value)
 
 
 def bytes_of(cell: Code, lives: Lifetimes, storages: NDArray[np.bool_], statement: ast.stmt) -> int:
@@ -102,6 +105,20 @@ def is_mean_loss(cell: Code, names: Names, call: ast.expr) -> bool:
     return facts is not None and facts.type.startswith(_LOSS_MODULES) and not facts.buffers
 
 
+def is_mean_of_tokens(cell: Code, names: Names, loss: ast.expr, output: ast.expr) -> bool:
+    """Whether `output.loss` is the mean over all tokens that a model of transformers computes: that
+    is certain where the labels are its input, as none of them can be left out then (-100)."""
+    if not isinstance(loss, ast.Attribute) or loss.attr != "loss":
+        return False
+    if not isinstance(output, ast.Call) or not isinstance(output.func, ast.Name):
+        return False
+    model = names.modules.get(output.func.id)
+    given = {keyword.arg: cell.text(keyword.value) for keyword in output.keywords}
+    inputs = cell.text(output.args[0]) if output.args else given.get("input_ids")
+    known = model is not None and model.type.startswith("transformers.")
+    return known and inputs is not None and given.get("labels") == inputs and None not in given
+
+
 def _weighs(call: ast.Call) -> bool:
     """Whether not every element counts the same, or their sum is taken."""
     return any(k.arg in ("reduction", "weight", "ignore_index", None) for k in call.keywords)
@@ -119,12 +136,17 @@ def _one_backward(cell: Code) -> ast.Expr:
     return statement
 
 
-def _loss_of(backward: ast.Expr) -> str:
+def _loss_of(backward: ast.Expr) -> tuple[str, ast.expr]:
+    """The variable that holds the loss, and what of it `backward()` is called on."""
     call = backward.value
-    function = call.func if isinstance(call, ast.Call) else None
-    loss = function.value if isinstance(function, ast.Attribute) else None
-    if isinstance(loss, ast.Call) and len(loss.args) == 1 and called(loss) == "scale":
-        loss = loss.args[0]  # of a GradScaler
-    if isinstance(loss, ast.Name):
-        return loss.id
-    raise UnsafeError("the loss of backward() has no name of its own")
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Attribute)
+    value = call.func.value
+    if isinstance(value, ast.Call) and len(value.args) == 1 and called(value) == "scale":
+        value = value.args[0]  # of a GradScaler
+    first = value.left if isinstance(value, ast.BinOp) else value
+    functions = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+    name = root(first)
+    if not name or any(root(f) != name or isinstance(f, ast.Name) for f in functions):
+        raise UnsafeError("the loss of backward() has no name of its own")
+    return name, value

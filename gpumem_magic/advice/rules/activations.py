@@ -66,6 +66,13 @@ class _Case(Case):
     def share(self) -> float:
         return self.size / max(1, int(self.lives.levels().max()))
 
+    def start(self) -> ast.stmt | None:
+        """The statement of the cell that begins the forward pass, if any is known to."""
+        if self.found is not None:
+            return self.found.forward[0]
+        line = heaviest_line(self.cell, self.lives, self.held)
+        return self.cell.statement_at(line) if line else None
+
     def place(self) -> TrainingPass:
         """Where the training step is. Raises UnsafeError where it was not found."""
         if self.found is None:
@@ -220,7 +227,7 @@ def _checkpoint(case: _Case) -> _Changes:
             Cost.TIME,
             "One more forward pass of these blocks in every step.",
         ),
-        lambda: checkpointed(cell, case.found, name, facts),
+        lambda: checkpointed(cell, case.start(), name, facts),
     )
 
 

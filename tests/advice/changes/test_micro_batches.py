@@ -51,3 +51,88 @@ def test_a_mean_over_samples_is_taken_in_pieces(notebook):
 )
 def test_what_is_no_mean_over_samples_stays_whole(notebook, loss):
     assert not [advice for advice in pieces(notebook, loss) if advice.source]
+
+
+_LANGUAGE_MODEL = """\
+import torch, types
+from torch import nn
+import torch.nn.functional as F
+class Model(nn.Module):
+    __module__ = "transformers.models.tiny"
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(512, 64), nn.Linear(2048, 512)
+        self.body = nn.Sequential(nn.Linear(64, 2048), nn.GELU())
+    def forward(self, input_ids, labels=None):
+        logits = self.head(self.body(self.embed(input_ids)))
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return types.SimpleNamespace(loss=loss, logits=logits)
+torch.manual_seed(0)
+model = Model().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ids = torch.randint(0, 512, (16, 256)).cuda()
+labels = ids.clone()
+"""
+_LANGUAGE_STEP = """\
+losses = []
+for step in range(2):
+    out = model({given})
+    optimizer.zero_grad()
+    {loss}.backward()
+    optimizer.step()
+    losses.append({loss}.item())"""
+
+
+def test_a_loss_of_an_output_is_the_mean_of_its_pieces(notebook):
+    step = _LANGUAGE_STEP.format(given="ids, labels=ids", loss="out.loss")
+    with notebook("T4") as one:
+        one.run(_LANGUAGE_MODEL)
+        assessment = one.assess(step)
+        [advice] = [a for a in assessment.advice if a.rule == "activations" and "piece" in a.change]
+        losses = []
+        for source in (step, advice.source):
+            one.run(_LANGUAGE_MODEL)
+            result, text = one.run(source)
+            assert result.success, text
+            losses.append(one.shell.user_ns["losses"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert advice.saving > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "loss"),
+    [
+        ("ids, labels=labels", "out.loss"),  # labels of -100 do not count
+        ("ids, labels=ids", "out.logits.norm()"),
+        ("ids, labels=ids", "(out.loss * out.logits.mean())"),
+    ],
+)
+def test_parts_of_an_output_that_are_no_certain_mean_stay_whole(notebook, given, loss):
+    with notebook("T4") as one:
+        one.run(_LANGUAGE_MODEL)
+        assessment = one.assess(_LANGUAGE_STEP.format(given=given, loss=loss))
+    advice = [*assessment.advice, *assessment.useless]
+    assert not [a for a in advice if a.source and ".chunk(" in a.source]
+    assert [a for a in advice if a.source and "autocast" in a.source]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("", "optimizer.zero_grad()\n"), ("optimizer.zero_grad()\n", "")]
+)
+def test_pieces_add_up_wherever_gradients_are_cleared(notebook, before, after):
+    step = f"{before}loss = F.mse_loss(model(x), y)\n{after}loss.backward()\noptimizer.step()"
+    with notebook("T4") as one:
+        one.run(_SETUP)
+        assessment = one.assess(step)
+        [advice] = [a for a in assessment.advice if " pieces " in a.change]
+        weights = []
+        for source in (step, advice.source):
+            one.run("torch.manual_seed(0)\n" + _SETUP)
+            one.run(source)
+            weights.append(one.shell.user_ns["model"][0].weight.detach().cpu())
+    assert (weights[0] - weights[1]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("between", ["print(loss)", "model[0].weight.grad = None"])
+def test_what_comes_between_loss_and_backward_would_be_repeated(notebook, between):
+    assert not [a for a in pieces(notebook, f"loss = F.mse_loss(model(x), y)\n{between}") if a.source]
