@@ -121,6 +121,11 @@ class Tree:
         """The innermost statement on a line: of a loop, its header only."""
         return self._by_line.get(line)
 
+    def at_top(self, node: ast.AST) -> ast.stmt:
+        """The statement of the module that a node is, or is part of."""
+        outer = [n for n in (node, *self.ancestors(node)) if isinstance(n, ast.stmt)]
+        return outer[-1]
+
     @staticmethod
     def first_line(statement: ast.stmt) -> int:
         """The line that a statement begins on, decorators included."""

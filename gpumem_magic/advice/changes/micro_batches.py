@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gpumem_magic.advice.code import Code, called
@@ -26,8 +27,8 @@ from gpumem_magic.values.names import ModuleFacts, Names
 
 PIECES = 4
 _BY_SAMPLE = (".view", ".reshape", ".flatten", ".squeeze", ".unsqueeze", ".size", ".float", ".long",
-              ".contiguous", ".mean", ".permute", ".relu", ".tanh", ".sigmoid", ".square",
-              "torch.nn.functional.relu", "torch.nn.functional.gelu")  # fmt: skip
+              ".contiguous", ".to", ".cuda", ".mean", ".permute", ".relu", ".tanh", ".sigmoid",
+              ".square", "torch.nn.functional.relu", "torch.nn.functional.gelu")  # fmt: skip
 """What treats each sample of a batch alone, beside models and losses."""
 
 
@@ -38,19 +39,23 @@ def in_pieces(
     if any("BatchNorm" in kind for kind in model.kinds):
         raise UnsafeError("BatchNorm normalises over the whole batch")
     made = _loss_statement(cell, names, found)
-    clears = _clears(cell, found)
-    later = _read_later(cell, found)
+    between = cell.after(found.forward[-1], until=found.backward)
+    above = [statement for statement in between if _clears(statement)]
+    below = [statement for statement in between if not _clears(statement)]
+    _require_movable(cell, below)
+    later = [e for e in _read_later(cell, found) if cell.statement(e) not in below]
     batches = _batches(cell, names, found)
     total = found.loss if isinstance(found.value, ast.Name) else "loss"
     own = [f"{name}_" for name in (*batches, found.loss)]
     taken = cell.spoken() & {*own, *({total, f"{total}_"} - {found.loss})}
     if taken:
         raise UnsafeError(f"{', '.join(sorted(taken))} is a name of the cell already")
+    moved = [cell.text(s).replace(cell.text(found.value), total) for s in below]
     indent, inside = indent_of(cell.source), [*found.forward, found.backward]
     weight = f" * (len({own[0]}) / len({batches[0]}))"
     return (
-        *(edit for s in clears for edit in insert_before(cell, inside[0], cell.text(s))),
-        *(edit for s in clears for edit in remove(cell, s)),
+        *(edit for s in above for edit in insert_before(cell, inside[0], cell.text(s))),
+        *(edit for s in between for edit in remove(cell, s)),
         *insert_before(cell, inside[0], f"{total} = 0.0"),
         *insert_before(cell, inside[0], _header(batches)),
         *_weighed(cell, found, made, weight, later),
@@ -58,17 +63,22 @@ def in_pieces(
         *_indented(cell, [found.backward]),
         *_renamed(cell, found.forward, {*batches, found.loss}),
         *insert_after(cell, found.backward, f"{indent}{total} += {total}_.detach()"),
+        *(edit for text in moved for edit in insert_after(cell, found.backward, text)),
     )
 
 
-def _clears(cell: Code, found: TrainingPass) -> list[ast.stmt]:
-    """What clears the gradients between the loss and `backward()`: to be done once, above all."""
-    between = cell.after(found.forward[-1], until=found.backward)
-    for statement in between:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if not isinstance(call, ast.Call) or called(call) != "zero_grad":
+def _clears(statement: ast.stmt) -> bool:
+    """Whether it clears gradients: to be done once, above all pieces."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and called(call) == "zero_grad"
+
+
+def _require_movable(cell: Code, statements: Sequence[ast.stmt]) -> None:
+    """What else stands between the loss and `backward()` has to do as well below the pieces."""
+    for statement in statements:
+        simple = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign))
+        if not simple or "grad" in cell.text(statement):
             raise UnsafeError(f"{cell.place(statement.lineno)} comes between loss and backward()")
-    return list(between)
 
 
 def _header(batches: Sequence[str]) -> str:
@@ -140,12 +150,11 @@ def _same(cell: Code, read: ast.Name, loss: ast.expr) -> ast.expr | None:
 def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
     """The tensors of the batch that the forward pass reads: those with its first dimension."""
     read = list(dict.fromkeys(_read_outside(found)))
-    tensors = [
-        (name, facts)
-        for name in read
-        if (facts := names.tensors.get(name)) and facts.on_device and facts.shape
-    ]
-    if not tensors or cell.function(found.backward) is not None:
+    tensors = [(name, facts) for name in read if (facts := names.tensors.get(name)) and facts.shape]
+    if cell.function(found.backward) is not None:
+        _require_alone(cell, names, found)
+        return _input_and_target(cell, found, {*read} - {*names.known})
+    if not tensors:
         raise UnsafeError("the tensors of the batch have no names that are known")
     length = tensors[0][1].shape[0]
     if length < PIECES:
@@ -158,11 +167,35 @@ def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
         for _, facts in tensors
     ):
         raise UnsafeError("it is not certain which tensors are the batch")
-    unknown = set(read) - {name for name, _ in tensors} - set(names.modules) - set(names.known)
+    unknown = {*read} - {name for name, _ in tensors} - _moved_to(found)
+    unknown -= names.modules.keys() | names.known.keys()
     if unknown & (set(names.containers) | set(names.others)):
         raise UnsafeError(f"{', '.join(sorted(unknown))} may depend on the batch")
     _require_alone(cell, names, found)
     return [name for name, _ in tensors]
+
+
+def _moved_to(found: TrainingPass) -> set[str]:
+    """Names of devices and types: what only stands in `x.to(...)`."""
+    nodes = [node for statement in found.forward for node in ast.walk(statement)]
+    moves = [n for n in nodes if isinstance(n, ast.Call) and called(n) == "to"]
+    given = Counter(root(argument) for move in moves for argument in move.args)
+    read = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    return {name for name, count in given.items() if count == read[name]}
+
+
+def _input_and_target(cell: Code, found: TrainingPass, read: set[str]) -> list[str]:
+    """Of a function, whose variables are not known: what it calls the model with, and what it
+    compares the result with, if it reads nothing else."""
+    nodes = [node for statement in found.forward for node in ast.walk(statement)]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    inputs = {root(call.args[0]) for call in calls if len(call.args) == 1 and not call.keywords}
+    targets = {root(n.args[1]) for n in nodes if isinstance(n, ast.Call) and len(n.args) == 2}
+    functions = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+    batches = sorted(read - functions - _moved_to(found))
+    if len(inputs & read) == len(targets & read) == 1 and {*batches} == (inputs | targets) & read:
+        return batches
+    raise UnsafeError("the tensors of the batch have no names that are known")
 
 
 def _require_alone(cell: Code, names: Names, found: TrainingPass) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_code import Step, find_steps
 from gpumem_magic.advice.evidence.training_pass import TrainingPass, before_loops
 from gpumem_magic.advice.rewrite import (
     UnsafeError,
@@ -60,50 +61,33 @@ def _scaled(cell: Code, names: Names, found: TrainingPass) -> tuple[Edit, ...]:
     """`scaler` around `backward()` and every step of the optimizer."""
     if _SCALER in cell.spoken():
         raise UnsafeError(f"{_SCALER} is a name of the cell already")
-    if cell.function(found.backward) is not None and cell.loop(found.backward) is None:
-        raise UnsafeError("a GradScaler has to outlive the function that makes one step")
     torch = cell.spelling("torch", "torch")
-    step, optimizer = _one_step(cell, names, found)
+    step = _one_step(cell, names, found)
     assert isinstance(found.backward.value, ast.Call)
     assert isinstance(found.backward.value.func, ast.Attribute)
+    start = found.forward[0]
+    if cell.function(start) is not None and cell.loop(start) is None:
+        start = cell.at_top(start)  # it has to outlive the function that makes one step
     edits = [
-        *before_loops(cell, found.forward[0], f'{_SCALER} = {torch}.amp.GradScaler("cuda")'),
+        *before_loops(cell, start, f'{_SCALER} = {torch}.amp.GradScaler("cuda")'),
         *enclose(cell, found.backward.value.func.value, f"{_SCALER}.scale(", ")"),
     ]
     for clip in cell.calls(*_CLIP)[:1]:
-        if cell.block(cell.statement(clip)) is not cell.block(step):
+        if cell.block(cell.statement(clip)) is not cell.block(step.statement):
             raise UnsafeError("gradients are clipped elsewhere")
-        edits += insert_before(cell, cell.statement(clip), f"{_SCALER}.unscale_({optimizer})")
-    edits += replace(cell, step, f"{_SCALER}.step({optimizer})")
-    edits += insert_after(cell, step, f"{_SCALER}.update()")
+        edits += insert_before(cell, cell.statement(clip), f"{_SCALER}.unscale_({step.optimizer})")
+    edits += replace(cell, step.statement, f"{_SCALER}.step({step.optimizer})")
+    edits += insert_after(cell, step.statement, f"{_SCALER}.update()")
     return tuple(edits)
 
 
-def _one_step(cell: Code, names: Names, found: TrainingPass) -> tuple[ast.Expr, str]:
-    """The statement `optimizer.step()` and the optimizer's name."""
-    steps = [
-        (statement, call.func.value.id)
-        for call in cell.calls(".step")
-        if isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and _is_optimizer(cell, names, call.func.value.id)
-        and isinstance(statement := cell.statement(call), ast.Expr)
-        and not call.args
-    ]
+def _one_step(cell: Code, names: Names, found: TrainingPass) -> Step:
+    """The statement `optimizer.step()`."""
+    steps = [step for step in find_steps(cell, names) if not step.scaled and not step.call.args]
     if len(steps) != 1:
         raise UnsafeError("the one place where the optimizer steps was not found")
-    if cell.function(steps[0][0]) is not cell.function(found.backward):
+    if cell.function(steps[0].statement) is not cell.function(found.backward):
         raise UnsafeError("the optimizer steps in another function")
-    if cell.block(steps[0][0]) is not cell.block(found.backward):
+    if cell.block(steps[0].statement) is not cell.block(found.backward):
         raise UnsafeError("the optimizer does not step after every backward()")
     return steps[0]
-
-
-def _is_optimizer(cell: Code, names: Names, name: str) -> bool:
-    if name in names.optimizers:
-        return True
-    makers = [s.value for s in cell.assigned(name) if isinstance(s, ast.Assign)]
-    return name in ("optimizer", "opt", "optim") or any(
-        isinstance(maker, ast.Call) and cell.dotted(maker.func).startswith("torch.optim.")
-        for maker in makers
-    )

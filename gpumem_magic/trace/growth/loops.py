@@ -205,8 +205,7 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
     steps = int(lives.step.max(initial=0)) + 2
     places = np.unique(lives.stack[made].astype(np.int64) * steps + lives.step[made])
     stacks, counts = np.unique(places // steps, return_counts=True)
-    again: NDArray[np.bool_] = made & np.isin(lives.stack, stacks[counts >= PASSES])
-    return again
+    return np.asarray(made & np.isin(lives.stack, stacks[counts >= PASSES]), bool)
 
 
 def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
