@@ -168,3 +168,65 @@ for (x,) in dataloader:
     fabric.backward(loss)
     fabric.clip_gradients(model, optimizer, max_norm=1.0)
     optimizer.step()
+
+# %% swa and predict | https://lightning.ai/docs/pytorch/stable/advanced/training_tricks.html
+import lightning as L
+import torch
+import torchmetrics
+import torchvision
+from lightning.pytorch.callbacks import LearningRateFinder, StochasticWeightAveraging
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class LitResnet(L.LightningModule):
+    def __init__(self, lr=0.05):
+        super().__init__()
+        self.save_hyperparameters()
+        self.model = torchvision.models.resnet18(num_classes=10)
+        self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=10)
+        self.example_input_array = torch.zeros(2, 3, 32, 32)
+
+    def forward(self, x):
+        return torch.nn.functional.log_softmax(self.model(x), dim=1)
+
+    def training_step(self, batch, batch_idx):
+        loss = torch.nn.functional.nll_loss(self(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        logits = self(batch[0])
+        self.accuracy(logits.argmax(1), batch[1])
+        self.log("val_acc", self.accuracy, prog_bar=True)
+
+    def predict_step(self, batch, batch_idx):
+        return self(batch[0])
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.hparams.lr, momentum=0.9)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {
+                "scheduler": torch.optim.lr_scheduler.OneCycleLR(
+                    optimizer, 0.1, epochs=2, steps_per_epoch=4
+                ),
+                "interval": "step",
+            },
+        }
+
+
+data = TensorDataset(torch.randn(256, 3, 32, 32), torch.randint(0, 10, (256,)))
+trainer = L.Trainer(
+    max_epochs=2,
+    accelerator="auto",
+    devices=1,
+    precision="bf16-mixed",
+    callbacks=[StochasticWeightAveraging(swa_lrs=1e-2, swa_epoch_start=1)],
+    enable_progress_bar=False,
+    logger=False,
+    enable_checkpointing=False,
+    num_sanity_val_steps=1,
+)
+model = LitResnet()
+trainer.fit(model, DataLoader(data, 64, shuffle=True, num_workers=2), DataLoader(data, 64))
+predictions = trainer.predict(model, DataLoader(data, 64))

@@ -90,3 +90,35 @@ model.eval()
 with torch.no_grad():
     acc1, acc5 = accuracy(ema.module(x), torch.randint(0, 100, (32,)).cuda(), topk=(1, 5))
 print(losses.avg, acc1.item())
+
+# %% lamb with layer decay | https://huggingface.co/docs/timm/reference/optimizers
+import timm
+import torch
+from timm.data import Mixup
+from timm.loss import BinaryCrossEntropy
+from timm.optim import create_optimizer_v2
+from timm.scheduler import create_scheduler_v2
+from timm.utils import NativeScaler, dispatch_clip_grad
+
+model = (
+    timm.create_model("convnextv2_nano", num_classes=100, drop_path_rate=0.1)
+    .cuda()
+    .to(memory_format=torch.channels_last)
+)
+model.set_grad_checkpointing()
+optimizer = create_optimizer_v2(model, opt="lamb", lr=4e-3, weight_decay=0.05, layer_decay=0.75)
+scheduler, epochs = create_scheduler_v2(optimizer, sched="cosine", num_epochs=2, warmup_epochs=1)
+mixup = Mixup(mixup_alpha=0.2, cutmix_alpha=1.0, num_classes=100, label_smoothing=0.1)
+loss_fn = BinaryCrossEntropy(smoothing=0.1)
+loss_scaler = NativeScaler()
+for epoch in range(2):
+    for _ in range(2):
+        x, y = mixup(
+            torch.randn(16, 3, 224, 224, device="cuda"), torch.randint(0, 100, (16,), device="cuda")
+        )
+        x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = loss_fn(model(x), y)
+        optimizer.zero_grad()
+        loss_scaler(loss, optimizer, clip_grad=1.0, parameters=model.parameters())
+    scheduler.step(epoch + 1)
