@@ -22,7 +22,7 @@ def install(patches: Patches, storages: Storages) -> None:
 
 
 def _product(prod: Callable[..., torch.Tensor], storages: Storages) -> Callable[..., Any]:
-    def product(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 - torch's own name
+    def product(input: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling() or not isinstance(input, torch.Tensor):
             return prod(input, *args, **kwargs)
         named = "dim" in kwargs or not args or isinstance(args[0], int)
