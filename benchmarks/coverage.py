@@ -231,7 +231,7 @@ def judge(cells: Iterable[Cell], file: Path | None) -> None:
     """Compare, print, and add to the file, with what the errors come to."""
     from fidelity_ways import Runners
 
-    table = json.loads(file.read_text()) if file else {"cells": []}
+    table = json.loads(file.read_text()) if file and file.exists() else {"cells": []}
     rows = table.setdefault("errors", {}).setdefault("cells", {})
     with Runners(int(LIMIT)) as runners:
         for cell in cells:

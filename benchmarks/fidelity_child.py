@@ -359,5 +359,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    ANSWERS = sys.stdout
+    ANSWERS = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # native code and subprocesses print beside Python
     main()

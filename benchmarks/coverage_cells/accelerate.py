@@ -48,3 +48,23 @@ for batch in loader:
         accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
+
+# %% device map with max memory | https://huggingface.co/docs/accelerate/usage_guides/big_modeling
+import torch
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
+
+GPTNeoXForCausalLM(
+    GPTNeoXConfig(
+        hidden_size=1024, num_hidden_layers=12, num_attention_heads=16, intermediate_size=4096
+    )
+).half().save_pretrained("neox")
+model = AutoModelForCausalLM.from_pretrained(
+    "neox",
+    device_map="auto",
+    max_memory={0: "200MiB", "cpu": "4GiB"},
+    offload_folder="off",
+    dtype=torch.float16,
+)
+print(set(model.hf_device_map.values()))
+with torch.no_grad():
+    out = model.generate(torch.randint(0, 50000, (1, 32), device="cuda"), max_new_tokens=8)

@@ -57,3 +57,42 @@ import torch
 from transformers import Trainer
 
 x = torch.randn(1024, 1024, device="cuda")
+
+# %% quantized from disk | https://huggingface.co/docs/transformers/quantization/bitsandbytes
+import torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MistralConfig, MistralForCausalLM
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+MistralForCausalLM(
+    MistralConfig(
+        hidden_size=1024,
+        intermediate_size=3584,
+        num_hidden_layers=6,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+    )
+).to(torch.bfloat16).save_pretrained("base")
+config = BitsAndBytesConfig(
+    load_in_4bit=True,
+    bnb_4bit_quant_type="nf4",
+    bnb_4bit_use_double_quant=True,
+    bnb_4bit_compute_dtype=torch.bfloat16,
+)
+model = AutoModelForCausalLM.from_pretrained(
+    "base", quantization_config=config, device_map="auto", attn_implementation="sdpa"
+)
+model = prepare_model_for_kbit_training(
+    model, gradient_checkpointing_kwargs={"use_reentrant": False}
+)
+model = get_peft_model(
+    model, LoraConfig(r=16, target_modules="all-linear", lora_dropout=0.05, task_type="CAUSAL_LM")
+)
+print(model.get_memory_footprint())
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
+model.train()
+for _ in range(2):
+    ids = torch.randint(0, 32000, (2, 256), device=model.device)
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+model.save_pretrained("adapter")

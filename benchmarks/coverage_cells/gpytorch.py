@@ -25,3 +25,44 @@ for _ in range(5):
     loss = -mll(model(train_x), train_y)
     loss.backward()
     optimizer.step()
+
+# %% svgp | https://docs.gpytorch.ai/en/stable/examples/04_Variational_and_Approximate_GPs/SVGP_Regression_CUDA.html
+import gpytorch
+import torch
+from gpytorch.models import ApproximateGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+
+class GPModel(ApproximateGP):
+    def __init__(self, inducing_points):
+        dist = CholeskyVariationalDistribution(inducing_points.size(0))
+        super().__init__(
+            VariationalStrategy(self, inducing_points, dist, learn_inducing_locations=True)
+        )
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+train_x, train_y = torch.rand(4096, 8), torch.rand(4096)
+model = GPModel(inducing_points=train_x[:500, :]).cuda()
+likelihood = gpytorch.likelihoods.GaussianLikelihood().cuda()
+model.train()
+likelihood.train()
+optimizer = torch.optim.Adam(
+    [{"params": model.parameters()}, {"params": likelihood.parameters()}], lr=0.01
+)
+mll = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=train_y.size(0))
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(train_x.cuda(), train_y.cuda()), batch_size=1024, shuffle=True
+)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = -mll(model(x), y)
+    loss.backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    means = model(train_x[:512].cuda()).mean.cpu()

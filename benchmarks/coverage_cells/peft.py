@@ -142,3 +142,138 @@ ids = torch.randint(0, 32000, (2, 256), device="cuda")
 with torch.autocast("cuda"):
     loss = model(input_ids=ids, labels=ids).loss
 loss.backward()
+
+# %% prefix tuning | https://huggingface.co/docs/peft/package_reference/prefix_tuning
+import torch
+from peft import PrefixTuningConfig, get_peft_model
+from transformers import T5Config, T5ForConditionalGeneration, get_linear_schedule_with_warmup
+
+model = T5ForConditionalGeneration(
+    T5Config(d_model=512, d_kv=64, d_ff=1024, num_layers=4, num_heads=8, decoder_start_token_id=0)
+)
+peft_config = PrefixTuningConfig(
+    task_type="SEQ_2_SEQ_LM", inference_mode=False, num_virtual_tokens=20
+)
+model = get_peft_model(model, peft_config)
+model.print_trainable_parameters()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+lr_scheduler = get_linear_schedule_with_warmup(
+    optimizer=optimizer, num_warmup_steps=0, num_training_steps=10
+)
+model = model.to("cuda")
+total_loss = 0
+for step in range(3):
+    batch = {
+        "input_ids": torch.randint(0, 32000, (8, 128)),
+        "attention_mask": torch.ones(8, 128, dtype=torch.long),
+        "labels": torch.randint(0, 32000, (8, 4)),
+    }
+    batch = {k: v.to("cuda") for k, v in batch.items()}
+    loss = model(**batch).loss
+    total_loss += loss.detach().float()
+    loss.backward()
+    optimizer.step()
+    lr_scheduler.step()
+    optimizer.zero_grad()
+print(total_loss / 3)
+
+# %% p tuning | https://huggingface.co/docs/peft/package_reference/p_tuning
+import torch
+from peft import PromptEncoderConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+base = LlamaForSequenceClassification(
+    LlamaConfig(
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        pad_token_id=0,
+        num_labels=2,
+    )
+)
+model = get_peft_model(
+    base, PromptEncoderConfig(task_type="SEQ_CLS", num_virtual_tokens=20, encoder_hidden_size=128)
+).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(3):
+    ids = torch.randint(1, 32000, (8, 64), device="cuda")
+    out = model(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        labels=torch.randint(0, 2, (8,), device="cuda"),
+    )
+    out.loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+# %% adalora | https://huggingface.co/docs/peft/package_reference/adalora
+import torch
+from peft import AdaLoraConfig, get_peft_model
+from transformers import BertConfig, BertForSequenceClassification
+
+model = BertForSequenceClassification(
+    BertConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1024)
+)
+config = AdaLoraConfig(
+    peft_type="ADALORA",
+    init_r=12,
+    target_r=4,
+    tinit=2,
+    tfinal=2,
+    total_step=8,
+    lora_alpha=32,
+    target_modules=["query", "value"],
+    lora_dropout=0.01,
+    task_type="SEQ_CLS",
+)
+model = get_peft_model(model, config).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(8):
+    ids = torch.randint(0, 30000, (8, 64), device="cuda")
+    loss = model(input_ids=ids, labels=torch.randint(0, 2, (8,), device="cuda")).loss
+    loss.backward()
+    optimizer.step()
+    model.base_model.update_and_allocate(step)
+    optimizer.zero_grad()
+
+# %% vera and merge | https://huggingface.co/docs/peft/package_reference/vera
+import torch
+from peft import VeraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
+
+base = LlamaForCausalLM(
+    LlamaConfig(hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8)
+).cuda()
+model = get_peft_model(base, VeraConfig(r=64, target_modules=["q_proj", "v_proj"]))
+ids = torch.randint(0, 32000, (4, 128), device="cuda")
+opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(2):
+    model(input_ids=ids, labels=ids).loss.backward()
+    opt.step()
+    opt.zero_grad()
+model = model.merge_and_unload()
+with torch.inference_mode():
+    model.generate(ids[:1, :16], max_new_tokens=8)
+
+# %% loha on conv | https://huggingface.co/docs/peft/package_reference/loha
+import torch
+import timm
+from peft import LoHaConfig, get_peft_model
+
+model = timm.create_model("poolformer_s12", num_classes=5)
+config = LoHaConfig(
+    r=16,
+    alpha=8,
+    target_modules=r".*\.mlp\.fc\d",
+    rank_dropout=0.1,
+    module_dropout=0.1,
+    modules_to_save=["head.fc"],
+)
+model = get_peft_model(model, config).cuda()
+opt = torch.optim.AdamW(model.parameters(), lr=5e-3)
+for _ in range(3):
+    out = model(torch.randn(16, 3, 224, 224).cuda())
+    torch.nn.functional.cross_entropy(out, torch.randint(0, 5, (16,)).cuda()).backward()
+    opt.step()
+    opt.zero_grad()

@@ -89,3 +89,48 @@ for _ in range(3):
     optimizer.zero_grad()
     F.cross_entropy(model(x, edges), torch.zeros(19717, dtype=torch.long, device="cuda")).backward()
     optimizer.step()
+
+# %% link prediction | https://github.com/pyg-team/pytorch_geometric/blob/master/examples/link_pred.py
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+from torch_geometric.utils import negative_sampling
+
+device = torch.device("cuda")
+x = torch.randn(2708, 1433)
+edge_index = torch.randint(0, 2708, (2, 9000))
+data = Data(x=x, edge_index=edge_index).to(device)
+
+
+class Net(torch.nn.Module):
+    def __init__(self, i, h, o):
+        super().__init__()
+        self.conv1 = GCNConv(i, h)
+        self.conv2 = GCNConv(h, o)
+
+    def encode(self, x, edge_index):
+        return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+    def decode(self, z, edge_label_index):
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+
+
+model = Net(1433, 128, 64).to(device)
+optimizer = torch.optim.Adam(params=model.parameters(), lr=0.01)
+criterion = torch.nn.BCEWithLogitsLoss()
+for epoch in range(3):
+    model.train()
+    optimizer.zero_grad()
+    z = model.encode(data.x, data.edge_index)
+    neg = negative_sampling(
+        edge_index=data.edge_index,
+        num_nodes=data.num_nodes,
+        num_neg_samples=data.edge_index.size(1),
+        method="sparse",
+    )
+    index = torch.cat([data.edge_index, neg], dim=-1)
+    labels = torch.cat([torch.ones(data.edge_index.size(1)), torch.zeros(neg.size(1))]).to(device)
+    loss = criterion(model.decode(z, index).view(-1), labels)
+    loss.backward()
+    optimizer.step()
+    print(f"Epoch: {epoch:03d}, Loss: {loss:.4f}")

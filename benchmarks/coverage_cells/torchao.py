@@ -41,3 +41,20 @@ for _ in range(3):
     model(torch.randn(16, 2048, device="cuda")).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+
+# %% qat | https://docs.pytorch.org/ao/main/workflows/qat.html
+import torch
+from torchao.quantization import quantize_, Int8DynamicActivationIntxWeightConfig
+from torchao.quantization.qat import QATConfig, IntxFakeQuantizeConfig
+
+model = torch.nn.Sequential(
+    torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)
+).cuda()
+act = IntxFakeQuantizeConfig(torch.int8, "per_token", is_symmetric=False)
+weight = IntxFakeQuantizeConfig(torch.int4, group_size=32)
+quantize_(model, QATConfig(activation_config=act, weight_config=weight, step="prepare"))
+opt = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.randn(64, 1024, device="cuda")).square().mean().backward()
+    opt.step()
+    opt.zero_grad()

@@ -58,3 +58,38 @@ out = model(torch.randn(4, 3, 256, 256, device="cuda"))["out"]
 torch.nn.functional.cross_entropy(
     out, torch.randint(0, 21, (4, 256, 256), device="cuda")
 ).backward()
+
+# %% raft flow | https://docs.pytorch.org/vision/main/auto_examples/others/plot_optical_flow.html
+import torch
+from torchvision.models.optical_flow import raft_small
+
+model = raft_small(weights=None, progress=False).to("cuda").eval()
+a, b = (torch.rand(1, 3, 256, 384, device="cuda") * 2 - 1 for _ in range(2))
+with torch.no_grad():
+    list_of_flows = model(a, b)
+print(len(list_of_flows), list_of_flows[-1].shape)
+
+# %% transforms v2 on gpu | https://docs.pytorch.org/vision/main/auto_examples/transforms/plot_cutmix_mixup.html
+import torch
+from torchvision.transforms import v2
+from torchvision.models import efficientnet_v2_s
+
+transforms = v2.Compose(
+    [
+        v2.RandomResizedCrop(224, antialias=True),
+        v2.RandomHorizontalFlip(p=0.5),
+        v2.ColorJitter(0.4, 0.4, 0.4),
+        v2.RandomErasing(),
+        v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    ]
+)
+cutmix_or_mixup = v2.RandomChoice([v2.CutMix(num_classes=100), v2.MixUp(num_classes=100)])
+model = efficientnet_v2_s(num_classes=100).cuda()
+opt = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+for _ in range(2):
+    images = transforms(torch.rand(16, 3, 256, 256, device="cuda"))
+    images, labels = cutmix_or_mixup(images, torch.randint(0, 100, (16,), device="cuda"))
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()

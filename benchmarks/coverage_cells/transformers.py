@@ -365,3 +365,29 @@ folder = tempfile.mkdtemp()
 LlamaForCausalLM(config).save_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder, device_map="auto", dtype=torch.bfloat16)
 out = model(torch.randint(0, 32000, (1, 64), device="cuda"))
+
+# %% prompt lookup | https://huggingface.co/docs/transformers/generation_strategies#assisted-decoding
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    hidden_size=512, intermediate_size=1376, num_hidden_layers=6, num_attention_heads=8
+)
+model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
+ids = torch.randint(3, 32000, (1, 128), device="cuda")
+out = model.generate(ids, prompt_lookup_num_tokens=3, max_new_tokens=60)
+
+# %% quantized cache offloaded | https://huggingface.co/docs/transformers/kv_cache
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+config = LlamaConfig(
+    hidden_size=1024,
+    intermediate_size=2816,
+    num_hidden_layers=8,
+    num_attention_heads=16,
+    num_key_value_heads=4,
+)
+model = LlamaForCausalLM(config).to("cuda", torch.float16).eval()
+ids = torch.randint(3, 32000, (4, 256), device="cuda")
+out = model.generate(ids, do_sample=False, max_new_tokens=20, cache_implementation="offloaded")

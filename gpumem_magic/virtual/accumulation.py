@@ -120,10 +120,8 @@ class Accumulation:
         first, second = args
         if first.dtype is not second.dtype:
             return False
-        if torch._C._current_graph_task_id() == -1:
-            alone, same = self._product, first.shape[-1:] == second.shape
-        elif torch.is_grad_enabled():
-            return False
+        if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+            alone, same = self._product, first.dim() > 1 and first.shape[-1:] == second.shape
         else:
             alone, same = self._gradient, first.shape == second.shape
         del first  # one hold less

@@ -215,6 +215,8 @@ class EventLog:
 
     def expansions(self) -> tuple[Expansion, ...]:
         """Large results of little, of which the events are kept."""
+        if not self.summed_up:  # each is at its row: there may be as many as operators
+            return tuple(self._expansions)
         rows = self.to_rows([one.position for one in self._expansions])
         pairs = zip(self._expansions, rows.tolist(), strict=True)
         return tuple(replace(one, position=row) for one, row in pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 def test_the_second_of_two_gradients_is_added_to_the_first(blocks):
@@ -31,6 +32,9 @@ def test_a_gradient_that_is_held_elsewhere_is_left_alone(gpu):
     assert torch.allclose(x.grad, x.exp() + x.cos())
 
 
+CUBLAS = 8_519_680
+
+
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
 def test_the_bias_of_a_layer_is_added_in_place(blocks, mode):
     layer = nn.Linear(32, 64).cuda()
@@ -42,6 +46,17 @@ def test_the_bias_of_a_layer_is_added_in_place(blocks, mode):
     assert blocks().count(4 * 8 * 64 * 4) == 1
     expected = x.reshape(-1, 32) @ layer.weight.t() + layer.bias
     assert torch.allclose(y.reshape(-1, 64), expected, atol=1e-6)
+
+
+def test_it_is_so_too_where_a_checkpoint_computes_again(blocks):
+    layer = nn.Linear(32, 64).cuda()
+    x = torch.randn(4, 8, 32, device="cuda", requires_grad=True)
+    y = checkpoint(lambda t: layer(t.transpose(0, 1)).sin(), x, use_reentrant=False)
+    gradient = torch.ones_like(y)
+    blocks()
+    y.backward(gradient)
+    again = [size for size in blocks() if size != CUBLAS]
+    assert again[:4] == [4096, 8192, 8192, 8192]  # input, product; cosine, its gradient
 
 
 def test_sums_that_user_code_writes_are_new_tensors(gpu):

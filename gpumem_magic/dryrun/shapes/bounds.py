@@ -51,6 +51,9 @@ MAY_BE_BOUNDED = _FOLLOWED | _CHECKING
 _PICKING = frozenset(f"aten::{name}" for name in ("gather", "index", "index_select"))
 """Operators whose results are values of their first operand, whatever the indices say."""
 
+_PLACES = frozenset({"aten::argmax", "aten::argmin"})
+"""Operators whose results are places along one dimension of their operand, or in all of it."""
+
 _MOST_PICKED = 2**20
 """Elements up to which it is looked at, which values there are to pick."""
 
@@ -94,6 +97,11 @@ class Bounds:
         name, source = func._schema.name, args[0]
         if name == "aten::nonzero" and source.numel():
             self._valueless.ends[storage_id(picked)] = 0, max(source.shape, default=1) - 1
+        if name in _PLACES and source.numel():
+            places = (
+                source.numel() if len(args) == 1 or source.dim() == 0 else source.shape[args[1]]
+            )
+            self._valueless.ends[storage_id(picked)] = 0, places - 1
         if written := name == "aten::scatter_" and self._replaces_all(*args):
             source = args[3]
         if not (written or name in _PICKING) or source.is_floating_point():
@@ -117,10 +125,10 @@ class Bounds:
 
     def most_different(self, tensor: torch.Tensor) -> int:
         """How many elements of a tensor can differ."""
-        known = self._valueless.ends.get(storage_id(tensor))
-        if known is None or isinstance(known[0], torch.UntypedStorage):
+        interval = None if tensor.is_floating_point() else self._interval(tensor)
+        if interval is None or not tensor.numel():
             return tensor.numel()
-        return min(tensor.numel(), int(known[1] - known[0]) + 1)
+        return min(tensor.numel(), int(interval[1].max()) - int(interval[0].min()) + 1)
 
     def greatest(self, tensor: torch.Tensor) -> Any:
         """The greatest value of a whole number in a tensor; None where there is no telling."""

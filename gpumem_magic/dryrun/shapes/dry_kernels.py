@@ -36,7 +36,7 @@ _has_no_memory = torch._C.TensorBase.is_meta.__get__  # type: ignore[attr-define
 _LEAVES_VALUES = "aten::_amp_foreach_non_finite_check_and_unscale_"
 """Writes gradients, and whether one is not finite; it is assumed that all are."""
 
-_LOOKS_FOR_ZEROS = frozenset({"CumprodBackward0"})
+_LOOKS_FOR_ZEROS = frozenset({"CumprodBackward0", "ProdBackward"})
 """Backward passes that go another way where a factor is zero; it is assumed that none is."""
 
 _USUALLY_TRUE = frozenset({"aten::all", "aten::_is_all_true"})
@@ -206,6 +206,8 @@ class DryKernels:
         """The shapes of results that are as large as values say; None: shapes alone tell."""
         if (told := self._unknown.told_by_values(func, args, kwargs)) is not None:
             return told
+        if plan.name == "aten::nonzero" and not known and running_node() in _LOOKS_FOR_ZEROS:
+            return Shape(torch.Size((0, args[0].dim())), (1, 1), torch.int64)
         if (assumed := self._unknown.assumed(func, args, kwargs)) is None or known:
             return None if assumed is None else _RUN
         if isinstance(assumed, bool):
@@ -298,8 +300,9 @@ class DryKernels:
         return func(torch.arange(numbers.numel()) % max(1, minlength), weights, minlength)
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
-        if running_node() not in _LOOKS_FOR_ZEROS:
-            self.guesses.needed("the number in a tensor")
+        if running_node() in _LOOKS_FOR_ZEROS:
+            return False if tensor.dtype is torch.bool else 0
+        self.guesses.needed("the number in a tensor")
         if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
             return torch.ops.aten._local_scalar_dense.default(tensor)
         greatest = self._bounds.greatest(tensor)  # as a size it is what takes most

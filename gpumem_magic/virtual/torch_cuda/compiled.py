@@ -13,7 +13,7 @@ import torch
 from torch import overrides
 from torch.utils import _python_dispatch, _pytree
 
-from gpumem_magic.virtual.patches import Patches, not_covered
+from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
 
@@ -54,7 +54,10 @@ class Compilers:
             held = mod.state_dict() if isinstance(mod, torch.nn.Module) else ()
             given = _pytree.tree_leaves((dict(held), args, kwargs))
             if any(isinstance(one, torch.Tensor) and one in self._storages for one in given):
-                return not_covered("torch.export.export")()
+                raise NotImplementedError(
+                    "torch.export.export is not covered by the virtual GPU where the model or its "
+                    "example is on the device: export it on the host, and move it then"
+                )
             with self._as_without_us():
                 return export_by_torch(mod, *args, **kwargs)
 

@@ -129,18 +129,46 @@ def flash_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     memory.borrow(*flash_buffers(Shape.of(*args[1:3])))
 
 
+def flash_backward_of_sequences(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """The same of sequences one after the other in a tensor (places, heads, head), each of which is
+    padded (mha_varlen_bwd); of one of (batch, rows, heads, head) where they all have its rows."""
+    query, starts = args[1], args[6]
+    if starts is None:
+        memory.borrow(*flash_buffers(Shape.of(query.transpose(1, 2), args[2].transpose(1, 2))))
+        return
+    places, heads, head = query.shape
+    rows = 4 * heads * (places + 128 * (starts.numel() - 1))
+    memory.borrow(rows, rows * rounded(head, 32 if head <= 128 else 64))
+
+
 def efficient_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """The same of memory-efficient attention."""
     efficient_buffers(memory.storages, Shape.of(*args[1:3]), args[5], memory.capability)
 
 
+def efficient_backward_of_sequences(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """The same of sequences one after the other in a tensor (batch, places, heads, head)."""
+    query, out, starts = args[1], args[5], args[6]
+    if starts is None:
+        shape = Shape.of(query.transpose(1, 2), args[2].transpose(1, 2))
+    else:
+        batches = (starts.numel() - 1) * query.shape[2]
+        shape = Shape(batches, int(args[8]), int(args[9]), query.shape[3], query.itemsize)
+    places = 4 * query.shape[:3].numel()
+    efficient_buffers(memory.storages, shape, out.transpose(1, 2), memory.capability, places)
+
+
 def efficient_buffers(
-    storages: Storages, shape: Shape, out: torch.Tensor, capability: tuple[int, int]
+    storages: Storages,
+    shape: Shape,
+    out: torch.Tensor,
+    capability: tuple[int, int],
+    of_rows: int | None = None,
 ) -> None:
     """Borrow the sums of gradient x output per row, which the kernel itself makes in half precision
     (kKernelComputesDelta), and the workspace."""
     allocate, release = storages.malloc, storages.release
-    rows = 4 * shape.batches * shape.queries
+    rows = 4 * shape.batches * shape.queries if of_rows is None else of_rows
     if shape.itemsize == 4:
         product = allocate(4 * out.numel())
         delta = allocate(rows)

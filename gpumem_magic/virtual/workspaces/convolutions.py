@@ -85,6 +85,7 @@ def forward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
             inputs = _copied(copies, inputs, CONTIGUOUS)
         if asked.is_native_depthwise(inputs, weight):
             _copied(copies, inputs, CONTIGUOUS)
+            _copied(copies, weight, CONTIGUOUS)
             memory.place(out)
         elif _has_cudnn(memory, inputs, asked):
             layout = kernel_format(inputs, weight)
@@ -104,7 +105,7 @@ def backward(memory: ScratchMemory, args: Args, out: Results) -> None:
         if args[1].dim() == 3:
             inputs = _copied(copies, inputs, CONTIGUOUS)
         if asked.is_native_depthwise(inputs, weight):
-            _depthwise(memory, gradient, inputs, out)
+            _depthwise(memory, gradient, inputs, weight, out)
         elif _has_cudnn(memory, inputs, asked):
             _cudnn(memory, gradient, inputs, weight, asked, out)
         else:
@@ -147,15 +148,21 @@ def _cudnn(
                 _run(memory, _Run("weight", inputs, weight, gradient, layout, asked))
 
 
-def _depthwise(memory: ScratchMemory, gradient: Layout, inputs: Layout, out: Results) -> None:
+def _depthwise(
+    memory: ScratchMemory, gradient: Layout, inputs: Layout, weight: Layout, out: Results
+) -> None:
     """After native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu."""
     flat = len(inputs.size) == 4
     with memory.blocks() as copies:
         if flat:
             _copied(copies, gradient, CONTIGUOUS)
             _copied(copies, inputs, CONTIGUOUS)
-        memory.place(*((out[1], out[0]) if flat else out[:2]))
-        if not flat:
+            memory.place(out[1])
+            if out[0] is not None:
+                _copied(copies, weight, CONTIGUOUS)
+                memory.place(out[0])
+        else:
+            memory.place(*out[:2])
             _copied(copies, gradient, CONTIGUOUS)
             _copied(copies, inputs, CONTIGUOUS)
             memory.place(out[2])

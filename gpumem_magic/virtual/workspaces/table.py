@@ -101,6 +101,14 @@ def _infinite(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
         memory.place(out)
 
 
+def _from_padded(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
+    """Values that nothing is written to, as large as the result (dense_to_jagged of
+    native/nested/cuda/NestedTensorTransformerFunctions.cu)."""
+    with memory.blocks() as values:
+        values.take(out.nbytes)
+        memory.place(out)
+
+
 def _renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """One norm for each slice, in float32 at least, and a factor where that is another type
     (renorm_out of native/Normalization.cpp)."""
@@ -193,6 +201,7 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "soft_margin_loss_backward": losses.soft_margin_backward,
     "_ctc_loss": losses.ctc,
     "_ctc_loss_backward": losses.ctc_backward,
+    "_padded_dense_to_jagged_forward": _from_padded,
     "isinf": _infinite,
     "normal": _normal,
     "roll": copies.roll,
@@ -225,6 +234,8 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "_safe_softmax": _safe_softmax,
     "_scaled_dot_product_flash_attention_backward": attention_memory.flash_backward,
     "_scaled_dot_product_efficient_attention_backward": attention_memory.efficient_backward,
+    "_flash_attention_backward": attention_memory.flash_backward_of_sequences,
+    "_efficient_attention_backward": attention_memory.efficient_backward_of_sequences,
     "_pack_padded_sequence": copies.pack,
     "count_nonzero": _count,
     "equal": _equal,

@@ -113,3 +113,16 @@ pooled = torch.arange(90, device="cuda").scatter_(0, places, graphs[:len(places)
 assert (pooled.max().item() == 31) == {most == 31}
 """
     assert needs_values(predicted(code))
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        "big[:, :4].argmax(1)",
+        "big[:, :4].argmin(dim=-1, keepdim=True)",
+        "big[:2, :2].argmax().expand(9)",
+        "big[:64, :4].argmax(1).int() + 1",
+    ],
+)
+def test_there_are_no_more_different_places_than_one_looks_at(places):
+    predicted(f"assert len(torch.unique({places})) == 4")

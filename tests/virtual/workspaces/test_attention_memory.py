@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from gpumem_magic.virtual.workspaces import attention_memory
 from gpumem_magic.virtual.workspaces.attention_memory import (
     Shape,
     efficient_accumulator,
@@ -71,3 +73,33 @@ def test_splits_of_flash_forward_on_108_processors(shape, buffers):
 )
 def test_large_heads_in_half_precision_need_an_accumulator(shape, size):
     assert efficient_accumulator(Shape(*shape)) == size
+
+
+@pytest.mark.parametrize(
+    ("dtype", "backward", "expected"),
+    [
+        (
+            torch.float32,
+            attention_memory.efficient_backward_of_sequences,
+            [935936, 14624, 14624, -14624, -935936, 2099200, -14624, -2099200],
+        ),
+        (
+            torch.bfloat16,
+            attention_memory.flash_backward_of_sequences,
+            [31008, 1984512, -1984512, -31008],
+        ),
+    ],
+)
+def test_sequences_of_any_length(gpu, blocks, dtype, backward, expected):
+    """GIVEN four sequences of 457 places and 8 heads of 64, the longest of 256 WHEN their gradients
+    are taken THEN the kernels take what they were seen to on a card."""
+    sequences = torch.empty(457, 8, 64, dtype=dtype, device="meta")
+    starts = torch.empty(5, dtype=torch.int32, device="meta")
+    one, ends = sequences[None], (starts, starts, 256, 256)
+    if dtype is torch.float32:
+        args = (one, one, one, one, None, one, *ends)
+    else:
+        args = (*[sequences] * 5, None, *ends)
+    blocks()
+    backward(gpu.tracker._scratch, args, {})
+    assert blocks() == expected
