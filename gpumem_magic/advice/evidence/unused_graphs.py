@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,14 @@ from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, SkippedBackward
 from gpumem_magic.values.recording import Phase
 
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
+_UNTRAINED = (
+    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+)
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
 
@@ -45,15 +48,19 @@ NEEDED_ANYWAY = 2
 class UnusedGraph:
     """Statements of one block whose forward passes saved `size` bytes at the peak for nothing.
 
+    statements: none where the cell has not their text. saved: all storages that they saved.
     saving: how much lower the peak would be without them. in_evaluation: the model was set to
-    evaluation, by `eval()`, on line `eval_line` of the cell if it was there.
+    evaluation, by `eval()`, on line `eval_line` of the cell if it was there. skipped: they lie in a
+    function that may go backward.
     """
 
     statements: tuple[ast.stmt, ...]
+    saved: NDArray[np.bool_] = field(compare=False)
     size: int
     saving: int
-    in_evaluation: bool
+    in_evaluation: bool = False
     eval_line: int | None = None
+    skipped: SkippedBackward | None = None
 
     @property
     def line(self) -> int:
@@ -74,12 +81,22 @@ class UnusedGraph:
 
     def advice(self, rule: str) -> Advice:
         """What is wrong, with its numbers."""
+        size = format_bytes(self.size)
+        if self.skipped is not None:
+            problem = (
+                f"{self.skipped.whole}, but not in the pass that ran out of memory "
+                f"({self.skipped.why}): {size} of activations were saved for nothing."
+            )
+        else:
+            problem = (
+                f"The forward pass on {self.place} saved {size} of activations, and no backward "
+                "pass used them."
+            )
         return Advice(
             rule,
-            problem=f"The forward pass on {self.place} saved {format_bytes(self.size)} of "
-            "activations, and no backward pass used them.",
+            problem=problem,
             change="",
-            line=self.line,
+            line=self.line if self.statements else None,
             size=self.size,
             saving=self.saving,
             known=Known.ESTIMATED,
@@ -92,7 +109,33 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> tuple[UnusedGr
 
 
 def _all_unused(cell: Code, trace: Trace, names: Names) -> tuple[UnusedGraph, ...]:
+    if names.skipped is not None:
+        return tuple(_of_skipped(trace, cell, names.skipped))
     return tuple(_find(trace, cell, names))
+
+
+def if_untrained(lives: Lifetimes, names: Names) -> str:
+    """What there is to say of a graph that no backward pass goes through; "" where one may."""
+    skipped = names.skipped
+    if skipped is not None:
+        why = f"{skipped.whole}, but not in that pass ({skipped.why})"
+        return f" {why}: evaluate under torch.no_grad()."
+    return "" if bool((lives.born == Phase.BACKWARD).any()) else _UNTRAINED
+
+
+def _of_skipped(trace: Trace, cell: Code, skipped: SkippedBackward) -> Iterator[UnusedGraph]:
+    """What a function that trains and evaluates saved, which ran out of memory as it evaluated."""
+    lives = trace.lives
+    last = lives.birth[lives.born == Phase.BACKWARD].max(initial=-1)
+    saved = lives.recorded & lives.at_peak & (lives.birth > last)
+    for growth in trace.growth:
+        saved[list(growth.rows)] = False
+    size = lives.bytes(saved)
+    if size >= least_of_rise(trace):
+        lines = cell.calling_lines(lives)
+        blocks = list(_blocks(cell, _weighty(lines, lives, saved & (lines > 0))))
+        alone = tuple(blocks[0]) if len(blocks) == 1 else ()
+        yield UnusedGraph(alone, saved, size, lives.saved_at_peak(saved), skipped=skipped)
 
 
 def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
@@ -128,7 +171,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         saving = lives.saved_at_peak(not_needed(here, lives, outputs))
         if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
-            yield UnusedGraph(tuple(group), size, saving, evaluated, at)
+            yield UnusedGraph(tuple(group), here, size, saving, evaluated, at)
 
 
 def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[int]:
@@ -139,16 +182,36 @@ def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[
 
 
 def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
-    """The statements under `torch.no_grad()`. Raises UnsafeError where others would come under
-    it, too."""
+    """The statements under `torch.no_grad()`, or under what says whether they train. Raises
+    UnsafeError where others would come under it, too."""
+    context = "no_grad()"
+    if graph.skipped is not None:
+        _require_known(cell, graph.statements, graph.skipped)
+        context = f"set_grad_enabled({graph.skipped.trains})"
     for statement in graph.statements:
         if cell.nodes(ast.Yield, ast.YieldFrom, ast.Await, within=statement):
             raise UnsafeError("whoever takes what it yields would run without gradients, too")
-    return wrap_in_context(cell, graph.statements, "no_grad()")
+    return wrap_in_context(cell, graph.statements, context)
+
+
+def _require_known(cell: Code, statements: tuple[ast.stmt, ...], skipped: SkippedBackward) -> None:
+    """Raises UnsafeError where it is not certain that the test says there what it says later."""
+    function = cell.function(statements[0]) if statements else None
+    if not statements or (function.name if function else "") != skipped.function:
+        raise UnsafeError("its text is not this cell's, or of several places")
+    words = {node.id for node in ast.walk(ast.parse(skipped.trains)) if isinstance(node, ast.Name)}
+    later = (s for s in cell.nodes(ast.stmt) if s.lineno >= statements[0].lineno)
+    if any(words & defined(s) and cell.function(s) is function for s in later):
+        raise UnsafeError("what its test reads may change")
 
 
 def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:
     """The change in words: the statements, or the function that does nothing else."""
+    if graph.skipped is not None:
+        return (
+            "Evaluate under torch.no_grad(); where one function does both, put its forward pass "
+            f"under torch.set_grad_enabled({graph.skipped.trains})."
+        )
     function = cell.function(graph.statements[0])
     text = f"Wrap {graph.place} in torch.no_grad()"
     if function is not None and not cell.calls(".backward", within=function):

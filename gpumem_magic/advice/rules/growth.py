@@ -14,7 +14,7 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, if_untrained, named
+from gpumem_magic.advice.rules.growth_cures import change, named, untrained
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -158,7 +158,7 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
 def _change(case: Case, growth: Growth) -> str:
     if growth.unit is Unit.PASS:
         return change(case, growth)
-    return _OF_UNITS[growth.unit] + if_untrained(case, growth)
+    return _OF_UNITS[growth.unit] + untrained(case, growth)
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:

@@ -20,13 +20,14 @@ from gpumem_magic.advice.evidence.accumulations import (
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
 from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
+from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
 from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Category, Phase
+from gpumem_magic.values.recording import Category
 
 _ADDS_UP = (
     "{call} comes after these passes, so the graphs of all of them wait for it: call it in each "
@@ -58,9 +59,6 @@ _COPIES = (
     "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
     "model.state_dict().items()}; of the best so far one is enough."
 )
-_UNTRAINED = (
-    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
-)
 _GRAD = ("torch.autograd.grad",)
 _TWICE = (
     " create_graph=True keeps the graph of the gradients, too: leave it out where nothing "
@@ -81,19 +79,13 @@ def change(case: Case, growth: Growth) -> str:
         return _ELSEWHERE
     if told := _of_framework(case.lives, growth):
         return told
-    return _cure(whole, _cycled(whole, growth), held) + if_untrained(case, growth)
+    return _cure(whole, _cycled(whole, growth), held) + untrained(case, growth)
 
 
-def if_untrained(case: Case, growth: Growth) -> str:
-    """What more there is to say of a graph that no backward pass goes through."""
-    skipped, trained = case.names.skipped, bool((case.lives.born == Phase.BACKWARD).any())
-    if not growth.graph or growth.anew or (skipped is None and trained):
-        return ""
-    if skipped is None:
-        return _UNTRAINED
-    return (
-        f" {skipped.whole}, but not in that pass ({skipped.why}): evaluate under torch.no_grad()."
-    )
+def untrained(case: Case, growth: Growth) -> str:
+    """What more there is to say of what grew with graphs that no backward pass goes through."""
+    graphs = growth.graph and not growth.anew
+    return if_untrained(case.lives, case.names) if graphs else ""
 
 
 @dataclass(frozen=True, slots=True)
