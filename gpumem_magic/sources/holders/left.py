@@ -25,7 +25,7 @@ from gpumem_magic.sources.holders.roots import (
 )
 from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
-from gpumem_magic.sources.objects.last_error import frames_of
+from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
 from gpumem_magic.sources.objects.namespaces import is_librarys
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
@@ -92,7 +92,9 @@ def _held(address: int, found: Found, modules: frozenset[str], tensors: frozense
     ends = (match.start() for match in _STEP.finditer(f"{way}."))
     module = next((way[:end] for end in ends if way[:end] in modules), "")
     has_graph, kind = bool(graph) or found.has_graph, found.holder.kind.value
-    return Held(address, way + graph, has_graph, kind, module, bool(grad) and owner in tensors)
+    of_leaf = bool(graph) and grad == [""]  # the graph leads on to a leaf, and that to its gradient
+    gradient = bool(grad) and owner in tensors and not of_leaf
+    return Held(address, way + graph, has_graph, kind, module, gradient)
 
 
 def _left_again_and_again(events: Events) -> NDArray[np.int64]:
@@ -131,13 +133,17 @@ def _alive(events: Events) -> NDArray[np.int64]:
 
 def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
     """The variables of the functions that the error went through: the user's are variables, those
-    of libraries the last to name what they got from the user."""
+    of libraries, and of an error that was being handled, the last to name what is the user's."""
     torch_package = str(Path(torch.__file__).parent)  # its functions keep nothing between calls
-    for frame in frames_of(error):
+    cause = handled(error)
+    frames = [*((frame, "") for frame in frames_of(error))]
+    frames += [(frame, ERROR) for frame in frames_of(cause)]
+    for frame, begin in frames:
         file = frame.f_code.co_filename
-        kind = HolderKind.EXCEPTION if is_librarys(frame) else HolderKind.VARIABLE
+        own = not begin and not is_librarys(frame)
+        kind = HolderKind.VARIABLE if own else HolderKind.EXCEPTION
         copies = any(word in frame.f_code.co_name for word in _COPYING)
         untold = file.startswith((OURS, torch_package)) or copies
         for edge in () if untold else of_frame(frame, ""):
-            path = edge.path.removeprefix(": ")
+            path = begin + edge.path.removeprefix(": ")
             yield Node.root(kind, path, edge.thing)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.trace.peak import module_at
 from gpumem_magic.units import MIB
@@ -114,6 +115,8 @@ def _by_holder(
     groups: dict[str, _Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
+        if one and one.path.startswith(ERROR):
+            continue  # it is over, and left this behind in one pass
         groups.setdefault(_holder(one) if one else "", []).append((row, one))
     for holder, group in _alike(groups).items():
         yield from _inside_of_one(holder, group)
