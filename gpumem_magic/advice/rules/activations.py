@@ -33,6 +33,7 @@ from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Case, Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
+from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -123,6 +124,7 @@ def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
     for growth in trace.growth:  # what is held from pass to pass waits for nothing
         kept[list(growth.rows)] = False
+    kept &= ~lives.named(ERROR)
     for graph in find_unused_graphs(trace, cell, names):
         kept &= ~graph.saved
     begun = bool(np.any(lives.born == Phase.BACKWARD))

@@ -23,7 +23,7 @@ from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by
 from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
-from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
+from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -59,6 +59,19 @@ _COPIES = (
     "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
     "model.state_dict().items()}; of the best so far one is enough."
 )
+_HOOKS = (
+    "Hooks stay until they are removed, and all of them run: register them once, before the loop, "
+    "or remove() those of a pass when it is over (hook = module.register_forward_hook(...); "
+    "hook.remove())."
+)
+_OF_KINDS = {
+    HolderKind.CACHE.value: "A cache keeps what it returned: leave it out for tensors, or call "
+    "cache_clear().",
+    HolderKind.EXCEPTION.value: "An error keeps what it was given, and the variables of all "
+    "functions that it went through: keep its text instead, str(error) or traceback.format_exc().",
+    HolderKind.GENERATOR.value: "A generator that has not come to its end keeps its function's "
+    "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
+}
 _GRAD = ("torch.autograd.grad",)
 _TWICE = (
     " create_graph=True keeps the graph of the gradients, too: leave it out where nothing "
@@ -346,18 +359,10 @@ def _too(code: Code, held: _Held) -> str:
 def _cure(case: Case, growth: Growth, held: _Held) -> str:
     """What ends it, by what holds it."""
     holder = growth.holder.rpartition("().")[2]
-    if growth.kind == HolderKind.CACHE.value:
-        return "A cache keeps what it returned: leave it out for tensors, or call cache_clear()."
-    if growth.kind == HolderKind.EXCEPTION.value:
-        return (
-            "An error keeps what it was given, and the variables of all functions that it went "
-            "through: keep its text instead, str(error) or traceback.format_exc()."
-        )
-    if growth.kind == HolderKind.GENERATOR.value:
-        return (
-            "A generator that has not come to its end keeps its function's variables: run it to "
-            "the end, or close() it; keep what it gives rather than the generator."
-        )
+    if growth.kind == HolderKind.HOOK.value and holder.endswith("hooks[*]"):
+        return _HOOKS
+    if growth.kind in _OF_KINDS:
+        return _OF_KINDS[growth.kind]
     if holder.endswith(GRADIENTS):
         return _of_gradients(case.cell)
     if growth.anew:
@@ -388,4 +393,9 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
             "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
         ) + _too(case.cell, held)
+    if growth.rows and case.lives.of(Category.PARAMETER)[list(growth.rows)].any():
+        return (
+            "Models that are done with may wait on the host: model.cpu() before the next is made, "
+            "without gradients (zero_grad()) and without its optimizer."
+        )
     return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."

@@ -43,6 +43,8 @@ _STEP: Final = re.compile(r"[.\[]")
 _GRADIENT: Final = re.compile(r"\.grad\b")
 """In the way through a tensor's gradient; an attribute of another object may be called so, too."""
 
+_CALLS: Final = 8
+_LARGE: Final = MIB // 64
 _PASSES: Final = 3
 _SHARE: Final = 0.05
 """Of what is allocated: less is not looked for."""
@@ -62,7 +64,7 @@ def find_held(
     a look at the events.
     """
     torch = sys.modules.get("torch")
-    rows = _left_again_and_again(events)
+    rows = _left_again_and_again(events, failed=error is not None)
     if torch is None or int(events.size[rows].sum()) < MIB:
         return ()
     memory = read()
@@ -97,14 +99,19 @@ def _held(address: int, found: Found, modules: frozenset[str], tensors: frozense
     return Held(address, way + graph, has_graph, kind, module, gradient)
 
 
-def _left_again_and_again(events: Events) -> NDArray[np.int64]:
+def _left_again_and_again(events: Events, failed: bool) -> NDArray[np.int64]:
     """Rows of allocations that were not given back, of stacks that left several, and of those that
-    made it anew, larger and larger."""
+    made it anew, larger and larger; after an error, of all that left several of one size: each call
+    of a function that calls itself has a stack of its own."""
     rows = _alive(events)
     stacks, counts = np.unique(events.stack[rows], return_counts=True)
     several = rows[np.isin(events.stack[rows], stacks[(counts >= _PASSES) & (stacks >= 0)])]
     again = _risen(events, rows[events.size[rows] >= MIB])
-    return np.concatenate([several, np.setdiff1d(again, several)])
+    found = np.concatenate([several, np.setdiff1d(again, several)])
+    alone = np.setdiff1d(rows, found) if failed else found[:0]
+    sizes, counts = np.unique(events.size[alone], return_counts=True)
+    alike = alone[np.isin(events.size[alone], sizes[(counts >= _CALLS) & (sizes >= _LARGE)])]
+    return np.concatenate([found, alike])
 
 
 def _risen(events: Events, rows: NDArray[np.int64]) -> NDArray[np.int64]:
