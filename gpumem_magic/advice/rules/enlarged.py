@@ -62,6 +62,10 @@ _SCORES: Final = (
     "Compute the last layer only for the positions whose scores are read: the next word needs the "
     "last one alone, x[:, -1:] (a model of transformers: logits_to_keep=1); else some at a time."
 )
+_OF_PAIRS: Final = (
+    "A layer that is applied to every pair makes its outputs for all of them: take some rows of "
+    "one side at a time, each with its part of the loss and checkpointed; or fewer pairs."
+)
 _EXAMPLE = """\
 import torch
 torch.manual_seed(0)
@@ -109,8 +113,11 @@ class EnlargedResult(Rule):
         share = _SHARE_IF_SHORT if is_short(trace) else _SHARE
         asked = sum(one.size for one in trace.enlarged if one.failed)
         least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
+        of_pairs = (one for one in trace.enlarged if one.op in _PAIRS and len(one.shape) > 2)
+        paired = {int(np.prod(one.shape[:-1])) for one in of_pairs}
         for one in trace.enlarged:
-            change = "" if _are_collected(trace, one) else _cure(one)
+            change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
+            change = "" if _are_collected(trace, one) else change
             if change and _is_linear(one) and not _trains(trace):
                 change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
@@ -181,6 +188,11 @@ def _decomposes(cell: Code, one: Enlarged) -> bool:
 
 def _is_linear(one: Enlarged) -> bool:
     return one.layer == "linear"
+
+
+def _positions(one: Enlarged) -> int:
+    """How many rows a linear layer was given; 0 of other results."""
+    return int(np.prod(one.shape[:-1])) if _is_linear(one) else 0
 
 
 def _is_number(value: ast.expr) -> bool:

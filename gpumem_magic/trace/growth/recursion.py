@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.growth.ways import GRAPH, Group, holder_of, place_of
+from gpumem_magic.trace.growth.ways import GRAPH, holder_of, place_of
 from gpumem_magic.trace.stacks import user_line
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Unit
@@ -31,7 +32,8 @@ def held_by_calls(recording: Recording, lives: Lifetimes) -> tuple[Growth, ...]:
     place = failure.stack if failure.stack >= 0 else int(lives.stack[-1]) if len(lives) else -1
     stack = recording.stacks[place] if place >= 0 else ()
     users = {recording.cell.filename, *recording.cells}
-    again = Counter(frame for frame in stack if frame.filename in users)
+    own = (frame for frame in stack if frame.filename in users)
+    again = Counter(frame for frame in own if not frame.function.startswith("<"))
     frame, times = max(again.items(), key=lambda item: item[1], default=(None, 0))
     if frame is None or times < _DEEP:
         return ()
@@ -45,32 +47,30 @@ def held_by_calls(recording: Recording, lives: Lifetimes) -> tuple[Growth, ...]:
     begin = f"{frame.function}()"
     others = {h.address: h for h in recording.held if not h.path.startswith(begin)}
     filled = held & np.isin(lives.address, list(others))
+    found = [one for one in _filled(recording, lives, filled, others) if one.size >= least]
     held &= ~filled
-    found: tuple[Growth, ...] = ()
-    for rows in _by_container(lives, filled, others) if lives.bytes(filled) >= least else ():
-        way, size = place_of(rows), sum(int(lives.size[row]) for row, _ in rows)
-        if way and size >= least:
-            entries = {one.path.removesuffix(GRAPH) for _, one in rows if one}
-            graph = any(one.path.endswith(GRAPH) for _, one in rows if one)
-            made = user_line(recording, lives.frames(rows[0][0]))
-            one = Growth.counted(Unit.PASS, way, len(entries), size, made)
-            found = (*found, replace(one, graph=graph, rows=tuple(row for row, _ in rows)))
-    if lives.bytes(held) < least:
-        return found
-    size, line = lives.bytes(held), user_line(recording, (frame,))
-    growth = Growth.counted(Unit.CALL, begin, calls, size, line)
-    return (*found, replace(growth, graph=bool(lives.graph[held].any())))
+    if (size := lives.bytes(held)) >= least:
+        of_calls = Growth.counted(Unit.CALL, begin, calls, size, user_line(recording, (frame,)))
+        found.append(replace(of_calls, graph=bool(lives.graph[held].any())))
+    return tuple(found)
 
 
-def _by_container(
-    lives: Lifetimes, filled: NDArray[np.bool_], others: dict[int, Held]
-) -> list[Group]:
-    """What others than the calls hold, by what holds it."""
-    groups: dict[str, Group] = {}
+def _filled(
+    recording: Recording, lives: Lifetimes, filled: NDArray[np.bool_], others: dict[int, Held]
+) -> Iterator[Growth]:
+    """What the calls put into a container, which would hold it without them, too."""
+    groups: dict[str, list[tuple[int, Held]]] = {}
     for row in np.flatnonzero(filled).tolist():
         one = others[int(lives.address[row])]
         groups.setdefault(holder_of(one), []).append((row, one))
-    return list(groups.values())
+    for group in groups.values():
+        rows, paths = tuple(row for row, _ in group), {one.path for _, one in group}
+        if way := place_of([*group]):
+            count = len({path.removesuffix(GRAPH) for path in paths})
+            size, made = int(lives.size[[*rows]].sum()), user_line(recording, lives.frames(rows[0]))
+            growth = Growth.counted(Unit.PASS, way, count, size, made)
+            graph = any(path.endswith(GRAPH) for path in paths)
+            yield replace(growth, kind=group[0][1].kind, graph=graph, rows=rows)
 
 
 def _depth(stack: Stack, filename: str, function: str) -> int:

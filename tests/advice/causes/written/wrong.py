@@ -124,3 +124,15 @@ for _ in range(200):
     loss = net(x).mean()
     loss.backward()
     losses.append(loss)
+# %% recursion-that-a-cache-remembers | 60MiB | ^growth .*f: cache\[\*\] holds .*cache_clear
+@functools.lru_cache(None)
+def f(n):
+    if n < 2: return torch.randn(512, 256, device=device)
+    return f(n - 1) * 0.5 + f(n - 2) * 0.5
+f(150)
+# %% layer-of-every-pair | 330MiB | ^enlarged-result .*\[36000, 1200\].*every pair
+joint = nn.Linear(256, 1200).to(device)
+enc, pred = torch.randn(4, 150, 256, device=device), torch.randn(4, 60, 256, device=device)
+scores = joint(torch.tanh(enc.unsqueeze(2) + pred.unsqueeze(1)))
+loss = scores.log_softmax(-1).mean()
+loss.backward()
