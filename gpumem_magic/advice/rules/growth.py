@@ -14,7 +14,7 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, named, untrained
+from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -182,9 +182,13 @@ def _are_apart(case: Case, growth: Growth) -> bool:
     return several and not _are_of_loop(case, growth)
 
 
+def _not_gradients(lives: Lifetimes, growth: Growth) -> list[int]:
+    return [row for row in growth.rows if lives.born[row] != Phase.BACKWARD]
+
+
 def _stacks(lives: Lifetimes, growth: Growth) -> list[Stack]:
     """The stacks that made it, rather than its gradients."""
-    rows = [row for row in growth.rows if lives.born[row] != Phase.BACKWARD]
+    rows = _not_gradients(lives, growth)
     made = np.unique(lives.stack[rows]).tolist() if rows else []
     return [lives.stacks[each] if each >= 0 else () for each in made]
 
@@ -192,9 +196,8 @@ def _stacks(lives: Lifetimes, growth: Growth) -> list[Stack]:
 def _are_of_loop(case: Case, growth: Growth) -> bool:
     """Whether a loop that can be read is around any line that was running."""
     code, trace = case.cell.joined() or (case.cell, case.trace)
-    stacks = _stacks(trace.lives, growth)
-    own = {f.line for stack in stacks for f in stack if f.filename == code.cell.filename}
-    return any(_repeats(code, line) for line in own)
+    rows = _not_gradients(trace.lives, growth)
+    return any(_repeats(code, line) for line in lines_of_makers(code, trace.lives, rows))
 
 
 def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
@@ -220,11 +223,7 @@ def _collecting(cell: Code, loop: Loop) -> set[str]:
     """Names of what a loop puts its results into: a list, or a dictionary."""
     own = (one for one in find_accumulations(cell) if cell.inside(one.statement, loop))
     added = (one for one in own if not one.sums and one.target == one.name)
-    return {one.name for one in added if not _binds(one.statement)}
-
-
-def _binds(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    return {one.name for one in added if not one.binds}
 
 
 def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:

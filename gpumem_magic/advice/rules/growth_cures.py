@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -138,10 +138,8 @@ def _keeps_graph(call: ast.Call) -> bool:
 
 
 def _held(case: Case, growth: Growth) -> _Held:
-    code, lives = case.cell, case.lives
-    stacks = {int(lives.stack[row]) for row in growth.rows}
-    own = code.cell.filename
-    lines = {f.line for n in stacks for f in lives.stacks[n] if f.filename == own}
+    code = case.cell
+    lines = lines_of_makers(code, case.lives, growth.rows)
     made = (code.statement_at(line) for line in sorted(lines))
     loops = dict.fromkeys(code.loop(s) for s in made if s is not None)
     words = re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", growth.holder))
@@ -149,6 +147,12 @@ def _held(case: Case, growth: Growth) -> _Held:
     taken = (loop for loop in around if word in carried_names(code, loop))
     carried = any(not _gathers(code, word, loop) for loop in taken)
     return _Held(word, frozenset(lines), around, carried)
+
+
+def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[int]:
+    """The text's lines that were running when these storages were made."""
+    stacks, own = {int(lives.stack[row]) for row in rows}, code.cell.filename
+    return {f.line for n in stacks for f in lives.stacks[n] if f.filename == own}
 
 
 def _name(growth: Growth) -> str:
@@ -227,8 +231,8 @@ def _gathers(code: Code, word: str, loop: Loop) -> bool:
     """Whether the loop adds results up under that word, or collects them, rather than goes on from
     what it was."""
     return any(
-        re.findall(r"\w+", one.target)[-1:] == [word]
-        and (one.sums or not _binds(one.statement))
+        one.goes_into(word)
+        and (one.sums or not one.binds)
         and not (one.sums and goes_on(code, one))
         for one in _inside(code, loop)
     )
@@ -248,10 +252,6 @@ def _adds_up(code: Code, word: str, loop: Loop) -> bool:
         for node in above
         if isinstance(node, ast.expr)
     )
-
-
-def _binds(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
 
 
 def _called(code: Code, call: ast.Call) -> str:
@@ -350,8 +350,7 @@ def _too(code: Code, held: _Held) -> str:
     for loop in held.loops:
         for one in _inside(code, loop):
             name = one.value.id if isinstance(one.value, ast.Name) else ""
-            into = re.findall(r"\w+", one.target)[-1:] == [held.word]
-            if into and name in carried_names(code, loop):
+            if one.goes_into(held.word) and name in carried_names(code, loop):
                 return f" {name} goes on from pass to pass, too: .detach() it there."
     return ""
 
