@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from gpumem_magic.advice.changes.no_grad import how_to_wrap, without_graph
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.unused_graphs import (
     UnusedGraph,
     find_unused_graphs,
-    how_to_wrap,
-    without_graph,
 )
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.rules.old_advice import volatile_readers
