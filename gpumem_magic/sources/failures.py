@@ -16,15 +16,20 @@ _CUDA = ("CUDA", "HIP")
 
 
 def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA) -> str | None:
-    """The text that memory of the GPU ran out, if `error` is one or was raised because of one.
+    """The text that memory of the GPU ran out, if `error` is one or was raised because of one."""
+    found = ran_out(error, backends)
+    return None if found is None else _text(found)
+
+
+def ran_out(error: object, backends: Collection[str] = _CUDA) -> BaseException | None:
+    """The error which says that memory of the GPU ran out, of one and those that it came from.
 
     Any version's text counts, and PyTorch's own class whatever its text; of the libraries those
     whose words have no other cause. backends: what is measured; others run out of memory elsewhere.
     """
     for found in chain_of(error):
-        text = _text(found)
-        if _is_ours(found) or _is_failure(parse(text), backends):
-            return text
+        if _is_ours(found) or _is_failure(parse(_text(found)), backends):
+            return found
     return None
 
 

@@ -18,7 +18,7 @@ from gpumem_magic.values.recording import Expansion, Phase, Recording, Stack
 EMBEDDINGS = frozenset({"embedding_dense_backward", "_embedding_bag_dense_backward"})
 """What makes the gradients of nn.Embedding and nn.EmbeddingBag."""
 
-_LINEAR = "torch/nn/modules/linear.py"
+_LAYERS = "torch/nn/modules/"
 _LARGE = 32 * MIB
 
 
@@ -112,8 +112,9 @@ def _made(
     recording: Recording, one: Expansion, frames: Stack, size: int, derived: int = 0
 ) -> Enlarged:
     line, cell = user_line(recording, frames)
-    linear = any(f.filename.replace("\\", "/").endswith(_LINEAR) for f in frames)
+    paths = (frame.filename.replace("\\", "/") for frame in frames)
+    layer = next((path.partition(_LAYERS)[2] for path in paths if _LAYERS in path), "")
     count = int(size > derived)
     return Enlarged(
-        one.op, one.shape, one.operands, size, count, False, line, cell, linear, derived
+        one.op, one.shape, one.operands, size, count, False, line, cell, layer[:-3], derived
     )

@@ -100,10 +100,11 @@ class GraphAgain:
 @dataclass(frozen=True, slots=True)
 class SkippedBackward:
     """A function that goes backward, but did not where memory ran out, as `test` says. function: ""
-    where it is the cell itself."""
+    where it is the cell itself. trains: what is true in it where it does."""
 
     function: str
     test: str
+    trains: str
 
     @property
     def whole(self) -> str:

@@ -245,8 +245,7 @@ class Tracker(TorchDispatchMode):
             self.function = None
 
     def _learn(self, func: Any) -> Traits:
-        traits = self._traits[func] = Traits(func, self._scratch)
-        return traits
+        return self._traits.setdefault(func, Traits(func, self._scratch))
 
     def _on_device(
         self, traits: Traits, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -363,8 +362,9 @@ class Tracker(TorchDispatchMode):
         return out
 
     def _tell(self, traits: Traits, operands: list[torch.Tensor], out: Any) -> None:
-        if self.on_result is not None and type(out) is torch.Tensor:
-            self.on_result(*as_called(self._whole, traits.name, operands, out.shape))
+        for one in out if type(out) is tuple else (out,):
+            if self.on_result is not None and type(one) is torch.Tensor:
+                self.on_result(*as_called(self._whole, traits.name, operands, one.shape))
 
     def _make(
         self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any], size: int

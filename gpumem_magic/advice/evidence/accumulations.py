@@ -4,6 +4,7 @@ summed."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,16 @@ class Accumulation:
     target: str
     name: str
     sums: bool = False
+
+    @property
+    def binds(self) -> bool:
+        """Whether it gives a name another value, rather than changes what the name means."""
+        made = self.statement
+        return isinstance(made, ast.Assign) and isinstance(made.targets[0], ast.Name)
+
+    def goes_into(self, word: str) -> bool:
+        """Whether the target ends with that word: "seen" of `self.seen[key]`."""
+        return re.findall(r"\w+", self.target)[-1:] == [word]
 
 
 def find_accumulations(code: Code) -> Iterator[Accumulation]:

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,19 @@ from gpumem_magic.advice.evidence.gradient_flow import (
     went_backward,
 )
 from gpumem_magic.advice.evidence.shortage import least_of_rise
-from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header, lines_of
 from gpumem_magic.units import MIB, format_bytes
-from gpumem_magic.values.advice import Advice, Edit, Known
+from gpumem_magic.values.advice import Advice, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, SkippedBackward
 from gpumem_magic.values.recording import Phase
 
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
+_UNTRAINED = (
+    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+)
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
 
@@ -45,15 +47,19 @@ NEEDED_ANYWAY = 2
 class UnusedGraph:
     """Statements of one block whose forward passes saved `size` bytes at the peak for nothing.
 
+    statements: none where the cell has not their text. saved: all storages that they saved.
     saving: how much lower the peak would be without them. in_evaluation: the model was set to
-    evaluation, by `eval()`, on line `eval_line` of the cell if it was there.
+    evaluation, by `eval()`, on line `eval_line` of the cell if it was there. skipped: they lie in a
+    function that may go backward.
     """
 
     statements: tuple[ast.stmt, ...]
+    saved: NDArray[np.bool_] = field(compare=False)
     size: int
     saving: int
-    in_evaluation: bool
+    in_evaluation: bool = False
     eval_line: int | None = None
+    skipped: SkippedBackward | None = None
 
     @property
     def line(self) -> int:
@@ -74,12 +80,22 @@ class UnusedGraph:
 
     def advice(self, rule: str) -> Advice:
         """What is wrong, with its numbers."""
+        size = format_bytes(self.size)
+        if self.skipped is not None:
+            problem = (
+                f"{self.skipped.whole}, but not in the pass that ran out of memory "
+                f"({self.skipped.why}): {size} of activations were saved for nothing."
+            )
+        else:
+            problem = (
+                f"The forward pass on {self.place} saved {size} of activations, and no backward "
+                "pass used them."
+            )
         return Advice(
             rule,
-            problem=f"The forward pass on {self.place} saved {format_bytes(self.size)} of "
-            "activations, and no backward pass used them.",
+            problem=problem,
             change="",
-            line=self.line,
+            line=self.line if self.statements else None,
             size=self.size,
             saving=self.saving,
             known=Known.ESTIMATED,
@@ -92,7 +108,33 @@ def find_unused_graphs(trace: Trace, cell: Code, names: Names) -> tuple[UnusedGr
 
 
 def _all_unused(cell: Code, trace: Trace, names: Names) -> tuple[UnusedGraph, ...]:
+    if names.skipped is not None:
+        return tuple(_of_skipped(trace, cell, names.skipped))
     return tuple(_find(trace, cell, names))
+
+
+def if_untrained(lives: Lifetimes, names: Names) -> str:
+    """What there is to say of a graph that no backward pass goes through; "" where one may."""
+    skipped = names.skipped
+    if skipped is not None:
+        why = f"{skipped.whole}, but not in that pass ({skipped.why})"
+        return f" {why}: evaluate under torch.no_grad()."
+    return "" if bool((lives.born == Phase.BACKWARD).any()) else _UNTRAINED
+
+
+def _of_skipped(trace: Trace, cell: Code, skipped: SkippedBackward) -> Iterator[UnusedGraph]:
+    """What a function that trains and evaluates saved, which ran out of memory as it evaluated."""
+    lives = trace.lives
+    last = lives.birth[lives.born == Phase.BACKWARD].max(initial=-1)
+    saved = lives.recorded & lives.at_peak & (lives.birth > last)
+    for growth in trace.growth:
+        saved[list(growth.rows)] = False
+    size = lives.bytes(saved)
+    if size >= least_of_rise(trace):
+        lines = cell.calling_lines(lives)
+        blocks = list(_blocks(cell, _weighty(lines, lives, saved & (lines > 0))))
+        alone = tuple(blocks[0]) if len(blocks) == 1 else ()
+        yield UnusedGraph(alone, saved, size, lives.saved_at_peak(saved), skipped=skipped)
 
 
 def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
@@ -128,7 +170,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         saving = lives.saved_at_peak(not_needed(here, lives, outputs))
         if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
-            yield UnusedGraph(tuple(group), size, saving, evaluated, at)
+            yield UnusedGraph(tuple(group), here, size, saving, evaluated, at)
 
 
 def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[int]:
@@ -136,24 +178,6 @@ def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[
     used = {n for s in needed if not hasattr(s, "body") for n in lines_of(s)}  # a; b; c of one line
     statements = ((n, cell.statement_at(n)) for n in lines if n not in used)
     return [n for n, s in statements if s is not None and not _holds(cell, s, needed)]
-
-
-def without_graph(cell: Code, graph: UnusedGraph) -> tuple[Edit, ...]:
-    """The statements under `torch.no_grad()`. Raises UnsafeError where others would come under
-    it, too."""
-    for statement in graph.statements:
-        if cell.nodes(ast.Yield, ast.YieldFrom, ast.Await, within=statement):
-            raise UnsafeError("whoever takes what it yields would run without gradients, too")
-    return wrap_in_context(cell, graph.statements, "no_grad()")
-
-
-def how_to_wrap(cell: Code, graph: UnusedGraph) -> str:
-    """The change in words: the statements, or the function that does nothing else."""
-    function = cell.function(graph.statements[0])
-    text = f"Wrap {graph.place} in torch.no_grad()"
-    if function is not None and not cell.calls(".backward", within=function):
-        text += f", or decorate {function.name}() with @torch.no_grad()"
-    return f"{text}; torch.inference_mode() does as well where nothing trains on its outputs."
 
 
 def _records(lives: Lifetimes, names: Names) -> bool:

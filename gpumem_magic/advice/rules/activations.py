@@ -29,13 +29,14 @@ from gpumem_magic.advice.evidence.training_pass import (
     heaviest_line,
     model_of,
 )
+from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Case, Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
+from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ModuleFacts, Names
 from gpumem_magic.values.recording import Category, Phase
 
@@ -102,9 +103,7 @@ class Activations(Rule):
         framework = framework_of(lives)
         if framework is not None and framework.runs_loop:
             return
-        if names.skipped is not None:
-            return  # these wait for no backward pass
-        held = _waiting(trace, lives, cell)
+        held = _waiting(trace, cell, names)
         others = [category for category in Category if category not in _FOLLOWING]
         at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]
         size, peak = lives.bytes(held), int(lives.levels().max())
@@ -123,14 +122,18 @@ class Activations(Rule):
 _Changes = Iterator[tuple[Advice, Callable[[], Iterable[Edit]]]]
 
 
-def _waiting(trace: Trace, lives: Lifetimes, cell: Code) -> NDArray[np.bool_]:
+def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
     """Activations at the peak that a backward pass read, or would have read."""
+    lives = trace.lives
     kept = lives.of(Category.ACTIVATION) & lives.at_peak & (lives.birth >= 0)
     if trace.error is None:
         read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
     for growth in trace.growth:  # what is held from pass to pass waits for nothing
         kept[list(growth.rows)] = False
+    kept &= ~lives.named(ERROR)
+    for graph in find_unused_graphs(trace, cell, names):
+        kept &= ~graph.saved
     begun = bool(np.any(lives.born == Phase.BACKWARD))
     return kept & (begun or bool(cell.calls(".backward")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -19,6 +20,11 @@ from gpumem_magic.values.names import Names
 _SHARE: Final = 0.1
 """Of the peak: a smaller copy is not why memory is short."""
 
+_CHAIN: Final = re.compile(r"\.([^\W\d]\w*)\.\1\b")
+_COPIED_AGAIN: Final = (
+    "What is copied has the copy before it inside, as .{0}, so each copy holds all the earlier "
+    "ones: set .{0} to None before deepcopy(), or keep copies outside of the model."
+)
 _SETUP = """\
 import copy
 import torch
@@ -93,14 +99,17 @@ class CopiedModel(Rule):
             size = lives.bytes(own)
             if size < _SHARE * (trace.peak.allocated or 0):
                 continue
-            named = next((n for i in np.flatnonzero(own) if (n := lives.name(int(i)))), None)
+            names_of = [n for i in np.flatnonzero(own) if (n := lives.name(int(i)))]
+            chain = next((match for n in names_of if (match := _CHAIN.search(n))), None)
             yield Advice(
                 self.name,
                 problem=f"line {line} copies {format_bytes(size)} on the device with deepcopy().",
-                change="Where the copy is only kept to be loaded or returned later, keep its "
+                change=_COPIED_AGAIN.format(chain[1])
+                if chain
+                else "Where the copy is only kept to be loaded or returned later, keep its "
                 f"weights on the host: {_HOST}, or torch.save() them.",
                 line=line or None,
-                name=named,
+                name=names_of[0] if names_of else None,
                 size=size,
                 saving=lives.saved_at_peak(made & (lives.line == line)),
                 known=Known.ESTIMATED,

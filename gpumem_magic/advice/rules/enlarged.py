@@ -28,6 +28,7 @@ _SHARE_IF_SHORT: Final = 0.1
 _MANY: Final = 3
 """Results from which they may be those of passes."""
 
+_TIMES: Final = 4
 _WIDE: Final = 4096
 _MUCH_WIDER: Final = 6
 _VOCABULARY: Final = 30_000
@@ -60,6 +61,10 @@ _ONE_HOT: Final = (
 _SCORES: Final = (
     "Compute the last layer only for the positions whose scores are read: the next word needs the "
     "last one alone, x[:, -1:] (a model of transformers: logits_to_keep=1); else some at a time."
+)
+_OF_PAIRS: Final = (
+    "A layer that is applied to every pair makes its outputs for all of them: take some rows of "
+    "one side at a time, each with its part of the loss and checkpointed; or fewer pairs."
 )
 _EXAMPLE = """\
 import torch
@@ -108,14 +113,17 @@ class EnlargedResult(Rule):
         share = _SHARE_IF_SHORT if is_short(trace) else _SHARE
         asked = sum(one.size for one in trace.enlarged if one.failed)
         least = max(_LEAST, share * ((trace.peak.allocated or 0) + asked))
+        of_pairs = (one for one in trace.enlarged if one.op in _PAIRS and len(one.shape) > 2)
+        paired = {int(np.prod(one.shape[:-1])) for one in of_pairs}
         for one in trace.enlarged:
-            change = "" if _are_collected(trace, one) else _cure(one)
-            if change and one.linear and not _trains(trace):
+            change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
+            change = "" if _are_collected(trace, one) else change
+            if change and _is_linear(one) and not _trains(trace):
                 change = _SCORES
-            if one.op in _PAIRS | _PRODUCTS and not one.linear and _decomposes(cell, one):
+            if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
                 continue
-            if one.op.startswith("upsample") and not _calls(cell, one, ".interpolate", ".upsample"):
-                continue  # a model's own layer: large is what its result has to be
+            if one.op.startswith("upsample") and one.layer:
+                continue  # of a model: large is what its result has to be
             small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
@@ -178,10 +186,13 @@ def _decomposes(cell: Code, one: Enlarged) -> bool:
     return len(set(one.shape[-2:])) == 1 and any(map(_WHOLE.fullmatch, words))
 
 
-def _calls(cell: Code, one: Enlarged, *functions: str) -> bool:
-    """Whether the measured cell itself calls one of these on the line."""
-    statement = cell.statement_at(one.line) if one.line and not one.cell else None
-    return statement is not None and bool(cell.calls(*functions, within=statement))
+def _is_linear(one: Enlarged) -> bool:
+    return one.layer == "linear"
+
+
+def _positions(one: Enlarged) -> int:
+    """How many rows a linear layer was given; 0 of other results."""
+    return int(np.prod(one.shape[:-1])) if _is_linear(one) else 0
 
 
 def _is_number(value: ast.expr) -> bool:
@@ -230,6 +241,12 @@ def _cure(one: Enlarged) -> str:
             "Enlarge some of them at a time, and keep of each what is wanted of it, such as a mask "
             "of 1 byte or the host's copy; F.interpolate() of half precision takes half."
         )
+    if one.op in ("_linalg_svd", "linalg_qr"):
+        return (
+            f"The {max(one.shape)} x {max(one.shape)} matrix is that of all directions, most of "
+            "which the input has nothing of: full_matrices=False (svd) or mode='reduced' (qr) "
+            "leaves them out; for a few components, torch.pca_lowrank() or svd_lowrank()."
+        )
     if one.op in _PRODUCTS:
         return _of_product(one)
     if _is_of_pairs(one):
@@ -237,6 +254,13 @@ def _cure(one: Enlarged) -> str:
             "A row of the table for every pair of positions repeats the same few rows. Where "
             "queries are multiplied by them, (q @ table.T).gather(-1, index) holds a number for "
             f"each pair in place of a row; else {_ROWS}."
+        )
+    if _is_of_edges(one):
+        return (
+            "Each row is copied for every index that means it, such as the edges of a graph: add "
+            "up the results of some of the indices at a time (index_add_, scatter), or multiply by "
+            "a sparse matrix, which holds no row twice. What is computed of them takes as much "
+            "again each: fewer features before they are looked up, and fewer edges in a batch."
         )
     if one.op in _COPIES:
         return (
@@ -259,13 +283,30 @@ def _is_of_pairs(one: Enlarged) -> bool:
     return rows == columns and bool(tables)
 
 
+def _is_of_edges(one: Enlarged) -> bool:
+    """Whether rows were looked up by an index that means each of them several times; of words there
+    may be as few."""
+    rows = [shape for shape in one.operands if len(shape) == 2]
+    return (
+        one.op in ("index", "index_select")
+        and len(one.shape) == 2
+        and any(s[1] == one.shape[1] > 1 and s[0] * _TIMES <= one.shape[0] for s in rows)
+    )
+
+
 def _of_product(one: Enlarged) -> str:
-    if one.linear:
+    if _is_linear(one):
         if not _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
             return ""
         return (
             "Compute the last layer and the loss in pieces of the positions (each checkpointed), "
             "or only for the positions that are needed; the loss takes as much again, twice."
+        )
+    if one.layer == "activation":
+        return (
+            "nn.MultiheadAttention makes all weights where need_weights is True, as it is unless "
+            "told otherwise: need_weights=False lets F.scaled_dot_product_attention compute the "
+            "same without holding them."
         )
     if len(one.shape) == 3:
         return (

@@ -14,14 +14,14 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, if_untrained, named
+from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Category, Stack
+from gpumem_magic.values.recording import Category, Phase, Stack
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -118,7 +118,9 @@ class GrowingMemory(Rule):
             lines = sorted({one.line for one in together if one.line and not one.cell})
             yield Advice(
                 self.name,
-                problem=told(together, _built(trace.lives, cell, first)),
+                problem=_entries(together)
+                if _are_apart(case, first)
+                else told(together, _built(trace.lives, cell, first)),
                 change=_change(case, first),
                 line=lines[0] if lines else None,
                 name=first.holder or None,
@@ -158,20 +160,44 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
 def _change(case: Case, growth: Growth) -> str:
     if growth.unit is Unit.PASS:
         return change(case, growth)
-    return _OF_UNITS[growth.unit] + if_untrained(case, growth)
+    return _OF_UNITS[growth.unit] + untrained(case, growth)
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:
     """Whether calls of torch.load() made all of it, none of which a loop repeats: the loop is that
     function's own."""
-    if not growth.rows:
-        return False
-    code, trace = case.cell.joined() or (case.cell, case.trace)
-    made = {int(row) for row in trace.lives.stack[list(growth.rows)]}
-    stacks = [trace.lives.stacks[each] if each >= 0 else () for each in made]
+    stacks = _stacks(case.lives, growth)
     loading = all(any(f.filename.endswith(_LOADING) for f in stack) for stack in stacks)
-    own = {f.line for stack in stacks for f in stack if f.filename == code.cell.filename}
-    return loading and not any(_repeats(code, line) for line in own)
+    return bool(stacks) and loading and not _are_of_loop(case, growth)
+
+
+def _are_apart(case: Case, growth: Growth) -> bool:
+    """Whether statements of the cell made it, each a part, rather than the passes of a loop."""
+    if not growth.holder or growth.unit is not Unit.PASS or growth.anew or not growth.rows:
+        return False
+    own = case.cell.cell.filename
+    lines = [[f.line for f in s if f.filename == own] for s in _stacks(case.lives, growth)]
+    outer = {each[-1] for each in lines if each}
+    several = growth.passes == 1 or len(outer) >= growth.passes
+    return several and not _are_of_loop(case, growth)
+
+
+def _not_gradients(lives: Lifetimes, growth: Growth) -> list[int]:
+    return [row for row in growth.rows if lives.born[row] != Phase.BACKWARD]
+
+
+def _stacks(lives: Lifetimes, growth: Growth) -> list[Stack]:
+    """The stacks that made it, rather than its gradients."""
+    rows = _not_gradients(lives, growth)
+    made = np.unique(lives.stack[rows]).tolist() if rows else []
+    return [lives.stacks[each] if each >= 0 else () for each in made]
+
+
+def _are_of_loop(case: Case, growth: Growth) -> bool:
+    """Whether a loop that can be read is around any line that was running."""
+    code, trace = case.cell.joined() or (case.cell, case.trace)
+    rows = _not_gradients(trace.lives, growth)
+    return any(_repeats(code, line) for line in lines_of_makers(code, trace.lives, rows))
 
 
 def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
@@ -197,11 +223,7 @@ def _collecting(cell: Code, loop: Loop) -> set[str]:
     """Names of what a loop puts its results into: a list, or a dictionary."""
     own = (one for one in find_accumulations(cell) if cell.inside(one.statement, loop))
     added = (one for one in own if not one.sums and one.target == one.name)
-    return {one.name for one in added if not _binds(one.statement)}
-
-
-def _binds(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    return {one.name for one in added if not one.binds}
 
 
 def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
@@ -321,6 +343,14 @@ def told(together: list[Growth], build: str = "") -> str:
     where = f", made in {made}" if made else ""
     holds = "holds" if len(together) == 1 else "hold"
     return f"{grew}: {holder} {holds} {size}{where}{graph}."
+
+
+def _entries(together: list[Growth]) -> str:
+    """The evidence, of what no loop made: "experts[*] holds 48 MiB in 3 entries"."""
+    growth, made = together[0], _made(together)
+    entries = f" in {growth.passes} entries" if growth.passes > 1 else ""
+    where = f", made in {made}" if made else ""
+    return f"{named(growth)} holds {format_bytes(growth.size)}{entries}{where}."
 
 
 def _made(together: list[Growth]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,13 +20,14 @@ from gpumem_magic.advice.evidence.accumulations import (
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
 from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
+from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
-from gpumem_magic.trace.growth.loops import GRADIENTS, SEVERAL
+from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Category, Phase
+from gpumem_magic.values.recording import Category
 
 _ADDS_UP = (
     "{call} comes after these passes, so the graphs of all of them wait for it: call it in each "
@@ -58,9 +59,19 @@ _COPIES = (
     "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
     "model.state_dict().items()}; of the best so far one is enough."
 )
-_UNTRAINED = (
-    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+_HOOKS = (
+    "Hooks stay until they are removed, and all of them run: register them once, before the loop, "
+    "or remove() those of a pass when it is over (hook = module.register_forward_hook(...); "
+    "hook.remove())."
 )
+_OF_KINDS = {
+    HolderKind.CACHE.value: "A cache keeps what it returned: leave it out for tensors, or call "
+    "cache_clear().",
+    HolderKind.EXCEPTION.value: "An error keeps what it was given, and the variables of all "
+    "functions that it went through: keep its text instead, str(error) or traceback.format_exc().",
+    HolderKind.GENERATOR.value: "A generator that has not come to its end keeps its function's "
+    "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
+}
 _GRAD = ("torch.autograd.grad",)
 _TWICE = (
     " create_graph=True keeps the graph of the gradients, too: leave it out where nothing "
@@ -81,19 +92,13 @@ def change(case: Case, growth: Growth) -> str:
         return _ELSEWHERE
     if told := _of_framework(case.lives, growth):
         return told
-    return _cure(whole, _cycled(whole, growth), held) + if_untrained(case, growth)
+    return _cure(whole, _cycled(whole, growth), held) + untrained(case, growth)
 
 
-def if_untrained(case: Case, growth: Growth) -> str:
-    """What more there is to say of a graph that no backward pass goes through."""
-    skipped, trained = case.names.skipped, bool((case.lives.born == Phase.BACKWARD).any())
-    if not growth.graph or growth.anew or (skipped is None and trained):
-        return ""
-    if skipped is None:
-        return _UNTRAINED
-    return (
-        f" {skipped.whole}, but not in that pass ({skipped.why}): evaluate under torch.no_grad()."
-    )
+def untrained(case: Case, growth: Growth) -> str:
+    """What more there is to say of what grew with graphs that no backward pass goes through."""
+    graphs = growth.graph and not growth.anew
+    return if_untrained(case.lives, case.names) if graphs else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +138,8 @@ def _keeps_graph(call: ast.Call) -> bool:
 
 
 def _held(case: Case, growth: Growth) -> _Held:
-    code, lives = case.cell, case.lives
-    stacks = {int(lives.stack[row]) for row in growth.rows}
-    own = code.cell.filename
-    lines = {f.line for n in stacks for f in lives.stacks[n] if f.filename == own}
+    code = case.cell
+    lines = lines_of_makers(code, case.lives, growth.rows)
     made = (code.statement_at(line) for line in sorted(lines))
     loops = dict.fromkeys(code.loop(s) for s in made if s is not None)
     words = re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", growth.holder))
@@ -144,6 +147,12 @@ def _held(case: Case, growth: Growth) -> _Held:
     taken = (loop for loop in around if word in carried_names(code, loop))
     carried = any(not _gathers(code, word, loop) for loop in taken)
     return _Held(word, frozenset(lines), around, carried)
+
+
+def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[int]:
+    """The text's lines that were running when these storages were made."""
+    stacks, own = {int(lives.stack[row]) for row in rows}, code.cell.filename
+    return {f.line for n in stacks for f in lives.stacks[n] if f.filename == own}
 
 
 def _name(growth: Growth) -> str:
@@ -222,8 +231,8 @@ def _gathers(code: Code, word: str, loop: Loop) -> bool:
     """Whether the loop adds results up under that word, or collects them, rather than goes on from
     what it was."""
     return any(
-        re.findall(r"\w+", one.target)[-1:] == [word]
-        and (one.sums or not _binds(one.statement))
+        one.goes_into(word)
+        and (one.sums or not one.binds)
         and not (one.sums and goes_on(code, one))
         for one in _inside(code, loop)
     )
@@ -243,10 +252,6 @@ def _adds_up(code: Code, word: str, loop: Loop) -> bool:
         for node in above
         if isinstance(node, ast.expr)
     )
-
-
-def _binds(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
 
 
 def _called(code: Code, call: ast.Call) -> str:
@@ -345,8 +350,7 @@ def _too(code: Code, held: _Held) -> str:
     for loop in held.loops:
         for one in _inside(code, loop):
             name = one.value.id if isinstance(one.value, ast.Name) else ""
-            into = re.findall(r"\w+", one.target)[-1:] == [held.word]
-            if into and name in carried_names(code, loop):
+            if one.goes_into(held.word) and name in carried_names(code, loop):
                 return f" {name} goes on from pass to pass, too: .detach() it there."
     return ""
 
@@ -354,18 +358,10 @@ def _too(code: Code, held: _Held) -> str:
 def _cure(case: Case, growth: Growth, held: _Held) -> str:
     """What ends it, by what holds it."""
     holder = growth.holder.rpartition("().")[2]
-    if growth.kind == HolderKind.CACHE.value:
-        return "A cache keeps what it returned: leave it out for tensors, or call cache_clear()."
-    if growth.kind == HolderKind.EXCEPTION.value:
-        return (
-            "An error keeps what it was given, and the variables of all functions that it went "
-            "through: keep its text instead, str(error) or traceback.format_exc()."
-        )
-    if growth.kind == HolderKind.GENERATOR.value:
-        return (
-            "A generator that has not come to its end keeps its function's variables: run it to "
-            "the end, or close() it; keep what it gives rather than the generator."
-        )
+    if growth.kind == HolderKind.HOOK.value and holder.endswith("hooks[*]"):
+        return _HOOKS
+    if growth.kind in _OF_KINDS:
+        return _OF_KINDS[growth.kind]
     if holder.endswith(GRADIENTS):
         return _of_gradients(case.cell)
     if growth.anew:
@@ -396,4 +392,9 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
             "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
         ) + _too(case.cell, held)
+    if growth.rows and case.lives.of(Category.PARAMETER)[list(growth.rows)].any():
+        return (
+            "Models that are done with may wait on the host: model.cpu() before the next is made, "
+            "without gradients (zero_grad()) and without its optimizer."
+        )
     return "Move what is kept to the host (.cpu()) in each pass, or keep only what is needed of it."

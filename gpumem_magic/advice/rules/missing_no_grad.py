@@ -7,21 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from gpumem_magic.advice.changes.no_grad import how_to_wrap, without_graph
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.shortage import least_of_rise
 from gpumem_magic.advice.evidence.unused_graphs import (
     UnusedGraph,
     find_unused_graphs,
-    how_to_wrap,
-    without_graph,
 )
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.rules.old_advice import volatile_readers
-from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Known
+from gpumem_magic.values.advice import Advice, Example
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.names import Names, SkippedBackward
-from gpumem_magic.values.recording import Phase
+from gpumem_magic.values.names import Names
 
 _MODEL = """\
 import torch
@@ -71,33 +67,9 @@ labels = predict(model, x.split(2048))""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        if names.skipped is not None:
-            yield from _skipped(trace, names.skipped)
-            return
         for graph in _graphs(trace, cell, names):
             if not graph.in_evaluation:
                 yield _without_graph(self, cell, graph)
-
-
-def _skipped(trace: Trace, skipped: SkippedBackward) -> Iterator[Advice]:
-    """A function that trains and evaluates, which ran out of memory as it evaluated."""
-    lives = trace.lives
-    last = lives.birth[lives.born == Phase.BACKWARD].max(initial=-1)
-    saved = lives.recorded & lives.at_peak & (lives.birth > last)
-    for growth in trace.growth:
-        saved[list(growth.rows)] = False
-    size = lives.bytes(saved)
-    if size >= least_of_rise(trace):
-        yield Advice(
-            MissingNoGrad.name,
-            problem=f"{skipped.whole}, but not in the pass that ran out of memory "
-            f"({skipped.why}): {format_bytes(size)} of activations were saved for nothing.",
-            change="Evaluate under torch.no_grad(); where one function does both, put its forward "
-            "pass under torch.set_grad_enabled(...), with what tells it that it trains.",
-            size=size,
-            saving=lives.saved_at_peak(saved),
-            known=Known.ESTIMATED,
-        )
 
 
 _EVALUATED = """\
@@ -160,7 +132,7 @@ class EvalIsNotNoGrad(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        for graph in _graphs(trace, cell, names) if names.skipped is None else ():
+        for graph in _graphs(trace, cell, names):
             if graph.in_evaluation:
                 where = f" (line {graph.eval_line})" if graph.eval_line else ""
                 yield _without_graph(

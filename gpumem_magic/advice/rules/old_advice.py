@@ -10,6 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice import rewrite
+from gpumem_magic.advice.changes.no_grad import without_graph
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import (
     NO_GRAPH,
@@ -20,7 +21,6 @@ from gpumem_magic.advice.evidence.gradient_flow import (
 from gpumem_magic.advice.evidence.unused_graphs import (
     UnusedGraph,
     find_unused_graphs,
-    without_graph,
 )
 from gpumem_magic.advice.rewrite import UnsafeError
 from gpumem_magic.advice.rule import Rule, mended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
 _ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+_WORDS = {2: "two", 3: "three"}
 _RIVALS = tuple(set(Category) - {Category.OPTIMIZER_STATE, Category.TEMPORARY})
 
 _SETUP = """\
@@ -157,21 +159,25 @@ class OptimizerState(Rule):
         made = alive & _state(lives) & (lives.birth >= 0)
         gradients = lives.bytes(alive & lives.of(Category.GRADIENT))
         size = lives.bytes(made)
+        many = _numbers(lives, made)
         last = int(lives.birth[made].max(initial=-1))
         later = (lives.birth > last) & (lives.born != Phase.OPTIMIZER)
-        if not made.any() or later.any() or not 0 < size + (oom.requested or 0) <= 2 * gradients:
+        whole = many * gradients
+        if not made.any() or later.any() or not 0 < size + (oom.requested or 0) <= whole:
             return
+        number = "one number" if many == 1 else f"{_WORDS.get(many, many)} numbers"
+        smaller = "SGD with momentum keeps one number, " if many > 1 else "plain SGD keeps none, "
         yield Advice(
             self.name,
             f"Memory ran out in the first step(), which makes the optimizer's state: "
-            f"{format_bytes(size)} of about {format_bytes(2 * gradients)}, two numbers for each "
-            "parameter that has a gradient.",
-            "Each step needs that much, whatever the batch: SGD with momentum keeps one number, "
-            "Adafactor a row and a column, Adam in 8 bits a quarter; fewer trained parameters "
-            "(frozen layers, LoRA) need less of all.",
+            f"{format_bytes(size)} of about {format_bytes(whole)}, {number} for each parameter "
+            "that has a gradient.",
+            f"Each step needs that much, whatever the batch: {smaller}Adafactor a row and a "
+            "column, Adam in 8 bits a quarter; fewer trained parameters (frozen layers, LoRA) need "
+            "less of all.",
             line=oom.line,
-            size=2 * gradients,
-            saving=gradients,
+            size=whole,
+            saving=max(whole - gradients, gradients),
             known=Known.ESTIMATED,
         )  # no cost: it tells why memory ran out, and each way out has its own
 
@@ -218,6 +224,15 @@ class OptimizerState(Rule):
             size=size,
             price="A further package, or more GPUs.",
         )
+
+
+def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
+    """How many large states each parameter gets; two where they have no names."""
+    sizes = Counter[str]()
+    for row in np.flatnonzero(made).tolist():
+        sizes[(lives.name(row) or "").rpartition("[")[2]] += int(lives.size[row])
+    del sizes[""]
+    return sum(2 * size >= max(sizes.values()) for size in sizes.values()) or 2
 
 
 def _problem(lives: Lifetimes, kind: str) -> str:

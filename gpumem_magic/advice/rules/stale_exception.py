@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,26 @@ z = y.tanh()
 total = z.sum()"""
 
 
+class _Told(NamedTuple):
+    """What is said of an error: which it is, what lets go of it, and at which price."""
+
+    error: str
+    change: str
+    price: str = ""
+
+
+_EARLIER = _Told(
+    "the traceback of an earlier error",
+    f"Run {FREE} before this cell.",
+    "%debug has nothing to show of that error then",
+)
+_HANDLED = _Told(
+    "an error that was still being handled when memory ran out",
+    "Leave the except block before trying again: note in it that it failed, and go on below it, "
+    "where the error is gone with its traceback.",
+)
+
+
 class StaleException(Rule):
     """An error that is over still holds memory: its traceback keeps the variables of every
     function that it went through.
@@ -51,7 +71,8 @@ class StaleException(Rule):
     after running out of memory, these are the inputs, outputs and the graph of the step: the cell
     that is run next begins on a device that is nearly full, and fails for that reason alone.
     `%gpucheck --free` lets go of them; so does an error that comes later. `empty_cache()` does
-    not, for they are not free.
+    not, for they are not free. The same holds inside of `except`: what is tried again there has the
+    variables of the first try beside it, which go when the block is left.
     """
 
     name: ClassVar[str] = "stale-exception"
@@ -77,8 +98,17 @@ class StaleException(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lives
-        named = _kept_by_error(lives)
-        graph = _its_graph(lives, named)
+        named, old = lives.named(ERROR), lives.line == BEFORE
+        yield from self._of(trace, named & old, _its_graph(lives, named & old), _EARLIER)
+        handled = named & ~old & lives.at_peak
+        births = lives.birth[handled]
+        within = (lives.birth > births.min(initial=0)) & (lives.birth < births.max(initial=0))
+        yield from self._of(trace, handled, lives.recorded & ~lives.named() & within, _HANDLED)
+
+    def _of(
+        self, trace: Trace, named: NDArray[np.bool_], graph: NDArray[np.bool_], told: _Told
+    ) -> Iterator[Advice]:
+        lives = trace.lives
         kept = (named | graph) & lives.at_peak
         saving = lives.saved_at_peak(kept)
         if not named.any() or saving < least_saving(trace):
@@ -90,22 +120,17 @@ class StaleException(Rule):
         yield Advice(
             self.name,
             problem=(
-                f"{format_bytes(size)} were held by the traceback of an earlier error: the "
+                f"{format_bytes(size)} were held by {told.error}: the "
                 f"variables of functions that had not ended ({variable} of {function}, "
                 f"{format_bytes(int(lives.size[largest]))}){with_graph}."
             ),
-            change=f"Run {FREE} before this cell.",
+            change=told.change,
             name=variable,
             size=size,
             saving=saving,
             known=Known.ESTIMATED if graph.any() else Known.EXACT,
-            price="%debug has nothing to show of that error then",
+            price=told.price,
         )
-
-
-def _kept_by_error(lives: Lifetimes) -> NDArray[np.bool_]:
-    kept: NDArray[np.bool_] = lives.named(ERROR) & (lives.line == BEFORE)
-    return kept
 
 
 def _its_graph(lives: Lifetimes, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:

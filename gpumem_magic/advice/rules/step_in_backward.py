@@ -22,7 +22,7 @@ from gpumem_magic.advice.evidence.training_code import (
 from gpumem_magic.advice.rewrite import UnsafeError, insert_after, remove
 from gpumem_magic.advice.rewrite import replace as put
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.trace.growth.loops import GRADIENTS
+from gpumem_magic.trace.growth.ways import GRADIENTS
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import inspect
@@ -136,6 +137,11 @@ def of_class(kind: type, path: str) -> Edges:
                 yield Edge(attribute(path, name), value)
 
 
+def of_context_variable(variable: contextvars.ContextVar[Any], path: str) -> Edges:
+    """What it means in this context."""
+    yield Edge(f"{path}.get()", variable.get(None))
+
+
 def of_property(made: property, path: str) -> Edges:
     """Its functions."""
     for function in (made.fget, made.fset, made.fdel):
@@ -229,4 +235,5 @@ _READERS: Final[tuple[tuple[type, Reader], ...]] = (
     (BaseException, of_exception),
     (type, of_class),
     (property, of_property),
+    (contextvars.ContextVar, of_context_variable),
 )

@@ -25,7 +25,7 @@ from gpumem_magic.sources.holders.roots import (
 )
 from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
-from gpumem_magic.sources.objects.last_error import frames_of
+from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
 from gpumem_magic.sources.objects.namespaces import is_librarys
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
@@ -43,6 +43,8 @@ _STEP: Final = re.compile(r"[.\[]")
 _GRADIENT: Final = re.compile(r"\.grad\b")
 """In the way through a tensor's gradient; an attribute of another object may be called so, too."""
 
+_CALLS: Final = 8
+_LARGE: Final = MIB // 64
 _PASSES: Final = 3
 _SHARE: Final = 0.05
 """Of what is allocated: less is not looked for."""
@@ -62,7 +64,7 @@ def find_held(
     a look at the events.
     """
     torch = sys.modules.get("torch")
-    rows = _left_again_and_again(events)
+    rows = _left_again_and_again(events, failed=error is not None)
     if torch is None or int(events.size[rows].sum()) < MIB:
         return ()
     memory = read()
@@ -92,17 +94,24 @@ def _held(address: int, found: Found, modules: frozenset[str], tensors: frozense
     ends = (match.start() for match in _STEP.finditer(f"{way}."))
     module = next((way[:end] for end in ends if way[:end] in modules), "")
     has_graph, kind = bool(graph) or found.has_graph, found.holder.kind.value
-    return Held(address, way + graph, has_graph, kind, module, bool(grad) and owner in tensors)
+    of_leaf = bool(graph) and grad == [""]  # the graph leads on to a leaf, and that to its gradient
+    gradient = bool(grad) and owner in tensors and not of_leaf
+    return Held(address, way + graph, has_graph, kind, module, gradient)
 
 
-def _left_again_and_again(events: Events) -> NDArray[np.int64]:
+def _left_again_and_again(events: Events, failed: bool) -> NDArray[np.int64]:
     """Rows of allocations that were not given back, of stacks that left several, and of those that
-    made it anew, larger and larger."""
+    made it anew, larger and larger; after an error, of all that left several of one size: each call
+    of a function that calls itself has a stack of its own."""
     rows = _alive(events)
     stacks, counts = np.unique(events.stack[rows], return_counts=True)
     several = rows[np.isin(events.stack[rows], stacks[(counts >= _PASSES) & (stacks >= 0)])]
     again = _risen(events, rows[events.size[rows] >= MIB])
-    return np.concatenate([several, np.setdiff1d(again, several)])
+    found = np.concatenate([several, np.setdiff1d(again, several)])
+    alone = np.setdiff1d(rows, found) if failed else found[:0]
+    sizes, counts = np.unique(events.size[alone], return_counts=True)
+    alike = alone[np.isin(events.size[alone], sizes[(counts >= _CALLS) & (sizes >= _LARGE)])]
+    return np.concatenate([found, alike])
 
 
 def _risen(events: Events, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -131,13 +140,17 @@ def _alive(events: Events) -> NDArray[np.int64]:
 
 def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
     """The variables of the functions that the error went through: the user's are variables, those
-    of libraries the last to name what they got from the user."""
+    of libraries, and of an error that was being handled, the last to name what is the user's."""
     torch_package = str(Path(torch.__file__).parent)  # its functions keep nothing between calls
-    for frame in frames_of(error):
+    cause = handled(error)
+    frames = [*((frame, "") for frame in frames_of(error))]
+    frames += [(frame, ERROR) for frame in frames_of(cause)]
+    for frame, begin in frames:
         file = frame.f_code.co_filename
-        kind = HolderKind.EXCEPTION if is_librarys(frame) else HolderKind.VARIABLE
+        own = not begin and not is_librarys(frame)
+        kind = HolderKind.VARIABLE if own else HolderKind.EXCEPTION
         copies = any(word in frame.f_code.co_name for word in _COPYING)
         untold = file.startswith((OURS, torch_package)) or copies
         for edge in () if untold else of_frame(frame, ""):
-            path = edge.path.removeprefix(": ")
+            path = begin + edge.path.removeprefix(": ")
             yield Node.root(kind, path, edge.thing)

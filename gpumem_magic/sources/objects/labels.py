@@ -14,7 +14,7 @@ from gpumem_magic.sources.cuda.regions import STEPPED
 from gpumem_magic.sources.failures import out_of_memory
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.graph_again import find_again
-from gpumem_magic.sources.objects.last_error import kept_by_error, locals_at
+from gpumem_magic.sources.objects.last_error import handled, kept_by, last_error, locals_at
 from gpumem_magic.sources.objects.named import read_names
 from gpumem_magic.sources.objects.owners import Owned, scan_all
 from gpumem_magic.sources.objects.shared import find_holders
@@ -110,11 +110,11 @@ class OwnerWatch:
             found = scan_all(names, tuple(self._optimizers), self._locate)
             owned, self._last = tuple(found.owned), found.objects
             self._forwards.update(forwards_of(found.modules))
+            kept = kept_by(last_error() if kind == START else handled(error), self._locate)
+            known = {one.address for one in owned}
+            owned += tuple(one for one in kept if one.address not in known)
             if kind == START:
-                kept = kept_by_error(self._locate)
                 self._of_error = {one.address for one in kept}
-                known = {one.address for one in owned}
-                owned += tuple(one for one in kept if one.address not in known)
             else:
                 self._objects += self._last
             self.seen.append((mark(), owned))

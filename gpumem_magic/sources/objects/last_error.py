@@ -1,5 +1,5 @@
-"""What the last error keeps on the device: its traceback has the variables of all functions that it
-went through, until the next error comes."""
+"""What an error keeps on the device: its traceback has the variables of all functions that it went
+through, of the last one until the next comes, of one that is handled until that is over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any, Final
 
+from gpumem_magic.sources.failures import ran_out
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.sources.objects.owners import scan
 from gpumem_magic.sources.objects.ownership import Locate, Owned
@@ -21,10 +22,21 @@ ERROR: Final = "<error>."
 _LONGEST = 200  # frames; a recursion that never ended has thousands
 
 
-def kept_by_error(locate: Locate) -> tuple[Owned, ...]:
-    """Owners of storages that the error shown last leads to."""
+def last_error() -> object:
+    """The error shown last, None where there was none."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def handled(error: object) -> BaseException | None:
+    """What was being handled when memory ran out, as `error` says; None where nothing was."""
+    return next(islice(chain_of(ran_out(error)), 1, None), None)
+
+
+def kept_by(error: object, locate: Locate) -> tuple[Owned, ...]:
+    """Owners of storages that an error, and those that it came from, lead to."""
     names: dict[str, Any] = {}
-    for frame in _functions(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)):
+    frames = (frame for one in chain_of(error) for frame in _went_through(one))
+    for frame in _functions(frames):
         for name, value in locals_of(frame).items():
             names.setdefault(f"{ERROR}{frame.f_code.co_name}.{name}", value)
     return tuple(scan(names, (), locate)) if names else ()
@@ -33,25 +45,32 @@ def kept_by_error(locate: Locate) -> tuple[Owned, ...]:
 def locals_at(error: BaseException | None) -> dict[str, Any]:
     """The variables of the user's functions that the error went through; the innermost one wins."""
     found: dict[str, Any] = {}
-    for frame in _functions(error):
+    for frame in _functions(frames_of(error)):
         if not is_librarys(frame):
             found.update(locals_of(frame))
     return found
 
 
-def _functions(error: object) -> Iterator[FrameType]:
-    """Frames that the error went through, but for those that have the notebook's own names."""
-    for frame in islice(frames_of(error), _LONGEST):
+def _functions(frames: Iterator[FrameType]) -> Iterator[FrameType]:
+    """Frames but for those that have the notebook's own names."""
+    for frame in islice(frames, _LONGEST):
         if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             yield frame
 
 
 def frames_of(error: object) -> Iterator[FrameType]:
     """The frames that the error went through, the outermost first, and those of the errors that it
-    came from."""
-    raised: Any = BaseException.__traceback__
+    came from, as far as to the one that memory ran out."""
+    ended = ran_out(error)
     for one in chain_of(error):
-        traceback = raised.__get__(one)
-        while traceback is not None:
-            yield traceback.tb_frame
-            traceback = traceback.tb_next
+        yield from _went_through(one)
+        if one is ended:
+            return
+
+
+def _went_through(error: BaseException) -> Iterator[FrameType]:
+    raised: Any = BaseException.__traceback__
+    traceback = raised.__get__(error)
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next

@@ -4,6 +4,7 @@ they run in, such as `if train:`."""
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import re
 import traceback
@@ -24,6 +25,7 @@ _MODE: Final = re.compile(
 _PLAIN: Final = (bool, str, type(None))
 _LEAVES: Final = (ast.Continue, ast.Return, ast.Break, ast.Raise)
 _MOST: Final = 100
+_OPPOSITE: Final = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _APART = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
 
@@ -36,26 +38,50 @@ def find_skipped(error: BaseException | None) -> SkippedBackward | None:
     """The innermost test, where no call of backward() is left that would still be reached in the
     user's functions. Nothing of the user's runs."""
     found = None
+    parsed = functools.cache(_parsed)
     walked = traceback.walk_tb(error.__traceback__ if error else None)
     for frame, line in islice(walked, _MOST):
         if is_librarys(frame):
             continue
-        for call, block in _coming(frame, line):
+        tree = parsed(frame.f_code.co_filename)
+        for call, block in _coming(tree, frame, line) if tree else ():
             test = _what_skips(frame, line, call, block)
             if test is None:
                 return None
             name = frame.f_code.co_name
-            found = SkippedBackward("" if name == "<module>" else name, test)
+            trains = _trains(test, _holds(frame, test) is True)
+            found = SkippedBackward("" if name == "<module>" else name, ast.unparse(test), trains)
     return found
 
 
-def _coming(frame: FrameType, line: int) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
+def _parsed(filename: str) -> ast.Module | None:
+    """The text of a file or a cell; None where none is known."""
+    try:
+        return ast.parse("".join(linecache.getlines(filename)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _trains(test: ast.expr, skips: bool) -> str:
+    """The truth that goes backward, as it can be written, where the test being `skips` does not."""
+    if skips and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _trains(test.operand, skips=False)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        pairs = _OPPOSITE | {other: one for one, other in _OPPOSITE.items()}
+        if skips and (other := pairs.get(type(test.ops[0]))):
+            test = ast.Compare(test.left, [other()], test.comparators)
+            skips = False
+        if not skips:
+            return ast.unparse(test)
+    text = ast.unparse(test)
+    return f"not ({text})" if skips else f"bool({text})"
+
+
+def _coming(
+    tree: ast.Module, frame: FrameType, line: int
+) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
     """Calls of backward() below the line that runs, in the frame's own function, each with what it
     lies in, the innermost last."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError):
-        return
     waiting: list[tuple[ast.AST, list[ast.AST]]] = [(_function(tree, frame), [])]
     while waiting:
         node, above = waiting.pop()
@@ -80,18 +106,21 @@ def _function(tree: ast.Module, frame: FrameType) -> ast.AST:
     return tree
 
 
-def _what_skips(frame: FrameType, line: int, call: ast.Call, above: list[ast.AST]) -> str | None:
+def _what_skips(
+    frame: FrameType, line: int, call: ast.Call, above: list[ast.AST]
+) -> ast.expr | None:
     """The test by which the call is not reached; None where it may be."""
     for place, node in enumerate(above):
         inner = above[place + 1] if place + 1 < len(above) else call
         if isinstance(node, ast.If) and _other_branch(frame, node, inner):
-            return ast.unparse(node.test)
+            return node.test
         for field in ("body", "orelse"):
             block = getattr(node, field, None)
             for other in block[: block.index(inner)] if block and inner in block else ():
-                leaves = isinstance(other, ast.If) and isinstance(other.body[-1], _LEAVES)
-                if leaves and other.lineno > line and _holds(frame, other.test):
-                    return ast.unparse(other.test)
+                if not (isinstance(other, ast.If) and isinstance(other.body[-1], _LEAVES)):
+                    continue
+                if other.lineno > line and _holds(frame, other.test):
+                    return other.test
     return None
 
 

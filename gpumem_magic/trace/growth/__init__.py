@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.growth.loops import PASSES, left_by_passes
+from gpumem_magic.trace.growth.loops import left_by_passes
 from gpumem_magic.trace.growth.module_outputs import kept_by_modules
 from gpumem_magic.trace.growth.recursion import held_by_calls
+from gpumem_magic.trace.growth.ways import PASSES
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Category, Recording
@@ -22,8 +23,10 @@ def find_growth(
     """Up to the failure, or else up to the peak; of each kind what grew most first."""
     passes = left_by_passes(recording, lives, lines)
     calls = held_by_calls(recording, lives)
-    held = [_whole(recording, lives, one) for one in passes if one.holder or not calls]
-    told = {one.holder for one in held}
+    told = {one.holder for one in calls}
+    passes = tuple(one for one in passes if one.holder not in told and (one.holder or not calls))
+    held = [_whole(recording, lives, one) for one in passes]
+    told.update(one.holder for one in held)
     modules = kept_by_modules(recording, lives, lines)
     return (*calls, *held, *(one for one in modules if one.holder not in told))
 

@@ -4,23 +4,32 @@ it."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.sources.objects.last_error import ERROR
+from gpumem_magic.trace.growth.ways import (
+    BETWEEN,
+    GRAPH,
+    PASSES,
+    SEVERAL,
+    Group,
+    alike,
+    holder_of,
+    hooks_of,
+    only_way,
+    place_of,
+    root_of,
+)
 from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.trace.peak import module_at
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import variable_of
 from gpumem_magic.values.recording import Category, Held, Phase, Recording
-
-PASSES = 3
-"""Passes that have to survive: what a loop made last, and before that, always does."""
 
 _SHARE = 0.05
 """Of what was allocated: less is no growth worth a word."""
@@ -33,23 +42,6 @@ _RISING = 0.4
 
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
-
-_GRAPH, _HOOK = ".grad_fn", "hooks[*]: "
-"""How the way to what a graph holds ends, and how the one to what a hook holds begins."""
-
-GRADIENTS, SEVERAL = "'s gradients", "[0.."
-"""What the gradients of a model are called, where they hold a graph; how the places of a tuple are
-written that goes on from pass to pass: "self.hidden[0..1]"."""
-
-_BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
-_VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
-"""How a place in a set is written, a key, or what is found under a key that is an object."""
-
-_NUMBER = re.compile(r"(?<=[a-zA-Z_])\d+(?![\w\[])")
-"""A number that a name ends with."""
-
-_LINKS = re.compile(r"(\.[^\W\d]\w*)\1+")
-"""The same attribute of an attribute, again and again."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -97,71 +89,35 @@ def _held_of(found: list[Growth], growth: Growth) -> int:
     return sum(one.size for one in found if one.holder and (one.line, one.cell) == place)
 
 
-def pattern(path: str) -> str:
-    """The way with all places taken for the same: "outputs[*].grad_fn"."""
-    return _BETWEEN.sub("[*]", path)
-
-
-_Group = list[tuple[int, Held | None]]
-"""Rows of storages, each with the way to it, where that is known."""
-
-
 def _by_holder(
     recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]
-) -> Iterator[tuple[str, _Group]]:
+) -> Iterator[tuple[str, Group]]:
     """Rows by the pattern of the way to them; those that nothing is known to hold together."""
     held = {one.address: one for one in recording.held}
-    groups: dict[str, _Group] = {}
+    groups: dict[str, Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
-        groups.setdefault(_holder(one) if one else "", []).append((row, one))
-    for holder, group in _alike(groups).items():
+        if one and one.path.startswith(ERROR):
+            continue  # it is over, and left this behind in one pass
+        groups.setdefault(holder_of(one) if one else "", []).append((row, one))
+    for holder, group in alike(groups).items():
         yield from _inside_of_one(holder, group)
 
 
-def _alike(groups: dict[str, _Group]) -> dict[str, _Group]:
-    """Holders whose names differ by a number, and the links of a chain, as one: "rec.out_*",
-    "tail.prev*.value"."""
-    general = {root: _LINKS.sub(r"\1*", _NUMBER.sub("*", root)) for root in groups}
-    count = Counter(general.values())
-    found: dict[str, _Group] = {}
-    for root, group in groups.items():
-        name = general[root] if root and count[general[root]] >= PASSES else root
-        found.setdefault(name, []).extend(group)
-    return found
-
-
-def _inside_of_one(holder: str, group: _Group) -> Iterator[tuple[str, _Group]]:
+def _inside_of_one(holder: str, group: Group) -> Iterator[tuple[str, Group]]:
     """The same rows; where all lie in one place of a container, by what holds them in there."""
     paths = [one.path for _, one in group if one]
-    places = [_BETWEEN.search(path) if holder.endswith("[*]") else None for path in paths]
+    places = [BETWEEN.search(path) if holder.endswith("[*]") else None for path in paths]
     begins = {path[: place.end()] for path, place in zip(paths, places, strict=True) if place}
     if len(begins) != 1 or None in places:
         yield holder, group
         return
     begin = begins.pop()
-    inner: dict[str, _Group] = {}
+    inner: dict[str, Group] = {}
     for row, one in group:
-        rest = _root(one.path.removeprefix(begin)) if one else ""
+        rest = root_of(one.path.removeprefix(begin)) if one else ""
         inner.setdefault(f"{begin}{rest}", []).append((row, one))
     yield from inner.items()
-
-
-def _holder(one: Held) -> str:
-    """What holds: the gradients of a model or a tensor, where it is what a gradient holds."""
-    return variable_of(one.path) + GRADIENTS if _is_of_gradient(one) else _root(one.path)
-
-
-def _is_of_gradient(one: Held) -> bool:
-    """Whether a gradient holds it, rather than is it."""
-    return one.gradient and not one.path.endswith(".grad")
-
-
-def _root(path: str) -> str:
-    """The way up to its first place in a container."""
-    head = _VALUES.sub(r"\1", pattern(path)).removesuffix(_GRAPH)
-    place = head.find("[*]", head.rfind(_HOOK) + 1)
-    return head if place < 0 else head[: place + 3]
 
 
 def _with_states(lives: Lifetimes, event: int, found: list[Growth]) -> list[Growth]:
@@ -171,7 +127,7 @@ def _with_states(lives: Lifetimes, event: int, found: list[Growth]) -> list[Grow
         return found
     states = lives.alive(event) & lives.of(Category.OPTIMIZER_STATE) & (lives.birth >= 0)
     for row in np.flatnonzero(states).tolist():
-        rows.get(_root(lives.name(row) or ""), []).append(row)
+        rows.get(root_of(lives.name(row) or ""), []).append(row)
     return [_with(lives, g, rows[g.holder]) if g.holder in rows else g for g in found]
 
 
@@ -180,7 +136,7 @@ def _with(lives: Lifetimes, growth: Growth, rows: list[int]) -> Growth:
     return replace(growth, size=size, each=size // growth.passes, rows=(*growth.rows, *rows))
 
 
-def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
+def _grown(passes: LoopPasses, holder: str, group: Group) -> Iterator[Growth]:
     """What grew of the storages of one holder; of those without one, line by line."""
     lives = passes.lives
     if holder:
@@ -188,7 +144,7 @@ def _grown(passes: LoopPasses, holder: str, group: _Group) -> Iterator[Growth]:
         if found is not None:
             yield found
         return
-    by_line: dict[tuple[int | None, str], _Group] = {}
+    by_line: dict[tuple[int | None, str], Group] = {}
     counts = (lives.born == Phase.FORWARD) & (~lives.of(Category.PARAMETER) | _of_models(lives))
     for row, _ in group:
         if counts[row]:
@@ -208,19 +164,21 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
     return np.asarray(made & np.isin(lives.stack, stacks[counts >= PASSES]), bool)
 
 
-def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
+def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
     at_once = bool((lives.born[rows] == Phase.BACKWARD).all()) and not np.ptp(lives.step[rows])
     if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
-    graphs = [one.path.endswith(_GRAPH) for _, one in group if one]
+    graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     if not holder and lives.of(Category.PARAMETER)[rows].all():  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
     numbered, keyed = _entries(group, survived)
+    if (hooks := hooks_of(group)) > survived:
+        numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
     models = _models(passes, group)
     least = 1 if ran > survived and any("[" in model for model in models) else PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
@@ -234,7 +192,7 @@ def _of_group(passes: LoopPasses, holder: str, group: _Group) -> Growth | None:
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1
     else:
-        holder = _place(group) or _only_way(group) or holder
+        holder = place_of(group) or only_way(group) or holder
         if any(graphs) and 1 < numbered < PASSES and holder.endswith("[*]"):
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
@@ -290,7 +248,7 @@ def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growt
         line, cell = passes.line_of(last)
         newest = alive[-several:] if several > 1 else list(kept) or [last]
         made = Growth(
-            holder=_holder(one) if one else "",
+            holder=holder_of(one) if one else "",
             graph=bool(one and one.graph),
             kind=one.kind if one else "",
             size=int(lives.size[newest].sum()),
@@ -321,8 +279,8 @@ def _at_once(lives: Lifetimes, rows: NDArray[np.int64]) -> int:
 
 def _most_common(ways: list[Held]) -> Held | None:
     """One of those that lead through the same container: a variable of the loop is one of them."""
-    roots = [_holder(one) for one in ways]
-    return max(ways, key=lambda one: roots.count(_holder(one)), default=None)
+    roots = [holder_of(one) for one in ways]
+    return max(ways, key=lambda one: roots.count(holder_of(one)), default=None)
 
 
 def _rises(steps: NDArray[np.int64], last: int) -> bool:
@@ -354,13 +312,13 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     return 0, 1, 0
 
 
-def _entries(group: _Group, survived: int) -> tuple[int, int]:
+def _entries(group: Group, survived: int) -> tuple[int, int]:
     """In how many places of a container something is held: numbered ones, of a level with as many
     as `survived`, and those with keys; more of these than numbers inside of them are the passes."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, set[str]] = {}
     for _, one in group:
-        for level, match in enumerate(_BETWEEN.finditer(one.path if one else "")):
+        for level, match in enumerate(BETWEEN.finditer(one.path if one else "")):
             (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
     counts = {*map(len, numbers.values())}
     numbered = survived if survived in counts else max(counts, default=0)
@@ -368,33 +326,10 @@ def _entries(group: _Group, survived: int) -> tuple[int, int]:
     return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
 
 
-def _models(passes: LoopPasses, group: _Group) -> set[str]:
+def _models(passes: LoopPasses, group: Group) -> set[str]:
     """The ways to the models that hold all of the parameters; empty where there are none, or
     something else holds some."""
     rows = [row for row, _ in group]
     owned = passes.lives.of(Category.PARAMETER, Category.BUFFER)[rows].any()
     models = {one.module for _, one in group if one}
     return set() if "" in models or not owned else models
-
-
-def _place(group: _Group) -> str:
-    """The container whose places differ: "self.cbs[0].outputs[*]"; "" where none do."""
-    paths = {one.path for _, one in group if one and not _is_of_gradient(one)}
-    split = [_BETWEEN.split(path) for path in paths]
-    if len({parts[0] for parts in split}) != 1:
-        return ""
-    places = [_BETWEEN.findall(path) for path in paths]
-    for level, found in enumerate(zip(*places, strict=False)):
-        if len({parts[level] for parts in split}) > 1:
-            return ""
-        if len(set(found)) > 1:
-            between = zip(split[0], places[0][:level], strict=False)
-            head = "".join(text for pair in between for text in pair) + split[0][level]
-            return _VALUES.sub(r"\1", f"{head}[*]")
-    return ""
-
-
-def _only_way(group: _Group) -> str:
-    """The way to all of it, where there is one: a sum in a dictionary, a state in a tuple."""
-    ways = {g.path.removesuffix(_GRAPH) for _, g in group if g and not _is_of_gradient(g)}
-    return ways.pop() if len(ways) == 1 else ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpumem_magic.trace.growth.loops import pattern
+from gpumem_magic.trace.growth.ways import pattern
 from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line, Unit

@@ -16,12 +16,17 @@ run()
 """
 
 SKIPPED = {
-    "if train:\n        loss.backward()": "train",
-    "if not train:\n        return loss\n    loss.backward()": "not train",
-    "if opt is not None:\n        loss.backward()": "opt is not None",
-    "if phase == 'train' and opt:\n        loss.backward()": "phase == 'train' and opt",
+    "if train:\n        loss.backward()": ("train", "bool(train)"),
+    "if not train:\n        return loss\n    loss.backward()": ("not train", "bool(train)"),
+    "if opt is not None:\n        loss.backward()": ("opt is not None", "opt is not None"),
+    "if phase == 'val':\n        return\n    loss.backward()": ("phase == 'val'", "phase != 'val'"),
+    "if phase == 'train' and opt:\n        loss.backward()": (
+        "phase == 'train' and opt",
+        "bool(phase == 'train' and opt)",
+    ),
     "if phase in ('val', 'test'):\n        pass\n    else:\n        loss.backward()": (
-        "phase in ('val', 'test')"
+        "phase in ('val', 'test')",
+        "phase not in ('val', 'test')",
     ),
 }
 
@@ -48,11 +53,11 @@ def _failed(text):
         return error.with_traceback(error.__traceback__.tb_next)
 
 
-@pytest.mark.parametrize(("rest", "test"), SKIPPED.items())
-def test_a_test_of_the_mode_is_found(rest, test):
+@pytest.mark.parametrize(("rest", "said"), SKIPPED.items())
+def test_a_test_of_the_mode_is_found(rest, said):
     found = find_skipped(_failed(TRAIN.format(rest)))
     assert found is not None
-    assert (found.function, found.test) == ("run", test)
+    assert (found.function, found.test, found.trains) == ("run", *said)
 
 
 @pytest.mark.parametrize("rest", NOT_SKIPPED)

@@ -1,0 +1,99 @@
+"""The ways to what is held: what two of them have in common, and what they begin with."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from gpumem_magic.values.names import variable_of
+from gpumem_magic.values.recording import Held
+
+PASSES = 3
+"""Passes that have to survive: what a loop made last, and before that, always does."""
+
+GRAPH, HOOK = ".grad_fn", "hooks[*]: "
+"""How the way to what a graph holds ends, and how the one to what a hook holds begins."""
+
+GRADIENTS, SEVERAL = "'s gradients", "[0.."
+"""What the gradients of a model are called, where they hold a graph; how the places of a tuple are
+written that goes on from pass to pass: "self.hidden[0..1]"."""
+
+BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
+_VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
+"""How a place in a set is written, a key, or what is found under a key that is an object."""
+
+_NUMBER = re.compile(r"(?<=[a-zA-Z_])\d+(?![\w\[])")
+"""A number that a name ends with."""
+
+_LINKS = re.compile(r"(\.[^\W\d]\w*)\1+")
+"""The same attribute of an attribute, again and again."""
+
+_OF_HOOK = re.compile(r".*?hooks\[\d+\](?=: )")
+"""The way to a hook, of what it holds."""
+
+Group = list[tuple[int, Held | None]]
+"""Rows of storages, each with the way to it, where that is known."""
+
+
+def pattern(path: str) -> str:
+    """The way with all places taken for the same: "outputs[*].grad_fn"."""
+    return BETWEEN.sub("[*]", path)
+
+
+def holder_of(one: Held) -> str:
+    """What holds: the gradients of a model or a tensor, where it is what a gradient holds."""
+    return variable_of(one.path) + GRADIENTS if is_of_gradient(one) else root_of(one.path)
+
+
+def is_of_gradient(one: Held) -> bool:
+    """Whether a gradient holds it, rather than is it."""
+    return one.gradient and not one.path.endswith(".grad")
+
+
+def root_of(path: str) -> str:
+    """The way up to its first place in a container."""
+    head = _VALUES.sub(r"\1", pattern(path)).removesuffix(GRAPH)
+    place = head.find("[*]", head.rfind(HOOK) + 1)
+    return head if place < 0 else head[: place + 3]
+
+
+def alike(groups: dict[str, Group]) -> dict[str, Group]:
+    """Holders whose names differ by a number, and the links of a chain, as one: "rec.out_*",
+    "tail.prev*.value"."""
+    general = {root: _LINKS.sub(r"\1*", _NUMBER.sub("*", root)) for root in groups}
+    count = Counter(general.values())
+    found: dict[str, Group] = {}
+    for root, group in groups.items():
+        name = general[root] if root and count[general[root]] >= PASSES else root
+        found.setdefault(name, []).extend(group)
+    return found
+
+
+def place_of(group: Group) -> str:
+    """The container whose places differ: "self.cbs[0].outputs[*]"; "" where none do."""
+    paths = {one.path for _, one in group if one and not is_of_gradient(one)}
+    split = [BETWEEN.split(path) for path in paths]
+    if len({parts[0] for parts in split}) != 1:
+        return ""
+    places = [BETWEEN.findall(path) for path in paths]
+    for level, found in enumerate(zip(*places, strict=False)):
+        if len({parts[level] for parts in split}) > 1:
+            return ""
+        if len(set(found)) > 1:
+            between = zip(split[0], places[0][:level], strict=False)
+            head = "".join(text for pair in between for text in pair) + split[0][level]
+            return _VALUES.sub(r"\1", f"{head}[*]")
+    return ""
+
+
+def hooks_of(group: Group) -> int:
+    """How many hooks of one module, or of one tensor, hold something."""
+    found = {match[0] for _, one in group if one and (match := _OF_HOOK.match(one.path))}
+    owners = Counter(way[: way.rindex("[")] for way in found)
+    return max(owners.values(), default=0)
+
+
+def only_way(group: Group) -> str:
+    """The way to all of it, where there is one: a sum in a dictionary, a state in a tuple."""
+    ways = {g.path.removesuffix(GRAPH) for _, g in group if g and not is_of_gradient(g)}
+    return ways.pop() if len(ways) == 1 else ""
