@@ -9,29 +9,24 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 
 _functorch_is_on: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
-def install(patches: Patches, storages: Storages) -> None:
-    """Replace `prod` of tensors on the device whose gradients are asked for."""
-    for owner in (torch, torch.Tensor):
-        patches.set(owner, "prod", _product(getattr(owner, "prod"), storages))  # noqa: B009
+PRODUCTS = frozenset({torch.prod, torch.Tensor.prod})
 
 
-def _product(prod: Callable[..., torch.Tensor], storages: Storages) -> Callable[..., Any]:
-    def product(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling() or not isinstance(input, torch.Tensor):
-            return prod(input, *args, **kwargs)
-        named = "dim" in kwargs or not args or isinstance(args[0], int)
-        recorded = torch.is_grad_enabled() and input.requires_grad and not _functorch_is_on()
-        if not (named and recorded and input in storages) or storages.traced:
-            return prod(input, *args, **kwargs)
-        return Prod.apply(prod, input, args, kwargs)  # type: ignore[no-untyped-call]
-
-    return product
+def product(prod: Any, storages: Storages, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What one of PRODUCTS gives; with a gradient of its own on the device."""
+    tensor, *rest = args or (None,)
+    if not isinstance(tensor, torch.Tensor) or tensor not in storages or storages.traced:
+        return prod(*args, **kwargs)
+    named = "dim" in kwargs or not rest or isinstance(rest[0], int)
+    recorded = torch.is_grad_enabled() and tensor.requires_grad and not _functorch_is_on()
+    if not (named and recorded) or torch.compiler.is_dynamo_compiling():
+        return prod(*args, **kwargs)
+    return Prod.apply(prod, tensor, rest, kwargs)  # type: ignore[no-untyped-call]
 
 
 class Prod(torch.autograd.Function):
@@ -45,12 +40,15 @@ class Prod(torch.autograd.Function):
         is_kept = result.dim() == tensor.dim()
         ctx.along = None if dim is None else (dim % max(tensor.dim(), 1), is_kept)
         ctx.save_for_backward(tensor, result)
+        ctx.set_materialize_grads(False)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         """The gradient of the input."""
         (tensor, result), gradient = ctx.saved_tensors, gradients[0]
+        if gradient is None:
+            return None, None, None, None
         tensor = tensor.to(gradient.dtype)
         if not tensor.dim():
             return None, gradient.clone(), None, None

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gpumem_magic.virtual.catalog import GPUModel
-from gpumem_magic.virtual.kernels import flex_attention, nested_attention, products
+from gpumem_magic.virtual.kernels import flex_attention, nested_attention
 from gpumem_magic.virtual.kernels.attention import (
     FusedDevice,
     How,
@@ -57,7 +57,6 @@ class Kernels:
         self._recurrent.install(patches)
         self._encoder_layer.install(patches)
         flex_attention.install(patches, self._storages)
-        products.install(patches, self._storages)
         if self._here.tracker.is_dry:
             nested_attention.install(patches, self._card.capability)
 

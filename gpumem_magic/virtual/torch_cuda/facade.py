@@ -12,6 +12,7 @@ from torch.utils._device import _device_constructors
 from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
+from gpumem_magic.virtual.kernels.products import PRODUCTS, product
 from gpumem_magic.virtual.tracker import Tracker
 
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor})
@@ -68,6 +69,8 @@ class Facade(TorchFunctionMode):
         outer = self._tracker.function
         try:
             self._tracker.function_called(func)
+            if func in PRODUCTS:
+                return product(func, self._storages, args, kwargs)
             return func(*args, **kwargs)
         finally:
             self._tracker.function_returned(outer)

@@ -19,6 +19,18 @@ def test_the_gradient_of_a_product_is_the_hosts(gpu, how, zeros):
     assert torch.allclose(on_device.grad.cpu(), on_host.grad)
 
 
+def test_products_are_scripted_and_checked_as_without_us(gpu):
+    @torch.jit.script
+    def scripted(x: torch.Tensor):
+        return torch.prod(x, 1) + x.prod()
+
+    x = torch.rand(3, 3, dtype=torch.float64, device="cuda", requires_grad=True)
+    assert torch.equal(scripted(x).cpu(), scripted(x.detach().cpu()))
+    assert torch.autograd.gradcheck(lambda x: x.prod(1), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: x.prod(1), (x,))
+    assert torch.func.grad(torch.prod)(x).shape == x.shape
+
+
 def test_zeros_are_counted_before_it_is_divided(blocks):
     x = torch.ones(5, 5, 5, device="cuda", requires_grad=True)
     y = x.prod(1)
