@@ -43,10 +43,11 @@ def in_pieces(
     above = [statement for statement in between if _clears(statement)]
     below = [statement for statement in between if not _clears(statement)]
     _require_movable(cell, below)
-    later = [e for e in _read_later(cell, found) if cell.statement(e) not in below]
+    later, outputs = _read_later(cell, found, made)
+    later = [read for read in later if cell.statement(read) not in below]
     batches = _batches(cell, names, found)
     total = found.loss if isinstance(found.value, ast.Name) else "loss"
-    own = [f"{name}_" for name in (*batches, found.loss)]
+    own = [f"{name}_" for name in (*batches, found.loss, *outputs)]
     taken = cell.spoken() & {*own, *({total, f"{total}_"} - {found.loss})}
     if taken:
         raise UnsafeError(f"{', '.join(sorted(taken))} is a name of the cell already")
@@ -57,12 +58,14 @@ def in_pieces(
         *(edit for s in above for edit in insert_before(cell, inside[0], cell.text(s))),
         *(edit for s in between for edit in remove(cell, s)),
         *insert_before(cell, inside[0], f"{total} = 0.0"),
+        *(edit for n in outputs for edit in insert_before(cell, inside[0], f"{n} = []")),
         *insert_before(cell, inside[0], _header(batches)),
         *_weighed(cell, found, made, weight, later),
         *_indented(cell, found.forward),
         *_indented(cell, [found.backward]),
-        *_renamed(cell, found.forward, {*batches, found.loss}),
+        *_renamed(cell, found.forward, {*batches, found.loss, *outputs}),
         *insert_after(cell, found.backward, f"{indent}{total} += {total}_.detach()"),
+        *(edit for n in outputs for edit in _collected(cell, found, n)),
         *(edit for text in moved for edit in insert_after(cell, found.backward, text)),
     )
 
@@ -86,6 +89,14 @@ def _header(batches: Sequence[str]) -> str:
     if len(batches) == 1:
         return f"for {own[0]} in {chunks[0]}:"
     return f"for {', '.join(own)} in zip({', '.join(chunks)}):"
+
+
+def _collected(cell: Code, found: TrainingPass, output: str) -> Iterator[Edit]:
+    """What the model made of all pieces, for what reads it later."""
+    torch = cell.spelling("torch", "torch")
+    kept = f"{indent_of(cell.source)}{output}.append({output}_.detach())"
+    yield from insert_after(cell, found.backward, kept)
+    yield from insert_after(cell, found.backward, f"{output} = {torch}.cat({output})")
 
 
 def _weighed(
@@ -122,11 +133,14 @@ def _loss_statement(cell: Code, names: Names, found: TrainingPass) -> ast.Assign
     raise UnsafeError("it is not certain that the loss is a mean over the batch")
 
 
-def _read_later(cell: Code, found: TrainingPass) -> list[ast.expr]:
-    """Where the rest of the cell reads the loss; nothing else that the forward pass names may be
-    read there."""
+def _read_later(
+    cell: Code, found: TrainingPass, made: ast.Assign
+) -> tuple[list[ast.expr], list[str]]:
+    """Where the rest of the cell reads the loss, and the name of what it is computed of, if that is
+    read there; nothing else that the forward pass names may be."""
     inside = {id(node) for s in (*found.forward, found.backward) for node in ast.walk(s)}
     later: list[ast.expr] = []
+    outputs: list[str] = []
     for statement in found.forward:
         if not isinstance(statement, (ast.Assign, ast.Expr)):
             raise UnsafeError("the forward pass is more than assignments")
@@ -135,10 +149,19 @@ def _read_later(cell: Code, found: TrainingPass) -> list[ast.expr]:
                 continue
             reads = [read for read in cell.reads(node.id) if id(read) not in inside]
             losses = [_same(cell, read, found.value) for read in reads]
-            if not all(losses):
+            if all(losses):
+                later += [loss for loss in losses if loss]
+            elif node.id == _compared(made) and isinstance(found.value, ast.Name):
+                outputs.append(node.id)
+            else:
                 raise UnsafeError(f"{node.id} of the whole batch is used later")
-            later += [loss for loss in losses if loss]
-    return later
+    return later, outputs
+
+
+def _compared(made: ast.Assign) -> str:
+    """The name of what a loss is computed of: "outputs" of `criterion(outputs, labels)`."""
+    first = made.value.args[0] if isinstance(made.value, ast.Call) and made.value.args else None
+    return first.id if isinstance(first, ast.Name) else ""
 
 
 def _same(cell: Code, read: ast.Name, loss: ast.expr) -> ast.expr | None:

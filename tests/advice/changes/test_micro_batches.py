@@ -45,7 +45,7 @@ def test_a_mean_over_samples_is_taken_in_pieces(notebook):
         "z = model(x)\nloss = F.mse_loss(z @ z.T, x @ x.T)",
         "loss = F.mse_loss(model(x), torch.randn_like(y))",
         "loss = F.mse_loss(model(x)[:8], y[:8])",
-        "z = model(x)\nloss = F.mse_loss(z, y)\nprint(z.mean())",
+        "h = model[0](x)\nz = model(x)\nloss = F.mse_loss(z, y)\nprint(h.mean())",
         "loss = F.mse_loss(model(x), y)\nloss = loss + 0.1 * loss ** 2",
     ],
 )
@@ -171,3 +171,25 @@ def test_a_function_that_trains_is_written_out(notebook):
         (False, True),
     ]
     assert all(losses == pytest.approx(told[0], rel=2e-3) for losses in told)
+
+
+_SCORED = """\
+out = model(x)
+loss = F.mse_loss(out, y)
+near = (out - y).abs().sum().item()
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()
+scores = out.argmax(1).float().sum().item(), near, loss.item()"""
+
+
+def test_outputs_that_are_read_later_are_put_together(notebook):
+    with notebook("T4") as one:
+        one.run(_SETUP)
+        [advice] = [a for a in one.assess(_SCORED).advice if " pieces " in a.change]
+        found = []
+        for source in (_SCORED, advice.source):
+            one.run("torch.manual_seed(0)\n" + _SETUP)
+            one.run(source)
+            found.append(one.shell.user_ns["scores"])
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
