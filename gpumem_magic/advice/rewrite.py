@@ -14,17 +14,18 @@ class UnsafeError(ValueError):
 
 
 def applied(source: str, edits: Iterable[Edit]) -> str:
-    """The text after all edits. Raises UnsafeError where two of them touch the same characters.
+    """The text after all edits. Raises UnsafeError where two of them touch the same characters,
+    unless both take them out.
 
     Insertions at one place stand in the order in which they are given.
     """
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
-    pieces, done = [], 0
+    pieces, done, removes = [], 0, False
     for edit in ordered:
-        if edit.start < done:
+        if edit.start < done and (edit.text or not removes):
             raise UnsafeError("two changes touch the same text")
         pieces += [source[done : edit.start], edit.text]
-        done = edit.end
+        done, removes = max(done, edit.end), not edit.text
     return "".join([*pieces, source[done:]])
 
 

@@ -155,7 +155,7 @@ def for_code(given: tuple[Given, ...], magic: str) -> tuple[Given, ...]:
             alone = f"%{magic.lstrip('%').split()[0]} --{option.key}"
             raise UsageError(f"{magic}: --{option.key} stands alone, as {alone}")
         if option.values and not each.values:
-            raise UsageError(f"{magic}: {each.flag} needs {option.values}")
+            raise UsageError(f"{magic}: {each.flag} needs {option.values}: {option.help}")
     return given
 
 
@@ -184,7 +184,7 @@ def _values(
         if missing and option.optional:
             break
         if missing:
-            raise UsageError(f"{magic}: {flag} needs {option.values}")
+            raise UsageError(f"{magic}: {flag} needs {option.values}: {option.help}")
         text, rest = _take(rest, magic)
         texts.append(text)
     return texts, rest

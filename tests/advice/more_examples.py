@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpumem_magic.advice import find_rule
 from gpumem_magic.advice.rule import mended
 from gpumem_magic.values.advice import Example
@@ -193,6 +195,20 @@ with torch.no_grad():
             before=_FIT.format(""),
             after=_FIT.format(", foreach=False"),
             results=("losses",),
+        ),
+    ),
+    (
+        "step-in-backward",  # where the gradients are cleared last
+        replace(
+            find_rule("step-in-backward").examples[0],
+            before="""\
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05)
+for batch in batches:
+    loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+final = loss.item()""",
         ),
     ),
     (

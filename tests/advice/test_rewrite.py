@@ -304,3 +304,4 @@ def test_changes_to_the_same_text_do_not_go_together():
     with pytest.raises(UnsafeError):
         applied("0123456789", [*one, *other])
     assert applied("0123456789", [*one, *third]) == "ac56789"
+    assert applied("0123456789", [Edit(2, 5, ""), Edit(4, 8, "")]) == "0189"

@@ -73,7 +73,7 @@ class ForeachPeak(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lives
-        step = _Step.of(lives)
+        step = _Step.failed(trace) or _Step.of(lives)
         if step.saving < least_saving(trace) or step.size < step.saving:
             return
         everything = find_built(cell)
@@ -128,6 +128,7 @@ class _Option:
         return self.text == "fused=True"
 
 
+_FOREACH_OPERATORS = "aten._foreach_"
 _ONE_BY_ONE = _Option("foreach=False", "A step takes longer: several kernels for each parameter.")
 _ONE_KERNEL = _Option("fused=True", "Results differ in the last digits.")
 
@@ -135,12 +136,24 @@ _ONE_KERNEL = _Option("fused=True", "Results differ in the last digits.")
 @dataclass(frozen=True, slots=True)
 class _Step:
     """The optimizer's step at the peak: its line, bytes of its temporaries then and of the largest
-    of them, and how much lower the peak were without them."""
+    of them, and how much lower the peak were without them. ran_out: memory did, as it made them."""
 
     line: int
     size: int
     largest: int
     saving: int
+    ran_out: bool = False
+
+    @classmethod
+    def failed(cls, trace: Trace) -> _Step | None:
+        """The one that memory ran out in, where an operator for all parameters at once asked for
+        it: each makes a temporary as large as all gradients."""
+        lives, oom = trace.lives, trace.oom
+        if oom is None or not (oom.op or "").startswith(_FOREACH_OPERATORS):
+            return None
+        gradients = lives.of(Category.GRADIENT) & lives.alive(lives.events - 1)
+        size, largest = lives.bytes(gradients), int(lives.size[gradients].max(initial=0))
+        return cls(oom.line or 0, size, largest, size, ran_out=True)
 
     @classmethod
     def of(cls, lives: Lifetimes) -> _Step:
@@ -154,6 +167,11 @@ class _Step:
     @property
     def problem(self) -> str:
         where = f" on line {self.line}" if self.line > 0 else ""
+        if self.ran_out:
+            return (
+                f"Memory ran out in the optimizer's step{where} as it made temporaries for all "
+                f"parameters at once, {format_bytes(self.size)} each time."
+            )
         return (
             f"At the peak, in the optimizer's step{where}, {format_bytes(self.size)} were "
             "temporaries of the step itself."

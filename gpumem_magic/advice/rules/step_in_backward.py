@@ -211,16 +211,17 @@ def _rewritten(cell: Code, step: Step, built: list[Built], older: bool) -> Itera
     if clear not in cell.block(step.statement):
         raise UnsafeError(f"{name}.zero_grad() is not called at every step")
     yield from put(cell, one.statement, _hooks(cell, one))
-    yield from remove(cell, clear)
     indent = cell.indentation(loop.lineno)
     ending = f"for handle in handles:\n{indent}    handle.remove()"
-    if step.statement.end_lineno != loop.end_lineno:
-        yield from remove(cell, step.statement)
+    first, last = sorted((step.statement, clear), key=lambda statement: statement.lineno)
+    yield from remove(cell, first)
+    if last.end_lineno != loop.end_lineno:
+        yield from remove(cell, last)
         yield from insert_after(cell, loop, ending)
         return
-    line = step.statement.lineno  # the last of the loop: its place is taken
-    start = cell.offset(line, 0)
-    yield Edit(start, start + len(cell.lines[line - 1]), f"{indent}{ending}")
+    start, end = cell.offset(last.lineno, 0), cell.offset(loop.end_lineno or 0, 0)
+    end += len(cell.lines[(loop.end_lineno or 0) - 1])  # the last of the loop: its place is taken
+    yield Edit(start, end, f"{indent}{ending}")
 
 
 def _outer_loop(cell: Code, constructor: ast.stmt, step: Step) -> ast.stmt:
