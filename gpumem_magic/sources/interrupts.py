@@ -42,7 +42,7 @@ _BRACKETS = (
     *(contextlib.__file__, weakref.__file__, weakref.WeakSet.add.__code__.co_filename),
     *("torch/overrides.py", "torch/utils/_python_dispatch.py"),
     *("IPython/core/events.py", "IPython/core/interactiveshell.py", "traitlets/traitlets.py"),
-    "ipykernel/ipkernel.py",
+    *("ipykernel/ipkernel.py", "matplotlib/transforms.py"),
     *(str(_PACKAGE / "magics" / file) for file in ("mark.py", "faults.py", "monitor.py")),
 )
 """Ends of files that are no place for an interrupt while nothing else runs in them: what begins and

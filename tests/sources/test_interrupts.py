@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,26 @@ CODES = {
     "here": "signal.raise_signal(signal.SIGINT); held = ours.is_held",
     "in generated code": "exec('signal.raise_signal(signal.SIGINT)'); held = ours.is_held",
 }
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_an_interrupt_where_a_figure_dies_is_not_swallowed(capfd):
+    handler, found = Interrupts(), {"signal": signal}
+    transforms = pytest.importorskip("matplotlib.transforms").__file__
+    code = "def forget(reference): signal.raise_signal(signal.SIGINT)"
+    exec(compile(code, transforms, "exec"), found)
+    figure = {1, 2, 3}
+    reference = weakref.ref(figure, found["forget"])
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes in any turn of the loop
+            handler.install()
+            del figure
+            for _ in range(1_000_000_000):
+                pass
+    finally:
+        handler.remove()
+    assert reference() is None
+    assert "ignored" not in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("default_handler")
