@@ -65,6 +65,10 @@ class Code(Tree):
             column = len(text.encode()[:column].decode(errors="ignore"))
         return self._starts[line - 1] + min(column, len(text))
 
+    def end_of_line(self, line: int) -> int:
+        """The character behind a line, its line break."""
+        return self._starts[line - 1] + len(self.lines[line - 1])
+
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """The characters of an expression, a statement or `name=value`, without decorators."""
         last, column = node.end_lineno or node.lineno, node.end_col_offset or 0

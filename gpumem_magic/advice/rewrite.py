@@ -73,7 +73,7 @@ def insert_after(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]
         return (Edit(end, end, f"; {text}"),)
     _require_own_lines(code, statement)
     last = statement.end_lineno or statement.lineno
-    at = code.offset(last, 0) + len(code.lines[last - 1])
+    at = code.end_of_line(last)
     return (Edit(at, at, f"\n{code.indentation(code.first_line(statement))}{text}"),)
 
 
@@ -85,7 +85,7 @@ def remove(code: Code, statement: ast.stmt) -> tuple[Edit, ...]:
         start += len(code.indentation(code.first_line(statement)))
         return (Edit(start, code.span(statement)[1], "pass"),)  # decorators go as well
     first, last = code.first_line(statement), statement.end_lineno or statement.lineno
-    start, end = code.offset(first, 0), code.offset(last, 0) + len(code.lines[last - 1])
+    start, end = code.offset(first, 0), code.end_of_line(last)
     if last < len(code.lines):
         end += 1  # with its line break
     elif first > 1:

@@ -173,10 +173,10 @@ def _same(cell: Code, read: ast.Name, loss: ast.expr) -> ast.expr | None:
 def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
     """The tensors of the batch that the forward pass reads: those with its first dimension."""
     read = list(dict.fromkeys(_read_outside(found)))
-    tensors = [(name, facts) for name in read if (facts := names.tensors.get(name)) and facts.shape]
     if cell.function(found.backward) is not None:
         _require_alone(cell, names, found)
         return _input_and_target(cell, found, {*read} - {*names.known})
+    tensors = [(name, facts) for name in read if (facts := names.tensors.get(name)) and facts.shape]
     if not tensors:
         raise UnsafeError("the tensors of the batch have no names that are known")
     length = tensors[0][1].shape[0]
@@ -200,7 +200,7 @@ def _batches(cell: Code, names: Names, found: TrainingPass) -> list[str]:
 
 def _moved_to(found: TrainingPass) -> set[str]:
     """Names of devices and types: what only stands in `x.to(...)`."""
-    nodes = [node for statement in found.forward for node in ast.walk(statement)]
+    nodes = [*found.walk()]
     moves = [n for n in nodes if isinstance(n, ast.Call) and called(n) == "to"]
     given = Counter(root(argument) for move in moves for argument in move.args)
     read = Counter(node.id for node in nodes if isinstance(node, ast.Name))
@@ -210,7 +210,7 @@ def _moved_to(found: TrainingPass) -> set[str]:
 def _input_and_target(cell: Code, found: TrainingPass, read: set[str]) -> list[str]:
     """Of a function, whose variables are not known: what it calls the model with, and what it
     compares the result with, if it reads nothing else."""
-    nodes = [node for statement in found.forward for node in ast.walk(statement)]
+    nodes = [*found.walk()]
     calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     inputs = {root(call.args[0]) for call in calls if len(call.args) == 1 and not call.keywords}
     targets = {root(n.args[1]) for n in nodes if isinstance(n, ast.Call) and len(n.args) == 2}
@@ -223,7 +223,7 @@ def _input_and_target(cell: Code, found: TrainingPass, read: set[str]) -> list[s
 
 def _require_alone(cell: Code, names: Names, found: TrainingPass) -> None:
     """Raises UnsafeError where samples may meet: contrastive losses, random numbers."""
-    for node in (inside for statement in found.forward for inside in ast.walk(statement)):
+    for node in found.walk():
         if isinstance(node, ast.Call):
             alone = isinstance(node.func, ast.Name) and node.func.id in names.modules
             if not alone and not is_mean_loss(cell, names, node):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,10 @@ class TrainingPass:
     backward: ast.Expr
     loss: str
     value: ast.expr
+
+    def walk(self) -> Iterator[ast.AST]:
+        """All nodes of the forward pass."""
+        return chain.from_iterable(map(ast.walk, self.forward))
 
 
 def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> TrainingPass:

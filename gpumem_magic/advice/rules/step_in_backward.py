@@ -219,9 +219,8 @@ def _rewritten(cell: Code, step: Step, built: list[Built], older: bool) -> Itera
         yield from remove(cell, last)
         yield from insert_after(cell, loop, ending)
         return
-    start, end = cell.offset(last.lineno, 0), cell.offset(loop.end_lineno or 0, 0)
-    end += len(cell.lines[(loop.end_lineno or 0) - 1])  # the last of the loop: its place is taken
-    yield Edit(start, end, f"{indent}{ending}")
+    start, end = cell.offset(last.lineno, 0), cell.end_of_line(last.end_lineno or last.lineno)
+    yield Edit(start, end, f"{indent}{ending}")  # the last of the loop: its place is taken
 
 
 def _outer_loop(cell: Code, constructor: ast.stmt, step: Step) -> ast.stmt:

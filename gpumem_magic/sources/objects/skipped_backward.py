@@ -25,7 +25,10 @@ _MODE: Final = re.compile(
 _PLAIN: Final = (bool, str, type(None))
 _LEAVES: Final = (ast.Continue, ast.Return, ast.Break, ast.Raise)
 _MOST: Final = 100
-_OPPOSITE: Final = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES: Final = ((ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
+_OPPOSITE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
+}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _APART = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
 
@@ -67,8 +70,7 @@ def _trains(test: ast.expr, skips: bool) -> str:
     if skips and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _trains(test.operand, skips=False)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        pairs = _OPPOSITE | {other: one for one, other in _OPPOSITE.items()}
-        if skips and (other := pairs.get(type(test.ops[0]))):
+        if skips and (other := _OPPOSITE.get(type(test.ops[0]))):
             test = ast.Compare(test.left, [other()], test.comparators)
             skips = False
         if not skips:
