@@ -69,8 +69,8 @@ def _do_for_all_children() -> None:
     from gpumem_magic.virtual.accumulation import Accumulation
     from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 
-    users_modules(len(sys.modules))
-    functions_that_ask(len(sys.modules))
+    users_modules()
+    functions_that_ask()
     if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
         Accumulation()
 

@@ -218,11 +218,11 @@ def _as_main(module: types.ModuleType, arguments: list[str], folder: str) -> Ite
 @contextlib.contextmanager
 def _another_process(environ: Mapping[str, str]) -> Iterator[None]:
     """Within, the modules of the user are not imported yet, and these variables are set."""
-    of_users, variables = users_modules.__wrapped__, dict(os.environ)
-    mine = {name: sys.modules.pop(name) for name in of_users(0)}
+    variables = dict(os.environ)
+    mine = {name: sys.modules.pop(name) for name in users_modules()}
     os.environ.update(environ)
     yield
-    for name in of_users(0):
+    for name in users_modules():
         del sys.modules[name]
     sys.modules.update(mine)
     os.environ.clear()

@@ -12,7 +12,9 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _LONGEST = 120
@@ -33,6 +35,9 @@ class Libraries:
         return installed or filename.startswith(self._starts)
 
 
+_LIBRARIES = Libraries()
+
+
 class Effects:
     """Replaces functions by ones that do nothing outside, and keeps what they would have done.
 
@@ -46,7 +51,7 @@ class Effects:
         self._blocked: dict[str, None] = {}
         self._redirected: dict[str, None] = {}
         self._seen: set[tuple[object, ...]] = set()
-        self._libraries = Libraries()
+        self._libraries = _LIBRARIES
         self._inside = threading.local()
         self._replacements: dict[int, tuple[Any, Any]] = {}
 
@@ -121,7 +126,7 @@ class Effects:
     def rebind(self, namespace: dict[str, Any]) -> None:
         """Let names that were bound to what is replaced now (`from os import remove`) mean the
         replacement, in `namespace` and in modules that are the user's."""
-        modules = [namespace_of(sys.modules[name]) for name in users_modules(len(sys.modules))]
+        modules = [namespace_of(sys.modules[name]) for name in users_modules()]
         for names in (namespace, *modules):
             names.update(renamed(names, self._replacements))
 
@@ -137,13 +142,34 @@ class Effects:
         return None
 
 
-@functools.lru_cache(maxsize=1)
-def users_modules(count: int) -> tuple[str, ...]:
-    """Names of loaded modules, `count` in all, that are no library's. Asked before a fork it costs
-    less: to look at an object in the child copies its page."""
-    libraries = Libraries()
-    files = {name: namespace_of(module).get("__file__") for name, module in [*sys.modules.items()]}
-    return tuple(n for n, file in files.items() if isinstance(file, str) and file not in libraries)
+class InModules(Generic[T]):
+    """What is found in the loaded modules; each is looked at once. Asked before a fork it costs
+    less: to look at an object in the child copies its page.
+
+    look: gives what is found in the module of that name.
+    """
+
+    def __init__(self, look: Callable[[str], Iterable[T]]) -> None:
+        self._look = look
+        self._found: dict[str, tuple[T, ...]] = {}
+
+    def __call__(self) -> list[T]:
+        """What there is now, in the order in which the modules were loaded."""
+        loaded = [*sys.modules]
+        for name in loaded:
+            if name not in self._found:
+                self._found[name] = tuple(self._look(name))
+        return [found for name in loaded for found in self._found[name]]
+
+
+def _names_of_users(module: str) -> Iterator[str]:
+    file = namespace_of(sys.modules.get(module)).get("__file__")
+    if isinstance(file, str) and file not in _LIBRARIES:
+        yield module
+
+
+users_modules = InModules(_names_of_users)
+"""Names of loaded modules that are no library's."""
 
 
 def namespace_of(module: Any) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Arguments:
 
     def _look_back(self, module: Any) -> None:
         """See what there was before, in one walk over all objects; only where a framework is
-        loaded, as a walk copies the notebook's pages into this process."""
+        loaded."""
         if self._looked_back:
             return
         self._looked_back = True
@@ -118,8 +118,16 @@ def _loaded(owner: str) -> Any:
 
 
 def _alive(*kinds: type) -> Iterator[Any]:
-    """Objects of the classes, or of derived ones, which may have no name."""
-    return (thing for thing in gc.get_objects() if issubclass(type(thing), kinds))
+    """Objects of the classes, or of derived ones, which may have no name. An object refers to its
+    class: to ask for that copies no pages, as a look at each object does."""
+    found = gc.get_referrers(*(each for kind in kinds for each in _with_derived(kind)))
+    return (thing for thing in found if issubclass(type(thing), kinds))
+
+
+def _with_derived(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _with_derived(derived)
 
 
 def _change_transformers(arguments: Any, values: Mapping[str, Any]) -> None:

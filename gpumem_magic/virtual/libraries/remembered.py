@@ -6,13 +6,13 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import torch
 
-from gpumem_magic.isolation.effects.telling import users_modules
+from gpumem_magic.isolation.effects.telling import InModules, namespace_of, users_modules
 from gpumem_magic.virtual.devices import DEVICE
 
 _CACHED = functools._lru_cache_wrapper
@@ -22,9 +22,8 @@ _MADE = (torch.Tensor, torch.nn.Module)
 def forget_answers() -> None:
     """Forget what functions of loaded modules have remembered of the device, and set the one that
     Accelerate keeps; only in a process that ends with the dry run."""
-    count = len(sys.modules)
-    of_users = _functions_of(("__main__", *users_modules(count)))
-    for module, name in {*functions_that_ask(count), *of_users}:
+    anew = (found for module in ("__main__", *users_modules()) for found in _functions_of(module))
+    for module, name in {*functions_that_ask(), *anew}:
         function = getattr(sys.modules[module], name, None)
         # what they remember are answers, not tensors or models
         if isinstance(function, _CACHED) and not any(
@@ -34,19 +33,15 @@ def forget_answers() -> None:
     _answer_for_accelerate()
 
 
-@functools.lru_cache(maxsize=1)
-def functions_that_ask(count: int) -> tuple[tuple[str, str], ...]:
-    """Module and name of what asks for the device and remembers it, among `count` loaded modules.
-    Asked before a fork it costs less: to look at an object in the child copies its page."""
-    return tuple(_functions_of(list(sys.modules)))
+def _functions_of(module: str) -> Iterator[tuple[str, str]]:
+    for name, value in [*namespace_of(sys.modules.get(module)).items()]:
+        with suppress(Exception):  # what is wrapped may be any object
+            if type(value) is _CACHED and _asks(value):
+                yield module, name
 
 
-def _functions_of(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for module in modules:
-        with suppress(Exception):  # modules may be any objects, or load themselves when asked
-            for name, value in [*object.__getattribute__(sys.modules[module], "__dict__").items()]:
-                if type(value) is _CACHED and _asks(value):
-                    yield module, name
+functions_that_ask = InModules(_functions_of)
+"""Module and name of what asks for the device and remembers it."""
 
 
 def _asks(function: Any) -> bool:

@@ -17,12 +17,12 @@ def test_a_module_that_loads_itself_late_is_not_loaded(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "late", module)
     spec.loader.exec_module(module)
-    found = users_modules.__wrapped__(0)
-    functions_that_ask.__wrapped__(0)
+    found = users_modules()
+    functions_that_ask()
     assert "late" in found
     assert type(module) is not types.ModuleType  # it is one once it is loaded
 
 
 def test_what_is_no_module_is_no_module_of_the_user(monkeypatch):
     monkeypatch.setitem(sys.modules, "number", 3)
-    assert "number" not in users_modules.__wrapped__(0)
+    assert "number" not in users_modules()
