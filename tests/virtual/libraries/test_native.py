@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-import torch._dynamo  # which would look at the Triton that is written here
+import torch._dynamo  # noqa: F401 - which would look at the Triton that is written here
 
 from gpumem_magic import predict
 
