@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -60,27 +61,38 @@ class Kernel:
         return answer
 
     def _run_once(self, code, meanwhile):
-        sent = self.client.execute(code)
-        outputs, deadline = [], time.monotonic() + 120
-        while True:
+        """The answer to one request: whole once the kernel is idle; one that was interrupted while
+        it wrote may never say so, but replies."""
+        sent, reply = self.client.execute(code), None
+        outputs, deadline, silent = [], time.monotonic() + 120, 0
+        while reply is None or silent < 3:
             assert time.monotonic() < deadline, "the kernel does not answer"
             try:
                 message = self.client.get_iopub_msg(timeout=1)
             except (queue.Empty, ValueError):  # half of a message: its writing was interrupted
+                reply, silent = reply or self._reply(sent, 0), silent + 1
                 continue
             if message["parent_header"].get("msg_id") != sent:
                 continue
-            kind, content = message["msg_type"], message["content"]
+            kind, content, silent = message["msg_type"], message["content"], 0
             if kind == "status" and content["execution_state"] == "idle":
+                reply = reply or self._reply(sent, 60)
                 break
             if kind not in ("status", "execute_input"):
                 outputs.append((kind, content))
                 if meanwhile:
                     meanwhile(outputs)
-        while True:
-            reply = self.client.get_shell_msg(timeout=60)
-            if reply["parent_header"].get("msg_id") == sent:
-                return Answer(reply["content"], outputs)
+        assert reply is not None, "the kernel is idle and does not reply"
+        return Answer(reply, outputs)
+
+    def _reply(self, sent, timeout):
+        """The content of the reply to a request; None where it does not come in time."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                reply = self.client.get_shell_msg(timeout=timeout)
+                if reply["parent_header"].get("msg_id") == sent:
+                    return reply["content"]
+        return None
 
 
 @pytest.fixture(scope="module")
