@@ -49,6 +49,7 @@ from gpumem_magic.advice.rules.other_process import OtherProcess
 from gpumem_magic.advice.rules.retained_graph import RetainedGraph
 from gpumem_magic.advice.rules.second_model import SecondModel
 from gpumem_magic.advice.rules.second_optimizer import SecondOptimizer
+from gpumem_magic.advice.rules.separate_models import SeparateModels
 from gpumem_magic.advice.rules.stale_exception import StaleException
 from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     StaleOutput(),
     StaleException(),
     SecondModel(),
+    SeparateModels(),
     SecondOptimizer(),
     CopiedModel(),
     EarlierCells(),

@@ -7,6 +7,7 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,14 @@ class Code(Tree):
         self._starts = _starts(self.lines)
         self._known = {**(known or {}), **dict(self._imports())}
         self.joined: Callable[[], tuple[Code, Trace] | None] = lambda: None
+
+    def with_text(self, statement: ast.stmt, text: str) -> Code:
+        """The cell with this text for a statement; empty where IPython's own syntax hides it."""
+        (start, end), code = self.span(statement), self.cell.code
+        old, source = self.source[start:end], f"{self.source[:start]}{text}{self.source[end:]}"
+        if code is not None:
+            code = code.replace(old, text) if code.count(old) == 1 else ""
+        return Code(replace(self.cell, source=source, code=code), self._known, self.work)
 
     def place(self, line: int) -> str:
         """What a line of the text is called: "line 3"."""
@@ -145,6 +154,10 @@ class Code(Tree):
         if isinstance(node, ast.Attribute) and (value := self.dotted(node.value)):
             return f"{value}.{node.attr}"
         return ""
+
+    def is_imported(self, name: str) -> bool:
+        """Whether a name is a library's: a module, or what is imported from one."""
+        return name in self._known
 
     def spelling(self, module: str, default: str = "") -> str:
         """How the notebook calls an imported module: "torch" for import torch; else `default`."""

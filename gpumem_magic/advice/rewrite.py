@@ -59,7 +59,7 @@ def insert_before(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...
     if _can_share(code, statement, text):
         start = code.span(statement)[0]
         return (Edit(start, start, f"{text}; "),)
-    _require_own_lines(code, statement)
+    require_own_lines(code, statement)
     first = code.first_line(statement)
     at = code.offset(first, 0)
     return (Edit(at, at, f"{code.indentation(first)}{text}\n"),)
@@ -71,7 +71,7 @@ def insert_after(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]
     if _can_share(code, statement, text):
         end = code.span(statement)[1]
         return (Edit(end, end, f"; {text}"),)
-    _require_own_lines(code, statement)
+    require_own_lines(code, statement)
     last = statement.end_lineno or statement.lineno
     at = code.end_of_line(last)
     return (Edit(at, at, f"\n{code.indentation(code.first_line(statement))}{text}"),)
@@ -79,7 +79,7 @@ def insert_after(code: Code, statement: ast.stmt, text: str) -> tuple[Edit, ...]
 
 def remove(code: Code, statement: ast.stmt) -> tuple[Edit, ...]:
     """Without the statement's lines; `pass` where a block would be empty."""
-    _require_own_lines(code, statement)
+    require_own_lines(code, statement)
     if len(code.block(statement)) == 1 and code.parent(statement) is not code.tree:
         start = code.offset(code.first_line(statement), 0)
         start += len(code.indentation(code.first_line(statement)))
@@ -99,7 +99,7 @@ def wrap(code: Code, statements: Sequence[ast.stmt], header: str) -> tuple[Edit,
     Lines inside a string keep their beginning, which is part of its value.
     """
     for statement in statements:
-        _require_own_lines(code, statement)
+        require_own_lines(code, statement)
     first = code.first_line(statements[0])
     last = statements[-1].end_lineno or statements[-1].lineno
     inside, indent = code.lines_inside_strings(), indent_of(code.source)
@@ -198,13 +198,13 @@ def _can_share(code: Code, statement: ast.stmt, text: str) -> bool:
     if hasattr(statement, "body") or "\n" in text or text.endswith(":") or text[:1].isspace():
         return False
     try:
-        _require_own_lines(code, statement)
+        require_own_lines(code, statement)
     except UnsafeError:
         return True
     return False
 
 
-def _require_own_lines(code: Code, statement: ast.stmt) -> None:
+def require_own_lines(code: Code, statement: ast.stmt) -> None:
     """Raises UnsafeError where a line is shared: `a = 1; b = 2`, or `for x in y: f(x)`."""
     first = code.first_line(statement)
     if code.lines[first - 1][: _column(code, statement, first)].strip():

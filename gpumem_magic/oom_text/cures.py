@@ -45,7 +45,7 @@ _REST = MappingProxyType(
         "next backward pass makes anew.",
         Way.HISTORY: f"Run {FREE_OUTPUTS} before this cell: {{size}} that only the notebook's "
         "output history holds.",
-        Way.UNUSED: "Write del {name} before this line: {size} that the cell does not mention from "
+        Way.UNUSED: "Write del {name} before {line}: {size} that the cell does not mention from "
         "there on.",
     }
 )
@@ -59,7 +59,8 @@ def worded(remedy: Remedy, name: str = "", left: int | None = None) -> str:
         return end_others(remedy.size) + further
     if remedy.way is Way.EXPANDABLE:
         return grow_segments(remedy.size) + further
-    return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name) + further
+    line = f"line {remedy.line}" if remedy.line else "this line"
+    return _REST[remedy.way].format(size=format_bytes(remedy.size), name=name, line=line) + further
 
 
 def _further(left: int) -> str:

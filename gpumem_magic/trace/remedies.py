@@ -16,6 +16,7 @@ from gpumem_magic.trace.peak import KnownBlocks
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import LeftOver, OutOfMemory, Remedy, Way
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
+from gpumem_magic.values.names import owner_of
 from gpumem_magic.values.recording import Action, Category, Failure, Phase, Recording
 
 _STATE = re.compile(r"(?:list\()?(<?\w+>?).*?\.state\[(\w+)")
@@ -114,9 +115,12 @@ def find_remedies(
     moment = _Moment(recording, failure, known, known.lives.alive(failure.position - 1))
     segments = find_held_segments(recording, levels, failure.position)
     found = [*_outside(oom), *_expandable(oom, recording)]
-    for way, name, blocks in _droppable(oom, moment):
+    calling = _calling_line(moment)
+    line = calling if calling != oom.line else None
+    for way, name, blocks in _droppable(oom, moment, calling):
         enough = _makes_room(oom, moment, blocks, segments)
-        found.append(Remedy(way, moment.size_of(blocks), enough, name))
+        before = line if way is Way.UNUSED else None
+        found.append(Remedy(way, moment.size_of(blocks), enough, name, before))
     worth = [one for one in found if one.size >= _LEAST * sum(oom.held.values())]
     return tuple(sorted(worth, key=lambda remedy: (_RANK.index(remedy.enough), -remedy.size)))
 
@@ -151,8 +155,16 @@ def _expandable(oom: OutOfMemory, recording: Recording) -> Iterator[Remedy]:
         yield Remedy(Way.EXPANDABLE, oom.reserved_free, None)
 
 
+def _calling_line(moment: _Moment) -> int | None:
+    """The line of the cell itself, rather than of a function, that was running."""
+    recording, failure = moment.recording, moment.failure
+    stack = recording.stacks[failure.stack] if failure.stack >= 0 else ()
+    own = [frame.line for frame in stack if frame.filename == recording.cell.filename]
+    return own[-1] if own else recording.error_line
+
+
 def _droppable(
-    oom: OutOfMemory, moment: _Moment
+    oom: OutOfMemory, moment: _Moment, line: int | None
 ) -> Iterator[tuple[Way, str | None, NDArray[np.int64]]]:
     """Sets of living blocks that the rest of the cell can do without."""
     gradients = moment.alive_as(Category.GRADIENT)
@@ -162,7 +174,7 @@ def _droppable(
     history = [blocks for root, blocks in named.items() if OUTPUT_HISTORY.match(root)]
     if history:
         yield Way.HISTORY, None, np.concatenate(history)
-    found = _unused(oom, moment, named)
+    found = _unused(moment, named, line)
     sizes = {names: moment.size_of(blocks) for names, blocks in found.items()}
     for names in sorted(found, key=lambda names: -sizes[names])[:_VARIABLES]:
         yield Way.UNUSED, names, found[names]
@@ -180,13 +192,14 @@ def _are_used_up(moment: _Moment, gradients: NDArray[np.int64]) -> bool:
 
 
 def _unused(
-    oom: OutOfMemory, moment: _Moment, named: Mapping[str, NDArray[np.int64]]
+    moment: _Moment, named: Mapping[str, NDArray[np.int64]], line: int | None
 ) -> Mapping[str, NDArray[np.int64]]:
     """Blocks of names that nothing uses any more, by these names and what is tied to them."""
     recording = moment.recording
     # A graph of this cell may hold what the cell has used, also where no name is needed any more.
     graphs = len(moment.alive_as(Category.ACTIVATION)) > 0
-    first = oom.line and (1 if graphs else oom.line)
+    proven = recording.names.holders is not None
+    first = line and (1 if graphs and not proven else line)
     used = mentioned_later(recording.cell, first, recording.cells)
     if used is None:
         return {}
@@ -226,7 +239,7 @@ def _proven(
     found: dict[str, NDArray[np.int64]] = {}
     for group, names in groups.items():
         gone = np.array([b for b, by in held.items() if by is not None and by <= group], np.int64)
-        if len(gone) and _is_free(gone, moment.known.kind):
+        if len(gone):
             found[names] = gone
     return found
 
@@ -255,12 +268,6 @@ def _makes_room(
     return None if rest >= needed else False
 
 
-_OWNER = re.compile(r"([^\W\d]\w*)")
-"""A variable: what is told of in angle brackets, as an earlier error is, no name leads to."""
-_STATE_OF = re.compile(r".*?\.state\[([^\W\d]\w*)")
-"""A state of an optimizer is its model's: "opt.state[model.weight]['exp_avg']"."""
-
-
 def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     """Names with at least 1 MiB; None where there are none, memory was not short, or the source
     cannot tell."""
@@ -282,11 +289,11 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
         name = (label.name if label else _only_holder(recording, int(lives.address[row]))) or ""
         if label and _root_of(lives.name(row)) in renamed - {_root_of(name)}:
             name = lives.name(row) or ""  # `old = model`, and a new model after that
-        found = _STATE_OF.match(name) or _OWNER.match(name)
-        if found and _is_reached(recording, int(lives.address[row]), found[1], used - renamed):
+        owner = owner_of(name)
+        if owner and _is_reached(recording, int(lives.address[row]), owner, used - renamed):
             continue
-        if found and not OUTPUT_HISTORY.match(name):
-            sizes[found[1]] = sizes.get(found[1], 0) + int(lives.size[row])
+        if owner and not OUTPUT_HISTORY.match(name):
+            sizes[owner] = sizes.get(owner, 0) + int(lives.size[row])
         elif label is None and not name:
             unnamed += int(lives.size[row])
     used -= renamed
@@ -328,5 +335,5 @@ def _only_holder(recording: Recording, address: int) -> str:
 
 
 def _root_of(name: str | None) -> str:
-    found = _OWNER.match(name or "")
-    return found[1] if found else ""
+    found = _ROOT.match(name or "")
+    return found[0] if found else ""

@@ -219,6 +219,7 @@ class Way(Enum):
 class Remedy:
     """A single change: `size` bytes that it concerns, `name` of the variable, if it is one.
 
+    line: before which it is made, where that is not the one that failed, but called what did.
     enough: whether the allocation would then have found room; None where the bytes would do, but it
     is not known whether they lie in one piece.
     """
@@ -227,6 +228,7 @@ class Remedy:
     size: int
     enough: bool | None
     name: str | None = None
+    line: int | None = None
 
 
 PART_OF_HELD = 0.05

@@ -149,6 +149,18 @@ class Names:
     skipped: SkippedBackward | None = None
 
 
+_OWNER = re.compile(r"[^\W\d]\w*")
+"""A variable: what is told of in angle brackets, as an earlier error is, no name leads to."""
+_STATE_OF = re.compile(r".*?\.state\[([^\W\d]\w*)")
+
+
+def owner_of(path: str) -> str:
+    """The variable that a path begins with; a state of an optimizer is its model's:
+    "opt.state[model.weight]['exp_avg']". "" where it begins with none."""
+    state, first = _STATE_OF.match(path), _OWNER.match(path)
+    return state[1] if state else first[0] if first else ""
+
+
 def variable_of(path: str) -> str:
     """The variable that a path begins with: "net" of "net.layers[0].weight"."""
     return re.split(r"[.\[]", path, maxsplit=1)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +22,7 @@ from gpumem_magic.advice.rewrite import (
     remove,
     replace,
 )
-from gpumem_magic.advice.tree import root
+from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.values.advice import Edit
 from gpumem_magic.values.names import ModuleFacts, Names
 
@@ -38,9 +39,10 @@ def in_pieces(
     """The forward pass and `backward()` in a loop over pieces of the batch."""
     if any("BatchNorm" in kind for kind in model.kinds):
         raise UnsafeError("BatchNorm normalises over the whole batch")
-    made = _loss_statement(cell, names, found)
     between = cell.after(found.forward[-1], until=found.backward)
-    above = [statement for statement in between if _clears(statement)]
+    above = [statement for statement in (*found.forward, *between) if _clears(statement)]
+    found = dataclasses.replace(found, forward=tuple(s for s in found.forward if s not in above))
+    made = _loss_statement(cell, names, found)
     below = [statement for statement in between if not _clears(statement)]
     _require_movable(cell, below)
     later, outputs = _read_later(cell, found, made)
@@ -56,13 +58,13 @@ def in_pieces(
     weight = f" * (len({own[0]}) / len({batches[0]}))"
     return (
         *(edit for s in above for edit in insert_before(cell, inside[0], cell.text(s))),
-        *(edit for s in between for edit in remove(cell, s)),
+        *(edit for s in (*above, *below) for edit in remove(cell, s)),
         *insert_before(cell, inside[0], f"{total} = 0.0"),
         *(edit for n in outputs for edit in insert_before(cell, inside[0], f"{n} = []")),
         *insert_before(cell, inside[0], _header(batches)),
         *_weighed(cell, found, made, weight, later),
-        *_indented(cell, found.forward),
-        *_indented(cell, [found.backward]),
+        *_indented(cell, found.forward, above),
+        *_indented(cell, [found.backward], ()),
         *_renamed(cell, found.forward, {*batches, found.loss, *outputs}),
         *insert_after(cell, found.backward, f"{indent}{total} += {total}_.detach()"),
         *(edit for n in outputs for edit in _collected(cell, found, n)),
@@ -257,10 +259,13 @@ def _read_outside(found: TrainingPass) -> Iterator[str]:
         made |= {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
-def _indented(cell: Code, statements: Sequence[ast.stmt]) -> Iterator[Edit]:
+def _indented(
+    cell: Code, statements: Sequence[ast.stmt], without: Sequence[ast.stmt]
+) -> Iterator[Edit]:
     inside, indent = cell.lines_inside_strings(), indent_of(cell.source)
+    left_out = {number for statement in without for number in lines_of(statement)} | inside
     for number in range(statements[0].lineno, (statements[-1].end_lineno or 0) + 1):
-        if number not in inside and cell.lines[number - 1].strip():
+        if number not in left_out and cell.lines[number - 1].strip():
             at = cell.offset(number, 0)
             yield Edit(at, at, indent)
 

@@ -40,7 +40,7 @@ class Unread:
 def unread_at_peak(cell: Code, lives: Lifetimes) -> Iterator[Unread]:
     """Results that nothing reads from the peak on: of statements that run once, and of the
     iteration before the one that holds the peak."""
-    peak = _lines_at_peak(cell, lives)
+    peak = lines_at_peak(cell, lives)
     if not peak:
         return
     graphs = bool((lives.at_peak & lives.graph).any())
@@ -54,7 +54,7 @@ def unread_at_peak(cell: Code, lives: Lifetimes) -> Iterator[Unread]:
             yield found
 
 
-def _lines_at_peak(cell: Code, lives: Lifetimes) -> frozenset[int]:
+def lines_at_peak(cell: Code, lives: Lifetimes) -> frozenset[int]:
     """Lines of the cell that were running when the peak was reached."""
     born = np.flatnonzero((lives.birth == lives.peak_event) & (lives.birth >= 0))
     frames = lives.frames(int(born[0])) if len(born) else ()

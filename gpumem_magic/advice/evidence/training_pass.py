@@ -42,8 +42,8 @@ class TrainingPass:
 def find_pass(cell: Code, lives: Lifetimes, activations: NDArray[np.bool_]) -> TrainingPass:
     """The statements that made these activations. Raises UnsafeError where there is no one place
     in the cell, or where it is written otherwise."""
-    backward = _one_backward(cell)
-    loss, value = _loss_of(backward)
+    backward = one_backward(cell)
+    loss, value = _loss_of(cell, backward)
     before = cell.before(backward)
     sizes = [bytes_of(cell, lives, activations, statement) for statement in before]
     total = lives.bytes(activations)
@@ -130,7 +130,9 @@ def _weighs(call: ast.Call) -> bool:
     return any(k.arg in ("reduction", "weight", "ignore_index", None) for k in call.keywords)
 
 
-def _one_backward(cell: Code) -> ast.Expr:
+def one_backward(cell: Code) -> ast.Expr:
+    """The statement `loss.backward()` of a cell that has one. Raises UnsafeError where it is
+    written otherwise."""
     calls = list(cell.calls(".backward"))
     if len(calls) != 1:
         raise UnsafeError(f"the cell has {len(calls) or 'no'} calls of backward()")
@@ -142,17 +144,31 @@ def _one_backward(cell: Code) -> ast.Expr:
     return statement
 
 
-def _loss_of(backward: ast.Expr) -> tuple[str, ast.expr]:
+def _loss_of(cell: Code, backward: ast.Expr) -> tuple[str, ast.expr]:
     """The variable that holds the loss, and what of it `backward()` is called on."""
+    value = _called_on(backward)
+    name = root_of_loss(cell, backward)
+    if not name:
+        raise UnsafeError("the loss of backward() has no name of its own")
+    return name, value
+
+
+def root_of_loss(cell: Code, backward: ast.Expr) -> str:
+    """The variable that holds the loss; "" where it is computed in the statement itself."""
+    value = _called_on(backward)
+    name = root(value.left if isinstance(value, ast.BinOp) else value)
+    functions = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+    computed = cell.is_imported(name) or any(
+        root(f) != name or isinstance(f, ast.Name) for f in functions
+    )
+    return "" if computed else name
+
+
+def _called_on(backward: ast.Expr) -> ast.expr:
     call = backward.value
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Attribute)
     value = call.func.value
     if isinstance(value, ast.Call) and len(value.args) == 1 and called(value) == "scale":
-        value = value.args[0]  # of a GradScaler
-    first = value.left if isinstance(value, ast.BinOp) else value
-    functions = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
-    name = root(first)
-    if not name or any(root(f) != name or isinstance(f, ast.Name) for f in functions):
-        raise UnsafeError("the loss of backward() has no name of its own")
-    return name, value
+        return value.args[0]  # of a GradScaler
+    return value

@@ -21,6 +21,7 @@ from gpumem_magic.advice.changes.mixed_precision import (
     is_covered,
     under_the_same,
 )
+from gpumem_magic.advice.changes.named_loss import of_plain, with_named_loss
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
 from gpumem_magic.advice.evidence.training_pass import (
@@ -52,9 +53,11 @@ _SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
 
 @dataclass(frozen=True, slots=True)
 class _Case(Case):
-    """What all the changes ask of: the activations at the peak and where they come from."""
+    """What all the changes ask of: the activations at the peak and where they come from. named: the
+    cell with a name for its loss, of which `found` is a part."""
 
     held: NDArray[np.bool_]
+    named: Code
     found: TrainingPass | None
     reason: str
     model: tuple[str, ModuleFacts] | None
@@ -70,7 +73,7 @@ class _Case(Case):
     def start(self) -> ast.stmt | None:
         """The statement of the cell that begins the forward pass, if any is known to."""
         if self.found is not None:
-            return self.found.forward[0]
+            return self.cell.statement_at(self.found.forward[0].lineno)
         line = heaviest_line(self.cell, self.lives, self.held)
         return self.cell.statement_at(line) if line else None
 
@@ -111,15 +114,17 @@ class Activations(Rule):
             return
         case = _case(trace, cell, names, held)
         for change in (_precision, _checkpoint, _pieces, _in_place, _offload):
-            for advice, edits in change(case):
-                proposed = self.propose(cell, _evident(case, advice), edits)
+            for advice, code, edits in change(case):
+                proposed = self.propose(code, _evident(case, advice), edits)
+                if code is not cell:
+                    proposed = of_plain(cell, proposed)
                 if proposed.source is None:  # nobody can say what a person makes of it
                     proposed = replace(proposed, saving=None, known=None)
                 if proposed.saving is None or proposed.saving >= max(MIB, _LEAST * peak):
                     yield proposed
 
 
-_Changes = Iterator[tuple[Advice, Callable[[], Iterable[Edit]]]]
+_Changes = Iterator[tuple[Advice, Code, Callable[[], Iterable[Edit]]]]
 
 
 def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
@@ -139,12 +144,13 @@ def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
 
 
 def _case(trace: Trace, cell: Code, names: Names, held: NDArray[np.bool_]) -> _Case:
-    found, reason = None, ""
+    found, reason, named = None, "", cell
     try:
-        found = find_pass(cell, trace.lives, held)
+        named = with_named_loss(cell)
+        found = find_pass(named, trace.lives, held)
     except UnsafeError as error:
         reason = str(error)
-    return _Case(trace, cell, names, held, found, reason, model_of(cell, names))
+    return _Case(trace, cell, names, held, named, found, reason, model_of(cell, names))
 
 
 def _evident(case: _Case, advice: Advice) -> Advice:
@@ -189,7 +195,8 @@ def _precision(case: _Case) -> _Changes:
             if bfloat16
             else "Results differ in the third digit; steps whose gradients overflow are skipped.",
         ),
-        lambda: in_mixed_precision(cell, names, case.place(), bfloat16),
+        case.named,
+        lambda: in_mixed_precision(case.named, names, case.place(), bfloat16),
     )
 
 
@@ -209,7 +216,8 @@ def _autocast_of_less(case: _Case) -> _Changes:
             Cost.NOTHING,
             "",
         ),
-        lambda: under_the_same(cell, case.place(), call),
+        case.named,
+        lambda: under_the_same(case.named, case.place(), call),
     )
 
 
@@ -230,15 +238,16 @@ def _checkpoint(case: _Case) -> _Changes:
             Cost.TIME,
             "One more forward pass of these blocks in every step.",
         ),
+        cell,
         lambda: checkpointed(cell, case.start(), name, facts),
     )
 
 
 def _pieces(case: _Case) -> _Changes:
-    cell, names, model = case.cell, case.names, case.model
+    names, model = case.names, case.model
     if model is None or any("BatchNorm" in kind for kind in model[1].kinds):
         return
-    if case.found is not None and _is_micro_batch(cell, case.found):
+    if case.found is not None and _is_micro_batch(case.named, case.found):
         return
     facts = model[1]
     yield (
@@ -248,7 +257,8 @@ def _pieces(case: _Case) -> _Changes:
             Cost.TIME,
             f"{PIECES} smaller passes in place of one, which use the device less well.",
         ),
-        lambda: in_pieces(cell, names, case.place(), facts),
+        case.named,
+        lambda: in_pieces(case.named, names, case.place(), facts),
     )
 
 
@@ -272,6 +282,7 @@ def _in_place(case: _Case) -> _Changes:
                 Cost.NOTHING,
                 "The input of the activation function is gone: hooks cannot read it.",
             ),
+            cell,
             lambda: in_place(cell),
         )
 
@@ -290,7 +301,8 @@ def _offload(case: _Case) -> _Changes:
             f"{format_bytes(case.size)} or more of host memory, copied there and back in "
             "every step: slow.",
         ),
+        case.named,
         lambda: wrap_in_context(
-            cell, case.place().forward, "autograd.graph.save_on_cpu(pin_memory=True)"
+            case.named, case.place().forward, "autograd.graph.save_on_cpu(pin_memory=True)"
         ),
     )

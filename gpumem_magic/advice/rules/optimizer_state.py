@@ -85,6 +85,7 @@ class _Alternative:
     price: str
 
 
+_SGD_CODE = "torch/optim/sgd.py"
 _COMMON = frozenset({"params", "lr", "weight_decay", "maximize", "foreach"})
 _SGD = _Alternative(
     "SGD",
@@ -227,12 +228,16 @@ class OptimizerState(Rule):
 
 
 def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
-    """How many large states each parameter gets; two where they have no names."""
+    """How many large states each parameter gets. Where they have no names as yet it is two, but
+    for SGD, which names its one when all of them are made."""
     sizes = Counter[str]()
     for row in np.flatnonzero(made).tolist():
         sizes[(lives.name(row) or "").rpartition("[")[2]] += int(lives.size[row])
     del sizes[""]
-    return sum(2 * size >= max(sizes.values()) for size in sizes.values()) or 2
+    if not sizes:
+        last = lives.frames(int(np.flatnonzero(made)[-1])) if made.any() else ()
+        return 1 if any(frame.filename.endswith(_SGD_CODE) for frame in last) else 2
+    return sum(2 * size >= max(sizes.values()) for size in sizes.values())
 
 
 def _problem(lives: Lifetimes, kind: str) -> str:

@@ -21,11 +21,9 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, owner_of
 from gpumem_magic.values.recording import Category
 
-_STATE = re.compile(r"(?:list\()?<?\w+>?.*?\.state\[(\w+)")
-_ROOT = re.compile(r"\w+")
 _HELD = re.compile(r"(\w+)\.param_groups\b")
 
 _NET = """\
@@ -153,10 +151,8 @@ def _held_at_start(lives: Lifetimes) -> Mapping[str, list[int]]:
     found: dict[str, list[int]] = {}
     for i in np.flatnonzero(lives.line == BEFORE).tolist():
         name = named.get(int(lives.address[i])) or ""
-        match = _STATE.match(name)
-        root = match[1] if match else (_ROOT.match(name) or [""])[0]
-        if root:
-            found.setdefault(str(root), []).append(i)
+        if owner := owner_of(name):
+            found.setdefault(owner, []).append(i)
     return found
 
 

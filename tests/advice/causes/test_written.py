@@ -37,15 +37,18 @@ class progress:
     def set_postfix(self, **told): pass
 """
 
-NOT_NAMED = frozenset({"from-numpy-flat", "pandas-values-gp"})
+NOT_NAMED = frozenset({"from-numpy-flat", "pandas-values-gp", "generator-and-critic"})
 """Whose cause is not what is said first; but nothing false is said first, either: one writes float64
-itself, the other computes with linalg, so that both may mean it."""
+itself, another computes with linalg, so that both may mean it, and two models that compute together
+are simply large."""
 
 HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is
 worth its price only when memory is short is told when asked for."""
 
-FALSE_THERE = frozenset({"earlier-cells", "second-model", "missing-zero-grad", "retained-graph"})
+FALSE_THERE = frozenset(
+    {"earlier-cells", "second-model", "missing-zero-grad", "retained-graph"}
+) | {"separate-models"}
 
 
 def _parts():

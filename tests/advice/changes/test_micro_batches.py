@@ -117,10 +117,17 @@ def test_parts_of_an_output_that_are_no_certain_mean_stay_whole(notebook, given,
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("", "optimizer.zero_grad()\n"), ("optimizer.zero_grad()\n", "")]
+    "step",
+    [
+        "loss = F.mse_loss(model(x), y)\noptimizer.zero_grad()\nloss.backward()",
+        "optimizer.zero_grad()\nloss = F.mse_loss(model(x), y)\nloss.backward()",
+        "z = model(x)\noptimizer.zero_grad()\nloss = F.mse_loss(z, y)\nloss.backward()",
+        "optimizer.zero_grad()\nF.mse_loss(model(x), y).backward()",
+        "z = model(x)\noptimizer.zero_grad()\nF.mse_loss(\n    z,  # all\n    y,\n).backward()",
+    ],
 )
-def test_pieces_add_up_wherever_gradients_are_cleared(notebook, before, after):
-    step = f"{before}loss = F.mse_loss(model(x), y)\n{after}loss.backward()\noptimizer.step()"
+def test_pieces_add_up_wherever_gradients_are_cleared(notebook, step):
+    step = f"{step}\noptimizer.step()"
     with notebook("T4") as one:
         one.run(_SETUP)
         assessment = one.assess(step)

@@ -186,3 +186,64 @@ class Square(torch.autograd.Function):
 for xb, yb in loader:
     out = Square.apply(net(xb.to(device)))
     optimizer.zero_grad(); criterion(out, yb.to(device)).backward(); optimizer.step()
+# %% architectures-compared | 250MiB | ^separate-models model_a holds .* Write del model_a below line 13
+class Net(nn.Module):
+    def __init__(self, width=1024):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(24)])
+    def forward(self, x):
+        return self.body(x)
+def evaluate(model):
+    with torch.no_grad():
+        return model(torch.randn(64, 1024, device="cuda")).mean().item()
+results = {}
+model_a = Net().cuda()
+results["a"] = evaluate(model_a)
+model_b = Net().cuda()
+results["b"] = evaluate(model_b)
+model_c = Net().cuda()
+results["c"] = evaluate(model_c)
+print(results, sum(p.numel() for p in model_b.parameters()))
+# %% models-in-a-tuple | 250MiB | ^separate-models 2 models are on the device together, 192.* baseline and wider
+def build(depth):
+    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(depth)]).to(device)
+baseline = build(24)
+wider = build(24)
+deeper = build(24)
+for m in (baseline, wider, deeper):
+    print(m(torch.randn(64, 1024, device=device)).mean().item())
+# %% features-then-head | 200MiB | ^separate-models encoder holds .* Write del encoder below line 4
+encoder = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(24)]).cuda()
+with torch.no_grad():
+    features = encoder(torch.randn(512, 1024, device="cuda"))
+head = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1000)).cuda()
+opt = torch.optim.Adam(head.parameters())
+labels = torch.randint(0, 1000, (512,), device="cuda")
+for epoch in range(3):
+    loss = F.cross_entropy(head(features), labels)
+    opt.zero_grad(); loss.backward(); opt.step()
+# %% one-model-after-another | 280MiB | ^separate-models baseline and opt_b hold .* Write del baseline, opt_b below line
+def make(): return nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(8)]).cuda()
+baseline = make()
+opt_b = torch.optim.Adam(baseline.parameters())
+for _ in range(2):
+    opt_b.zero_grad(); baseline(torch.randn(64, 1024, device="cuda")).pow(2).mean().backward(); opt_b.step()
+wide = make()
+opt_w = torch.optim.Adam(wide.parameters())
+for _ in range(2):
+    opt_w.zero_grad(); wide(torch.randn(64, 1024, device="cuda")).pow(2).mean().backward(); opt_w.step()
+# %% momentum-in-the-first-step | 110MiB | ^optimizer-state .* first step\(\).* one number
+big = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(8)]).cuda()
+opt = torch.optim.SGD(big.parameters(), lr=0.1, momentum=0.9)
+for step in range(3):
+    opt.zero_grad()
+    big(torch.randn(64, 1024, device="cuda")).pow(2).mean().backward()
+    opt.step()
+# %% generator-and-critic | 110MiB | .
+G = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(10)]).cuda()
+D = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(10)]).cuda()
+og, od = torch.optim.SGD(G.parameters(), lr=1e-3), torch.optim.SGD(D.parameters(), lr=1e-3)
+for _ in range(2):
+    fake = G(torch.randn(64, 1024, device="cuda"))
+    D(fake).mean().backward()
+    og.step(); od.step()

@@ -1,0 +1,254 @@
+"""Models that one cell uses one after another, and keeps on the device together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.advice.code import Code, Function
+from gpumem_magic.advice.evidence.last_uses import lines_at_peak
+from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.rewrite import insert_after
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import LOOPS, defined, header, parameters
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names, owner_of
+from gpumem_magic.values.recording import Category
+
+_SHARE: Final = 0.1
+"""Of the peak: a smaller model is not why memory is short."""
+
+_MOST: Final = 0.5
+"""Of the peak, from which on separate models together are."""
+
+_OF_MODELS: Final = (
+    *(Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE),
+)
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+
+_SETUP = """\
+import torch
+from torch import nn
+
+def build(width):
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(width, width) for _ in range(8)]).cuda()
+
+x = torch.ones(16, 1024, device="cuda")
+"""
+_TRAINED = """\
+small = build(1024)
+optimizer = torch.optim.Adam(small.parameters())
+small(x).square().mean().backward()
+optimizer.step()
+large = build(2048)
+score = large(x.repeat(1, 2)).sum().item()
+"""
+_COMPARED = """\
+first = build(1024)
+second = build(1024)
+third = build(1024)
+scores = []
+for model in (first, second, third):
+    scores.append(model(x).sum().item())
+"""
+
+
+class SeparateModels(Rule):
+    """A cell that compares models keeps all of them on the device until it ends.
+
+    Each model stays there as long as its name means it, with its gradients, and with the states of
+    its optimizer as long as that is kept. `del model, optimizer` below the last use of one lets go
+    of it before the next one is made; `model.cpu()` keeps its weights on the host. Models that
+    compute together, such as a generator and its critic, have to be there together. The rule speaks
+    when memory is short.
+    """
+
+    name: ClassVar[str] = "separate-models"
+    problem: ClassVar[str] = "models that are used one after another are on the device together"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        mended(
+            ("optimizer.step()\n", "optimizer.step()\ndel small, optimizer\n"),
+            setup=_SETUP,
+            before=_TRAINED,
+            card="320MiB",
+            results=("score",),
+        ),
+        Example(
+            setup=_SETUP,
+            before=_COMPARED,
+            after="""\
+scores = []
+for width in (1024, 1024, 1024):
+    model = None
+    model = build(width)
+    scores.append(model(x).sum().item())
+""",
+            card="80MiB",
+            rewritten=False,
+            results=("scores",),
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        if not is_short(trace):
+            return
+        lives, peak = trace.lives, trace.peak.allocated or 0
+        made = {
+            name: _Made(name, given, rows)
+            for name, rows in _models(lives).items()
+            if lives.bytes(rows) >= _SHARE * peak and (given := _only_assignment(cell, name))
+        }
+        if not made:
+            return
+        derived, meet = _derived(cell, names, made)
+        running = lines_at_peak(cell, lives) | {(trace.oom.line if trace.oom else None) or 0}
+        done = (_finished(cell, one, derived, running) for one in made.values())
+        if finished := [one for one in done if one]:
+            yield self._let_go(cell, lives, max(finished, key=lambda d: lives.bytes(d.rows)))
+            return
+        rows = np.logical_or.reduce([one.rows for one in made.values()])
+        if len(made) > 1 and not meet and lives.bytes(rows) >= _MOST * peak:
+            yield self._apart(lives, list(made.values()), rows)
+
+    def _let_go(self, cell: Code, lives: Lifetimes, done: _Finished) -> Advice:
+        size, last = lives.bytes(done.rows), done.below.end_lineno
+        dropped = ", ".join(done.names)
+        advice = Advice(
+            self.name,
+            problem=f"{' and '.join(done.names)} hold{'' if len(done.names) > 1 else 's'} "
+            f"{format_bytes(size)} of the peak; nothing below line {last} uses "
+            f"{'them' if len(done.names) > 1 else 'it'}.",
+            change=f"Write del {dropped} below line {last}, or keep the weights on the host "
+            f"({done.names[0]}.cpu()).",
+            line=last,
+            name=done.names[0],
+            size=size,
+            saving=lives.saved_at_peak(done.rows),
+            known=Known.ESTIMATED,
+            price=f"no later line, nor cell, can use {dropped}",
+        )
+        return self.propose(cell, advice, partial(insert_after, cell, done.below, f"del {dropped}"))
+
+    def _apart(self, lives: Lifetimes, made: list[_Made], rows: NDArray[np.bool_]) -> Advice:
+        names, largest = [one.name for one in made], max(lives.bytes(one.rows) for one in made)
+        size = lives.bytes(rows)
+        return Advice(
+            self.name,
+            problem=f"{len(names)} models are on the device together, {format_bytes(size)} of the "
+            f"peak: {', '.join(names[:-1])} and {names[-1]}. No statement computes with two of "
+            "them.",
+            change=f"Make one, use it, and let go of it before the next one is made (del "
+            f"{names[0]}, and its optimizer, below its last use), or keep those that wait on the "
+            "host (.cpu()).",
+            name=names[0],
+            size=size,
+            saving=size - largest,
+            known=Known.ESTIMATED,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A model, the one statement that gives its name a value, and its storages at the peak: with
+    its gradients, and the states of its optimizer."""
+
+    name: str
+    given: ast.stmt
+    rows: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A model that nothing uses below a statement, and all names that lead to it."""
+
+    names: list[str]
+    below: ast.stmt
+    rows: NDArray[np.bool_]
+
+
+def _only_assignment(cell: Code, name: str) -> ast.stmt | None:
+    given = [*cell.assigned(name)]
+    return given[0] if len(given) == 1 and cell.loop(given[0]) is None else None
+
+
+def _models(lives: Lifetimes) -> Mapping[str, NDArray[np.bool_]]:
+    """By variable, the storages of the model that it means, made by this cell."""
+    found: dict[str, list[int]] = {}
+    made = lives.at_peak & lives.of(*_OF_MODELS) & (lives.birth >= 0)
+    for row in np.flatnonzero(made).tolist():
+        found.setdefault(owner_of(lives.name(row) or ""), []).append(row)
+    return {name: np.isin(np.arange(len(lives)), rows) for name, rows in found.items() if name}
+
+
+def _derived(
+    cell: Code, names: Names, made: Mapping[str, _Made]
+) -> tuple[Mapping[str, set[str]], bool]:
+    """By name, the models that may be behind it; and whether a statement, or one pass of a loop,
+    has to do with two of them."""
+    found = {name: {name} for name in made}
+    meet = False
+    for statement in cell.nodes(ast.stmt):
+        own = set[str]().union(*(found.get(name, ()) for name in _read(cell, statement)))
+        meet |= len(own) > 1
+        for name in defined(statement) if own else ():
+            if _may_hold(names, name):
+                found[name] = found.get(name, set()) | own
+    for statement in cell.nodes(ast.stmt):
+        if isinstance(statement, LOOPS):
+            inside = {name for part in statement.body for name in cell.spoken(part)}
+            meet |= len(set[str]().union(*(found.get(name, ()) for name in inside))) > 1
+    return found, meet
+
+
+def _finished(
+    cell: Code, model: _Made, derived: Mapping[str, set[str]], running: Iterable[int]
+) -> _Finished | None:
+    """The model, if the block that makes it is past its last use at the peak."""
+    block, here = cell.block(model.given), cell.index(model.given)
+    scope = cell.function(model.given)
+    places = [cell.beside(s, model.given) for line in running if (s := cell.statement_at(line))]
+    at = min((place for place in places if place is not None and place > here), default=None)
+    names = [name for name, models in derived.items() if models == {model.name}]
+    shared = [name for name, models in derived.items() if model.name in models and len(models) > 1]
+    reads = [read for name in (*names, *shared) for read in cell.reads(name)]
+    own = [cell.beside(read, model.given) for read in reads if cell.function(read) is scope]
+    if at is None or None in own or any(_is_of_scope(cell, read, scope) for read in reads):
+        return None
+    last = max([here, *(place for place in own if place is not None)])
+    return _Finished(names, block[last], model.rows) if last < at else None
+
+
+def _is_of_scope(cell: Code, read: ast.Name, scope: Function | None) -> bool:
+    """Whether a function inside reads a variable of the scope around it."""
+    function = cell.function(read)
+    if function is scope or function is None:
+        return False
+    own = read.id in parameters(function) or any(cell.assigned(read.id, function))
+    return not own
+
+
+def _may_hold(names: Names, name: str) -> bool:
+    """Whether a model may be behind what a name means: a number, or a tensor without a graph, has
+    none."""
+    if name in names.tensors:
+        return names.tensors[name].has_graph
+    return names.containers.get(name) != 0 and not names.others.get(name, "").startswith("builtins")
+
+
+def _read(cell: Code, statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement itself reads; those that it only lists are apart."""
+    for part in header(statement):
+        for node in cell.nodes(ast.Name, within=part):
+            if not isinstance(cell.parent(node), _DISPLAYS):
+                yield node.id
