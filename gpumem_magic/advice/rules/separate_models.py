@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,7 @@ _MOST: Final = 0.5
 _OF_MODELS: Final = (
     *(Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE),
 )
+_OF_SYNTAX: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput")
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 _SETUP = """\
@@ -109,7 +111,7 @@ for width in (1024, 1024, 1024):
             for name, rows in _models(lives).items()
             if lives.bytes(rows) >= _SHARE * peak and (given := _only_assignment(cell, name))
         }
-        if not made:
+        if not made or _in_words(cell, made):
             return
         derived, meet = _derived(cell, names, made)
         running = lines_at_peak(cell, lives) | {(trace.oom.line if trace.oom else None) or 0}
@@ -199,10 +201,12 @@ def _derived(
     found = {name: {name} for name in made}
     meet = False
     for statement in cell.nodes(ast.stmt):
-        own = set[str]().union(*(found.get(name, ()) for name in _read(cell, statement)))
-        meet |= len(own) > 1
-        for name in defined(statement) if own else ():
-            if _may_hold(names, name):
+        used = set[str]().union(*(found.get(name, ()) for name in _read(cell, statement)))
+        listed = set[str]().union(*(found.get(name, ()) for name in _listed(cell, statement)))
+        meet |= len(used) > 1
+        for name in defined(statement) if not isinstance(statement, LOOPS) else ():
+            own = used | listed if listed or _may_hold(cell, names, statement, name) else set[str]()
+            if own:
                 found[name] = found.get(name, set()) | own
     for statement in cell.nodes(ast.stmt):
         if isinstance(statement, LOOPS):
@@ -223,7 +227,12 @@ def _finished(
     shared = [name for name, models in derived.items() if model.name in models and len(models) > 1]
     reads = [read for name in (*names, *shared) for read in cell.reads(name)]
     own = [cell.beside(read, model.given) for read in reads if cell.function(read) is scope]
-    if at is None or None in own or any(_is_of_scope(cell, read, scope) for read in reads):
+    if (
+        at is None
+        or None in own
+        or _in_words(cell, names)
+        or any(_is_of_scope(cell, read, scope) for read in reads)
+    ):
         return None
     last = max([here, *(place for place in own if place is not None)])
     return _Finished(names, block[last], model.rows) if last < at else None
@@ -238,12 +247,15 @@ def _is_of_scope(cell: Code, read: ast.Name, scope: Function | None) -> bool:
     return not own
 
 
-def _may_hold(names: Names, name: str) -> bool:
-    """Whether a model may be behind what a name means: a number, or a tensor without a graph, has
-    none."""
+def _may_hold(cell: Code, names: Names, statement: ast.stmt, name: str) -> bool:
+    """Whether a model may be behind what a statement gives a name: a number, a tensor without a
+    graph, or a list of what functions returned, has none."""
+    if cell.function(statement) is not None or cell.nodes(ast.Lambda, within=statement):
+        return True
     if name in names.tensors:
         return names.tensors[name].has_graph
-    return names.containers.get(name) != 0 and not names.others.get(name, "").startswith("builtins")
+    kind = names.others.get(name, "builtins.float")
+    return name in names.modules or name in names.optimizers or not kind.startswith("builtins.")
 
 
 def _read(cell: Code, statement: ast.stmt) -> Iterator[str]:
@@ -252,3 +264,23 @@ def _read(cell: Code, statement: ast.stmt) -> Iterator[str]:
         for node in cell.nodes(ast.Name, within=part):
             if not isinstance(cell.parent(node), _DISPLAYS):
                 yield node.id
+
+
+def _listed(cell: Code, statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement gives another name to, or puts into a list."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.Expr)) else None
+    changed = (
+        [*value.args] if isinstance(value, ast.Call) and isinstance(statement, ast.Expr) else []
+    )
+    for part in (value, *changed):
+        if isinstance(part, ast.Name):
+            yield part.id
+        for display in cell.nodes(*_DISPLAYS, within=part) if isinstance(part, _DISPLAYS) else ():
+            yield from (n.id for n in ast.iter_child_nodes(display) if isinstance(n, ast.Name))
+
+
+def _in_words(cell: Code, names: Iterable[str]) -> bool:
+    """Whether a magic or a shell command speaks of one of the names."""
+    calls = [call for word in _OF_SYNTAX for call in cell.calls_of(word)]
+    texts = [str(a.value) for call in calls for a in call.args if isinstance(a, ast.Constant)]
+    return not {*names}.isdisjoint(word for text in texts for word in re.findall(r"\w+", text))

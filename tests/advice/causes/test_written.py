@@ -37,10 +37,13 @@ class progress:
     def set_postfix(self, **told): pass
 """
 
-NOT_NAMED = frozenset({"from-numpy-flat", "pandas-values-gp", "generator-and-critic"})
+NOT_NAMED = frozenset(
+    {"from-numpy-flat", "pandas-values-gp"}
+    | {"generator-and-critic", "models-behind-other-names", "models-in-a-magic"}
+)
 """Whose cause is not what is said first; but nothing false is said first, either: one writes float64
-itself, another computes with linalg, so that both may mean it, and two models that compute together
-are simply large."""
+itself, another computes with linalg, so that both may mean it; models that compute together, or are
+used in ways that do not show, are not told apart."""
 
 HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is

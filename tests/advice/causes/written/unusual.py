@@ -247,3 +247,24 @@ for _ in range(2):
     fake = G(torch.randn(64, 1024, device="cuda"))
     D(fake).mean().backward()
     og.step(); od.step()
+# %% models-behind-other-names | 250MiB | .
+def build(): return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(24)]).cuda()
+models = []
+a = build(); models.append(a)
+b = build(); models.append(b)
+c = build(); models.append(c)
+print([m(torch.randn(64, 1024, device="cuda")).mean().item() for m in models])
+# %% models-in-a-magic | 250MiB | .
+def build(): return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(24)]).cuda()
+a = build()
+b = build()
+x = torch.randn(20480, 1024, device="cuda")
+%timeit -n1 -r1 a(x); b(x)
+# %% models-tested-on-one-line | 250MiB | ^separate-models a holds .* del a below line 6
+def build(): return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(24)]).cuda()
+def test(model):
+    with torch.no_grad(): return model(torch.randn(64, 1024, device="cuda")).mean().item()
+accs = {}
+a = build(); accs["a"] = test(a)
+b = build(); accs["b"] = test(b)
+c = build(); accs["c"] = test(c)
