@@ -1,5 +1,6 @@
 """What the system does about a signal. Python's `signal` forgets flags (`signal.siginterrupt`), and
-knows nothing of handlers that C code has set."""
+knows nothing of handlers that C code has set. It stands apart because interrupts and the end of
+children both need it."""
 
 from __future__ import annotations
 

@@ -6,13 +6,15 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from gpumem_magic import predict
+from gpumem_magic import measure, predict
 from gpumem_magic.dryrun import runs
 from gpumem_magic.dryrun.runs import DryRun, carry_out
 from gpumem_magic.isolation.child import DryRunError
@@ -138,3 +140,20 @@ def test_one_with_a_blocked_alarm_is_seen_to_go_on():
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert report.error is None
+
+
+def test_a_thread_of_a_measured_block_predicts_from_what_is_held():
+    reports = []
+
+    def ask():
+        reports.append(predict("y = held * 2", {"held": held}))
+
+    with measure(device="T4"):
+        held = torch.ones(1 << 20, device="cuda")
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        ask()
+    assert [report.error for report in reports] == [None] * 2
+    assert [report.before.allocated for report in reports] == [4 << 20] * 2
+    assert [report.peak.allocated for report in reports] == [8 << 20] * 2
