@@ -14,7 +14,7 @@ import subprocess
 import sys
 import types
 from dataclasses import replace
-from multiprocessing.shared_memory import SharedMemory
+from multiprocessing.shared_memory import ShareableList, SharedMemory
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _NOT_SENT: Final = frozenset(
 _OF_IPYTHON: Final = re.compile("_+|_i*[0-9]*|_[iod]h|_exit_code|__[a-z]+__")
 """The notebook's own, which no message speaks of."""
 
-_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory)
+_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory, ShareableList)
 """A process that opens shared memory by its name has multiprocessing remove it at its end."""
 
 _KEPT_VALUES = 2**20
