@@ -113,8 +113,7 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:
     scenario = plan.scenario
-    own = {n for n in scenario.namespace if n in _NOT_SENT or _OF_IPYTHON.fullmatch(n)}
-    names = {name: value for name, value in scenario.namespace.items() if name not in own}
+    names = {name: value for name, value in scenario.namespace.items() if _is_users(name)}
     randoms = random.getstate(), np.random.get_state(), torch.get_rng_state()
     bare = replace(plan, scenario=replace(scenario, namespace={}, cells=dict(scenario.cells)))
     anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
@@ -126,6 +125,11 @@ def _order(plan: Plan, in_use: CardInUse) -> bytes:
     sent = in_use.sent(scenario.cell)
     _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
     return file.getvalue()
+
+
+def _is_users(name: Any) -> bool:
+    """Whether the notebook's user has given it, and code can speak of it."""
+    return isinstance(name, str) and name not in _NOT_SENT and not _OF_IPYTHON.fullmatch(name)
 
 
 def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:
