@@ -21,7 +21,7 @@ from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
-from gpumem_magic.isolation.effects.saving import SavingEffects
+from gpumem_magic.isolation.effects.saving import SavingEffects, keep_journals_in_memory
 from gpumem_magic.isolation.effects.scripts import Program, Scripts
 from gpumem_magic.isolation.effects.shell import install_shell_effects
 from gpumem_magic.isolation.effects.telling import Effects
@@ -69,6 +69,7 @@ class Stopped:
         assert self._scripts is not None
         self._scripts.program = program
         self._effects.rebind(namespace)
+        keep_journals_in_memory(namespace)
 
     def close_doors(self) -> None:
         """From here on nothing gets out but the answer."""

@@ -232,6 +232,16 @@ class SavingEffects:
         self._effects.replace(module, "safe_open", make)
 
 
+def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
+    """Databases of before are written in copies of their files, beside which no journal can lie."""
+    for value in list(namespace.values()):
+        if issubclass(type(value), sqlite3.Connection):
+            with contextlib.suppress(sqlite3.Error):
+                execute = functools.partial(sqlite3.Connection.execute, value)
+                if execute("pragma journal_mode").fetchone() != ("wal",):
+                    execute("pragma journal_mode = memory")
+
+
 class _KeptTensors(contextlib.ExitStack):
     """What safe_open gives of a file that stands for tensors."""
 
