@@ -88,5 +88,10 @@ def _is_pythons(handler: object) -> bool:
     if isinstance(handler, MethodType):
         return handler.__self__ is random._inst
     if isinstance(handler, FunctionType):
-        return str(handler.__module__).partition(".")[0] in sys.stdlib_module_names
+        name = str(
+            handler.__globals__.get("__name__")
+        )  # functools.wraps gives it another __module__
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            return False
+        return getattr(sys.modules.get(name), "__dict__", None) is handler.__globals__
     return isinstance(handler, BuiltinMethodType) and isinstance(handler.__self__, _LOCKS)

@@ -21,7 +21,10 @@ PREPARED = """
 
     said = []
     for way in ("before", "after_in_parent", "after_in_child"):
-        os.register_at_fork(**{way: lambda way=way: said.append(way)})
+        def handler(way=way):
+            said.append(way)
+        handler.__module__ = "os"  # functools.wraps may have said so
+        os.register_at_fork(**{way: handler})
 
     def fork():
         child = os.fork()
