@@ -271,6 +271,17 @@ def test_why_a_cell_does_not_run_as_it_is_written():
     assert "too slow" in report.unknown["eager"]
 
 
+def test_what_lies_under_no_name_stands_in_no_way():
+    from gpumem_magic.dryrun.fresh import _order
+    from gpumem_magic.dryrun.in_use import CardInUse
+
+    names = {(1, 2): 3, None: 4, "kept": 5}
+    report = predict("import torch\ntorch.ones(kept)", names, "T4")
+    assert report.error is None
+    assert not [note for note in report.notes if "could not be read" in note]
+    assert _order(planned(read_scenario("kept", names, "T4")).plan, CardInUse())
+
+
 def _done(code):
     """What a dry run of the code comes to."""
 

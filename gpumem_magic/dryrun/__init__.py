@@ -78,8 +78,14 @@ def _do_for_all_children() -> None:
 def _import_whole(name: str) -> None:
     """Import a module of torch, which an interrupt would leave half there: in a thread, which goes
     on to the end when an interrupt has ended the wait for it."""
+
+    def load() -> None:
+        sys.settrace(None)  # it is no thread of the user's to be traced
+        sys.setprofile(None)
+        importlib.import_module(name)
+
     if name not in sys.modules:
-        thread = threading.Thread(target=importlib.import_module, args=(name,), daemon=True)
+        thread = threading.Thread(target=load, daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(0.05)  # without a limit, Windows waits through interrupts

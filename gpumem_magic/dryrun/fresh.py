@@ -14,7 +14,7 @@ import subprocess
 import sys
 import types
 from dataclasses import replace
-from multiprocessing.shared_memory import SharedMemory
+from multiprocessing.shared_memory import ShareableList, SharedMemory
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _NOT_SENT: Final = frozenset(
 _OF_IPYTHON: Final = re.compile("_+|_i*[0-9]*|_[iod]h|_exit_code|__[a-z]+__")
 """The notebook's own, which no message speaks of."""
 
-_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory)
+_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory, ShareableList)
 """A process that opens shared memory by its name has multiprocessing remove it at its end."""
 
 _KEPT_VALUES = 2**20
@@ -113,8 +113,7 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:
     scenario = plan.scenario
-    own = {n for n in scenario.namespace if n in _NOT_SENT or _OF_IPYTHON.fullmatch(n)}
-    names = {name: value for name, value in scenario.namespace.items() if name not in own}
+    names = {name: value for name, value in scenario.namespace.items() if _is_users(name)}
     randoms = random.getstate(), np.random.get_state(), torch.get_rng_state()
     bare = replace(plan, scenario=replace(scenario, namespace={}, cells=dict(scenario.cells)))
     anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
@@ -126,6 +125,11 @@ def _order(plan: Plan, in_use: CardInUse) -> bytes:
     sent = in_use.sent(scenario.cell)
     _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
     return file.getvalue()
+
+
+def _is_users(name: Any) -> bool:
+    """Whether the notebook's user has given it, and code can speak of it."""
+    return isinstance(name, str) and name not in _NOT_SENT and not _OF_IPYTHON.fullmatch(name)
 
 
 def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import connection
+from time import sleep
 from typing import TYPE_CHECKING, Generic, TypeVar, Union
 
 from gpumem_magic.isolation.child import Child, DryRunError
@@ -252,6 +252,9 @@ def _processors() -> int:
 def _wait(running: Sequence[_Running], seconds: float) -> None:
     """Until one of them has something to say, or so long."""
     if sys.platform == "win32" and running:  # pipes cannot be waited for
-        time.sleep(max(0.0, min(seconds, 0.02)))
+        sleep(max(0.0, min(seconds, 0.02)))
     elif running:
-        connection.wait([each.child.descriptor for each in running], seconds)
+        poller = select.poll()
+        for each in running:
+            poller.register(each.child.descriptor, select.POLLIN)
+        poller.poll(1000 * seconds)

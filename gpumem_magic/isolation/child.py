@@ -15,11 +15,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final, NoReturn
 
 from gpumem_magic.isolation.answers import read_answer, write_answer
@@ -34,8 +34,9 @@ _LONGEST = 1 << 30
 """Bytes of an answer; what ten thousand blocks come to is a thousandth of it."""
 _LAST = 1.0  # seconds in which a process ends that has closed its pipe
 
-# The cell may replace any of these in its process.
+# Cells may replace any of these, in its process and before in ours.
 _write, _close, _exit = os.write, os.close, os._exit
+_kill, _waitpid = os.kill, os.waitpid
 
 Work = Callable[["Inside"], object]
 """What a child does. Its result, a dataclass, or the exception that it raises, is pickled."""
@@ -140,7 +141,7 @@ class Child:
         for a handler that would hear of it."""
         if not self._ended:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                _kill(self.pid, signal.SIGKILL)
             if self._unheard or not self._is_buried_beside():
                 _bury(self.pid, self.scratch)
         os.close(self.descriptor)
@@ -155,21 +156,21 @@ class Child:
 
     def _status(self) -> int | None:
         """How the process ended, as os.waitpid tells it; None where nobody knows."""
-        until = time.monotonic() + _LAST
+        until = monotonic() + _LAST
         with contextlib.suppress(ChildProcessError):
-            while not self._ended and time.monotonic() < until:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            while not self._ended and monotonic() < until:
+                pid, status = _waitpid(self.pid, os.WNOHANG)
                 if pid:
                     self._ended = True
                     return status
-                time.sleep(0.005)
+                sleep(0.005)
         return None
 
 
 def _bury(pid: int, scratch: Path) -> None:
     """Wait for the end of a process that was killed, and remove what it wrote until then."""
     with contextlib.suppress(ChildProcessError):  # where the user's code ignores SIGCHLD
-        os.waitpid(pid, 0)
+        _waitpid(pid, 0)
     _remove(scratch)
 
 
@@ -242,7 +243,7 @@ def _fork_without_handlers() -> int:
     python, raw = ctypes.pythonapi, _raw_fork()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(0.2)
-    time.sleep(0.02)
+    sleep(0.02)
     try:
         python.PyOS_BeforeFork()
         child = int(raw())
@@ -330,5 +331,7 @@ def _cause(status: int | None) -> str:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         how = _SIGNALS.get(signal.Signals(number), f"died of {signal.Signals(number).name}")
-        return f"{how}, as the notebook would have: something in the cell crashes without a GPU"
+        return (
+            f"{how}: something in the cell crashes without a GPU or outside the notebook's process"
+        )
     return f"was ended by the cell, with exit status {os.WEXITSTATUS(status)}"

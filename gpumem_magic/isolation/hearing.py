@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from typing import Any
+
+from gpumem_magic.sources.signal_actions import DEFAULT, calls, read_action, set_action
 
 _CHILD_ENDED = getattr(signal, "SIGCHLD", None)
 
@@ -19,17 +19,16 @@ class _Handler:
 
     def __init__(self) -> None:
         self._unheard = 0
-        self._handler: Any = None
+        self._action = DEFAULT
         self._had_ended = False
 
     def silence(self) -> bool:
         """Until `hear`, as often as this; False where there is no handler to keep it from."""
         if not self._unheard:
-            handler = _CHILD_ENDED and signal.getsignal(_CHILD_ENDED)
-            if not callable(handler) or threading.current_thread() is not threading.main_thread():
+            if _CHILD_ENDED is None or not calls(read_action(_CHILD_ENDED)):
                 return False
-            self._handler, self._had_ended = handler, _has_ended()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._had_ended = _has_ended()
+            self._action = set_action(_CHILD_ENDED, DEFAULT)
         self._unheard += 1
         return True
 
@@ -37,7 +36,7 @@ class _Handler:
         """Called once a child has been waited for; tells of others that have ended meanwhile."""
         self._unheard -= 1
         if not self._unheard:
-            signal.signal(signal.SIGCHLD, self._handler)
+            set_action(signal.SIGCHLD, self._action)
             if _has_ended() and not self._had_ended:
                 signal.raise_signal(signal.SIGCHLD)
 
@@ -45,7 +44,7 @@ class _Handler:
         """In the child it is as it was."""
         if self._unheard:
             self._unheard = 0
-            signal.signal(signal.SIGCHLD, self._handler)
+            set_action(signal.SIGCHLD, self._action)
 
 
 def _has_ended() -> bool:

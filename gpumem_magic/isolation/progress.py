@@ -69,6 +69,7 @@ class Progress:
         if sys.platform != "win32":
             signal.signal(signal.SIGALRM, tell)
             signal.siginterrupt(signal.SIGALRM, False)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             signal.setitimer(signal.ITIMER_REAL, 0.01, _PULSE)
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 from collections import defaultdict
 from pathlib import Path
+from time import monotonic
 
 from gpumem_magic.isolation.child import Child, DryRunError
 from gpumem_magic.sources.host_memory import SPARED, host_memory
@@ -43,7 +43,7 @@ class Watch:
     anything new; it may run five times as long."""
 
     def __init__(self, child: Child, timeout: float) -> None:
-        now = time.monotonic()
+        now = monotonic()
         self._child = child
         self._timeout = timeout
         self._begun = self._looked = self._new = self._worked = now
@@ -55,7 +55,7 @@ class Watch:
 
     def check(self) -> None:
         """Raises DryRunError, which names the line and what to do."""
-        now = time.monotonic()
+        now = monotonic()
         if now - self._looked < _EVERY:
             return
         news, line, _ = self._child.progress.read()

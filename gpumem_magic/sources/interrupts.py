@@ -16,6 +16,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, ClassVar
 
+from gpumem_magic.sources.signal_actions import read_action, set_action
+
 _PACKAGE = Path(__file__).parents[1]
 _INDIVISIBLE = tuple(
     str(_PACKAGE / place)
@@ -87,7 +89,7 @@ class Interrupts:
         handler = _signal.getsignal(signal.SIGINT)
         if callable(handler):
             self._before, self.is_held, Interrupts.standing = handler, False, self
-            _signal.signal(signal.SIGINT, self._handle)
+            _set_handler(self._handle)
             self._replace("getsignal", self._seen(signal.getsignal))
             self._replace("signal", self._handed_on(signal.signal))
 
@@ -103,7 +105,7 @@ class Interrupts:
         self._replaced.clear()
         held = self.take_held()
         if _signal.getsignal(signal.SIGINT) == self._handle:
-            _signal.signal(signal.SIGINT, self._before)
+            _set_handler(self._before)
         if held:
             self._before(signal.SIGINT, None)
 
@@ -162,6 +164,13 @@ class Interrupts:
             else:
                 _thread.interrupt_main()
             time.sleep(_PAUSE)
+
+
+def _set_handler(handler: Any) -> None:
+    """That of Python; the system goes on calling it with the same flags, or what C code has set."""
+    action = read_action(signal.SIGINT)
+    _signal.signal(signal.SIGINT, handler)
+    set_action(signal.SIGINT, action)
 
 
 def _in_main_thread() -> bool:

@@ -175,12 +175,14 @@ class VirtualGPU:
         enter_mode(self.tracker, operators._get_current_dispatch_mode_stack(), operators)
 
     def leave(self) -> None:
-        """Stop tracking; modes that user code has left open above stay open."""
-        self._facade.is_entered = False
-        self._here.facade = None
+        """Stop tracking this thread, which may be one that a cell has started; modes that user code
+        has left open above stay open."""
+        tracker, facade = self._here.tracker, self._here.facade or self._facade
+        facade.is_entered = False
+        self._here.tracker, self._here.facade = self.tracker, None
         operators, functions = _python_dispatch, overrides
-        leave_mode(self.tracker, operators._get_current_dispatch_mode_stack(), operators)
-        leave_mode(self._facade, functions._get_current_function_mode_stack(), functions)
+        leave_mode(tracker, operators._get_current_dispatch_mode_stack(), operators)
+        leave_mode(facade, functions._get_current_function_mode_stack(), functions)
         self._interrupts.remove()
 
     def __enter__(self) -> VirtualGPU:

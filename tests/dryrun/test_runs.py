@@ -6,13 +6,19 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from gpumem_magic import measure, predict
 from gpumem_magic.dryrun import runs
 from gpumem_magic.dryrun.runs import DryRun, carry_out
+from gpumem_magic.isolation.child import DryRunError
+from gpumem_magic.isolation.watch import Watch
 from gpumem_magic.sources.interrupts import Interrupts
 
 
@@ -107,3 +113,47 @@ def test_a_child_that_cannot_be_watched_is_ended(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         carry_out(flow(child))
     assert child.closed
+
+
+def test_one_without_end_is_ended_whatever_stands_in_place_of_the_systems_functions(monkeypatch):
+    children = set()
+    monkeypatch.setattr(
+        runs, "Watch", lambda child, *args: children.add(child) or Watch(child, *args)
+    )
+    for owner, name in ((os, "kill"), (os, "waitpid"), (time, "sleep"), (time, "monotonic")):
+        monkeypatch.setattr(owner, name, lambda *args: 5.0)
+    with pytest.raises(DryRunError, match="nothing new in"):
+        predict("while True: pass", {}, "T4", timeout=0.2)
+    monkeypatch.undo()
+    (child,) = children
+    time.sleep(0.2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
+
+
+def test_one_with_a_blocked_alarm_is_seen_to_go_on():
+    step = "xs.append(torch.ones(9, device='cuda'))", "select.poll().poll(250)"
+    lines = ["import select, torch", "xs = []", *step * 7]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    try:
+        report = predict("\n".join(lines), {}, "T4", timeout=1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert report.error is None
+
+
+def test_a_thread_of_a_measured_block_predicts_from_what_is_held():
+    reports = []
+
+    def ask():
+        reports.append(predict("y = held * 2", {"held": held}))
+
+    with measure(device="T4"):
+        held = torch.ones(1 << 20, device="cuda")
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        ask()
+    assert [report.error for report in reports] == [None] * 2
+    assert [report.before.allocated for report in reports] == [4 << 20] * 2
+    assert [report.peak.allocated for report in reports] == [8 << 20] * 2

@@ -275,6 +275,22 @@ ATTACKS = {
         "after": "assert keeper.path == 'a.txt'",
         "error": None,
     },
+    "a stream and a handler that nothing else holds": {
+        "setup": """
+            import io, os, signal, sys
+            user = os.getpid()
+            class Removing(io.StringIO):
+                def __call__(self, *args): pass
+                def __del__(self):
+                    if os.getpid() != user:
+                        os.remove('a.txt')
+            live_stream, sys.__stdout__ = sys.__stdout__, Removing()
+            before = signal.signal(signal.SIGALRM, Removing())
+        """,
+        "attack": "x = 1",
+        "after": "sys.__stdout__ = live_stream; signal.signal(signal.SIGALRM, before)",
+        "real": False,
+    },
 }  # fmt: skip
 
 

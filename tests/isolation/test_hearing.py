@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -11,7 +12,11 @@ import time
 import pytest
 
 from gpumem_magic.isolation.child import Child
+from gpumem_magic.sources.signal_actions import read_action, set_action
 from gpumem_magic.values.findings import Level
+
+FLAGS = slice(136, 140)
+"""Of glibc's struct sigaction; parts of the mask before them are never set."""
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
@@ -59,3 +64,22 @@ def test_one_of_the_users_that_ends_meanwhile_is_told(heard):
     live(child)
     assert heard == [1]
     own.wait()
+
+
+@pytest.mark.usefixtures("heard")
+def test_system_calls_go_on_after_it_as_before():
+    signal.siginterrupt(signal.SIGCHLD, False)
+    before = read_action(signal.SIGCHLD)[FLAGS]
+    live(Child(lambda inside: Level(1, 2, 3)))
+    assert read_action(signal.SIGCHLD)[FLAGS] == before
+
+
+def test_a_handler_of_c_does_not_hear_of_ours_either():
+    calls = []
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(calls.append)
+    before = read_action(signal.SIGCHLD)
+    ctypes.CDLL(None).signal(signal.SIGCHLD, handler)
+    live(Child(lambda inside: Level(1, 2, 3)))
+    signal.raise_signal(signal.SIGCHLD)
+    set_action(signal.SIGCHLD, before)
+    assert calls == [signal.SIGCHLD]

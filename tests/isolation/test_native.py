@@ -95,8 +95,12 @@ ATTACKS = {
     "numpy archive": "import numpy as np; np.savez_compressed('n.npz', a=np.ones(3)); np.ones(2).dump('d')",
     "sqlite old connection": {
         "setup": OLD_DATABASE,
-        "attack": "db.execute('insert into t values (2)'); db.commit()",
+        "attack": """
+            db.execute('insert into t values (2)'); db.commit()
+            raise ValueError(f"{db.execute('select sum(x) from t').fetchone()[0]} in all")
+        """,
         "after": "assert db.execute('select count(*) from t').fetchone() == (1,)",
+        "error": "3 in all",
     },
     "sqlite transaction left open": {
         "setup": OLD_DATABASE + "\n    change = db.execute('insert into t values (2)')",

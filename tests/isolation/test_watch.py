@@ -14,7 +14,7 @@ from gpumem_magic.units import GIB
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watch, "monotonic", lambda: now[0])
     monkeypatch.setattr(watch, "_processor_seconds", lambda pid: None)
     monkeypatch.setattr(watch, "_read_status", lambda pid: (0, 1))
     return now

@@ -20,6 +20,7 @@ import torch
 
 from gpumem_magic.sources import interrupts
 from gpumem_magic.sources.interrupts import Interrupts
+from gpumem_magic.sources.signal_actions import read_action
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
 
@@ -231,3 +232,17 @@ def test_an_interrupt_that_is_held_to_the_end_is_handled_there(code):
     with pytest.raises(KeyboardInterrupt):
         held.remove()
     assert _signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it knows where the flags are there")
+@pytest.mark.usefixtures("default_handler")
+def test_what_the_system_does_about_it_stays():
+    signal.siginterrupt(signal.SIGINT, False)
+    flags = slice(136, 140)  # of glibc's struct sigaction
+    handler, before = Interrupts(), read_action(signal.SIGINT)[flags]
+    handler.install()
+    assert read_action(signal.SIGINT)[flags] == before
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    handler.remove()
+    assert read_action(signal.SIGINT)[flags] == before

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
-from gpumem_magic.isolation.effects.saving import SavingEffects
+from gpumem_magic.isolation.effects.saving import SavingEffects, keep_journals_in_memory
 from gpumem_magic.isolation.effects.scripts import Program, Scripts
 from gpumem_magic.isolation.effects.shell import install_shell_effects
 from gpumem_magic.isolation.effects.telling import Effects
@@ -39,14 +39,11 @@ class Stopped:
     """What the child may not do. output: gives what was printed so far. places: what the numbers of
     lines are told after, by the user's files."""
 
-    def __init__(
-        self, inside: Inside, effects: Effects, output: Callable[[], str], pipes: Collection[str]
-    ) -> None:
+    def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
         self._progress = inside.progress
         self._scratch = inside.scratch
         self._held = inside.held
         self._effects = effects
-        self._pipes = pipes
         self.output = output
         self.places = effects.places
         self._scripts: Scripts | None = None
@@ -69,6 +66,7 @@ class Stopped:
         assert self._scripts is not None
         self._scripts.program = program
         self._effects.rebind(namespace)
+        keep_journals_in_memory(namespace)
 
     def close_doors(self) -> None:
         """From here on nothing gets out but the answer."""
@@ -84,7 +82,6 @@ class Stopped:
         install_tracking_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
-        confine(scratch, self._pipes)
         watch(effects, scratch)
         self._held.release()
 
@@ -92,14 +89,15 @@ class Stopped:
 def stop_effects(inside: Inside, filename: str) -> Stopped:
     """Unshare what a fork shares. filename: that of the cell's frames."""
     inside.progress.hide()
-    pipes = find_named_pipes()
+    # before anything is replaced: what nothing else held, a stream or a handler, dies with that
+    confine(inside.scratch, find_named_pipes())
     output = os.open(inside.scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     make_shared_memory_private({inside.progress.address})
     unshare_descriptors({inside.answer, output}, inside.scratch, output)
     effects = Effects(filename)
     _compute_with_one_thread(effects)
     sys.dont_write_bytecode = True
-    return Stopped(inside, effects, capture(output), pipes)
+    return Stopped(inside, effects, capture(output))
 
 
 def _compute_with_one_thread(effects: Effects) -> None:

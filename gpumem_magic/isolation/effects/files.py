@@ -104,7 +104,8 @@ class ScratchFiles:
         modules = [sys.modules[name] for name in _KEEPERS.split() if name in sys.modules]
         accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)  # Python 3.10
         globber = getattr(sys.modules.get("glob"), "_StringGlobber", None)  # since Python 3.13
-        for owner in filter(None, (*modules, accessor, globber)):
+        store = getattr(sys.modules.get("joblib._store_backends"), "FileSystemStoreBackend", None)
+        for owner in filter(None, (*modules, accessor, globber, store)):
             for name, value in list(vars(owner).items()):
                 if (new := self._new(value)) is not value:
                     setattr(owner, name, staticmethod(new) if isinstance(owner, type) else new)

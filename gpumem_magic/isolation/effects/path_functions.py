@@ -35,7 +35,7 @@ class PathFunctions:
         changing = "chmod lchmod chown lchown utime truncate setxattr removexattr chflags lchflags"
         return (
             (_io, "open_code", self._reading),
-            (os, "stat lstat access readlink getxattr listxattr", self._reading),
+            (os, "stat lstat access readlink getxattr listxattr statvfs", self._reading),
             (os, changing, self._acting(self._change)),
             (os, "mkdir mkfifo mknod", self._acting(self._create)),
             (os, "remove unlink rmdir", self._acting(self._remove)),

@@ -36,12 +36,20 @@ h5py._hl.files File.__init__ 1 ?
 tables open_file 0 ?
 pyarrow OSFile 0 ?, memory_map 0 ?
 pyarrow.parquet write_table 1 w, read_table 0 r
+pyarrow.parquet ParquetWriter.__init__ 1 w, ParquetFile.__init__ 1 r
+pyarrow.csv write_csv 1 w, read_csv 0 r
+pyarrow.ipc new_file 0 w, open_file 0 r, new_stream 0 w, open_stream 0 r
+pyarrow.dataset write_dataset 1 a, dataset 0 r
 pyarrow.feather write_feather 1 w, read_table 0 r
-polars DataFrame.write_parquet 1 w, read_parquet 0 r
+polars DataFrame.write_parquet 1 w, read_parquet 0 r, scan_parquet 0 r, LazyFrame.sink_parquet 1 w
+polars DataFrame.write_csv 1 w, read_csv 0 r, scan_csv 0 r, LazyFrame.sink_csv 1 w
+polars DataFrame.write_ipc 1 w, read_ipc 0 r, scan_ipc 0 r, LazyFrame.sink_ipc 1 w
+polars DataFrame.write_ndjson 1 w, read_ndjson 0 r, scan_ndjson 0 r, LazyFrame.sink_ndjson 1 w
+polars DataFrame.write_json 1 w, read_json 0 r
 torchvision.io.image write_file 0 w, read_file 0 r
 torchaudio save 0 w, load 0 r
 soundfile write 0 w, read 0 r
-cv2 imwrite 0 w, imread 0 r
+cv2 imwrite 0 w, imread 0 r, VideoWriter 0 w, VideoCapture 0 r, FileStorage 0 ?
 faiss write_index 1 w, read_index 0 r
 xgboost.core Booster.save_model 1 w, Booster.load_model 1 r
 lightgbm.basic Booster.save_model 1 w
@@ -222,6 +230,16 @@ class SavingEffects:
             return safe_open
 
         self._effects.replace(module, "safe_open", make)
+
+
+def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
+    """Databases of before are written in copies of their files, beside which no journal can lie."""
+    for value in list(namespace.values()):
+        if issubclass(type(value), sqlite3.Connection):
+            with contextlib.suppress(sqlite3.Error):
+                execute = functools.partial(sqlite3.Connection.execute, value)
+                if execute("pragma journal_mode").fetchone() != ("wal",):
+                    execute("pragma journal_mode = memory")
 
 
 class _KeptTensors(contextlib.ExitStack):

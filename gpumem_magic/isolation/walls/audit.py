@@ -99,8 +99,9 @@ class _Net:
         raise PermissionError(errno.EPERM, f"{text} is not done in a dry run")
 
     def _is_free(self, path: Any, folder: int = -1) -> bool:
-        """Whether it may be written. Descriptors may: they are this process' own."""
-        if isinstance(path, int):
+        """Whether it may be written. Descriptors may: they are this process' own; and there is no
+        file without a name."""
+        if isinstance(path, int) or not path:
             return True
         name = os.fsdecode(path)
         if not name.startswith("/"):

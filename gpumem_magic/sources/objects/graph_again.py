@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpumem_magic.sources.objects.contents import Contents
 from gpumem_magic.sources.objects.last_error import frames_of
 from gpumem_magic.sources.objects.modules import of_module
-from gpumem_magic.sources.objects.namespaces import is_librarys, is_shells_own, locals_of
+from gpumem_magic.sources.objects.namespaces import is_librarys, is_spoken_of, locals_of
 from gpumem_magic.values.names import GraphAgain
 
 _SAID: Final = "backward through the graph a second time"
@@ -101,7 +101,7 @@ def _tensors(
 ) -> Iterator[tuple[str, Any]]:
     """Tensors by the way that a user writes, of the notebook's names and of functions' variables;
     each thing once, the shortest way first."""
-    level = [(k, v) for k, v in names.items() if not (k.startswith("_") or is_shells_own(k))]
+    level = [(k, v) for k, v in names.items() if is_spoken_of(k)]
     functions = [frame for frame in frames if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     level += [item for frame in reversed(functions) for item in locals_of(frame).items()]
     contents, seen = Contents(), set()

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpumem_magic.sources.objects.contents import Contents, fields, package_of
 from gpumem_magic.sources.objects.modules import items
-from gpumem_magic.sources.objects.namespaces import is_shells_own
+from gpumem_magic.sources.objects.namespaces import is_spoken_of
 from gpumem_magic.sources.objects.ownership import parts_of
 from gpumem_magic.values.names import (
     ModuleFacts,
@@ -42,7 +42,7 @@ def read_names(names: Mapping[str, object], locate: Locate) -> Names:
         return Names()
     reader = _Reader(torch, locate)
     with torch._C.DisableTorchFunction():
-        own = {k: v for k, v in names.items() if not (k.startswith("_") or is_shells_own(k))}
+        own = {k: v for k, v in names.items() if is_spoken_of(k)}
         reader.optimized = frozenset(_optimized(own.values(), torch.optim.Optimizer))
         cells = names.get("In")
         reader.cells = cells if isinstance(cells, list) else []

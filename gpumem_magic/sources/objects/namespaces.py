@@ -26,6 +26,12 @@ def is_shells_own(name: str) -> bool:
     return _SHELLS_OWN.fullmatch(name) is not None
 
 
+def is_spoken_of(name: object) -> bool:
+    """Whether messages speak of what has the name: neither where it has an underscore, nor where it
+    is no name that code could use."""
+    return isinstance(name, str) and not (name.startswith("_") or is_shells_own(name))
+
+
 class UserNames:
     """The names of a notebook without IPython's entries for each cell (`_i57`, `_57`), which may be
     thousands: only what came after the last entry that was seen is walked again."""

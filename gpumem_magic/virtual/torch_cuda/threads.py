@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import overrides
 
+from gpumem_magic.sources import ACTIVE
 from gpumem_magic.sources.objects.contents import Contents
 from gpumem_magic.sources.stacks.tracebacks import cut_ours
 from gpumem_magic.virtual.patches import Patches
@@ -73,8 +74,10 @@ class Threads:
     def _tracked(self, run: Callable[[], None]) -> Callable[[], None]:
         tracker = self._here.tracker.sibling()
         self._trackers.append(tracker)
+        active = ACTIVE.get()
 
         def tracked() -> None:
+            ACTIVE.set(active)  # a thread begins without variables of a context
             facade = Facade(tracker)
             facade.is_entered = True
             self._here.tracker, self._here.facade = tracker, facade

@@ -327,6 +327,10 @@ shutil.rmtree("my_package/__pycache__", ignore_errors=True)
 Path("a").write_text("x")
 result = sorted(os.listdir(b".")), open(b"a").read(), os.path.exists(b"a"), os.readlink(b"to_real"), glob.glob(b"re*")
 """,
+    "room in a new folder, and no name": """
+os.mkdir("made")
+result = shutil.disk_usage("made").total > 0, refused(os.mkdir, ""), refused(os.makedirs, "", exist_ok=True)
+""",
     "devices": """
 open(os.devnull, "w").write("x")
 here, there = os.pipe()

@@ -196,3 +196,67 @@ joblib.dump({"a": [1]}, "a.joblib")
 result = joblib.load("a.joblib")
 """)
     assert result == {"a": [1]}
+
+
+def test_functions_that_cache_on_the_disk(dry):
+    pytest.importorskip("joblib")
+    result, _ = dry("""
+import joblib
+doubled = joblib.Memory("cache", verbose=0).cache(lambda x: 2 * x)
+result = [doubled(2), doubled(2), os.path.isdir("cache")]
+""")
+    assert result == [4, 4, True]
+
+
+def test_tables_of_arrow(dry):
+    pytest.importorskip("pyarrow")
+    result, notes = dry("""
+import pyarrow
+from pyarrow import csv, dataset, ipc, parquet
+table = pyarrow.table({"a": [1, 2]})
+csv.write_csv(table, "a.csv")
+with ipc.new_file("a.arrow", table.schema) as file:
+    file.write_table(table)
+with parquet.ParquetWriter("a.parquet", table.schema) as file:
+    file.write_table(table)
+dataset.write_dataset(table, "parts", format="parquet")
+result = [csv.read_csv("a.csv").num_rows, ipc.open_file("a.arrow").read_all().num_rows]
+result += [parquet.ParquetFile("a.parquet").metadata.num_rows, dataset.dataset("parts").count_rows()]
+""")
+    assert result == [2, 2, 2, 2]
+    assert "pyarrow.write_csv(..., 'a.csv')" in notes[0]
+
+
+def test_tables_of_polars(dry):
+    pytest.importorskip("polars")
+    result, notes = dry("""
+import polars
+table = polars.DataFrame({"a": [1, 2]})
+table.write_csv("a.csv")
+table.write_ipc("a.arrow")
+table.write_ndjson("a.ndjson")
+table.write_json("a.json")
+table.lazy().sink_parquet("a.parquet")
+found = [polars.read_csv("a.csv"), polars.read_ipc("a.arrow"), polars.read_ndjson("a.ndjson")]
+found += [polars.read_json("a.json"), polars.scan_parquet("a.parquet").collect()]
+result = [each.equals(table) for each in found]
+""")
+    assert result == [True] * 5
+    assert "polars.DataFrame.write_csv(..., 'a.csv')" in notes[0]
+
+
+def test_videos(dry):
+    pytest.importorskip("cv2")
+    result, _ = dry("""
+import cv2, numpy
+picture = numpy.zeros((8, 8, 3), numpy.uint8)
+video = cv2.VideoWriter("a.avi", cv2.VideoWriter_fourcc(*"MJPG"), 5, (8, 8))
+video.write(picture)
+video.release()
+settings = cv2.FileStorage("a.yml", cv2.FILE_STORAGE_WRITE)
+settings.write("x", 3)
+settings.release()
+settings = cv2.FileStorage("a.yml", cv2.FILE_STORAGE_READ)
+result = [cv2.VideoCapture("a.avi").read()[0], settings.getNode("x").real()]
+""")
+    assert result == [True, 3]
