@@ -21,8 +21,10 @@ _WORDS = 48
 def held_by_threads() -> Iterator[object]:
     """It, of all threads: who keeps it keeps it alive."""
     yield sys._current_exceptions()
-    python = _load_python()
-    places = _places()
+    try:
+        python, places = _load_python(), _places()
+    except (AttributeError, OSError, ValueError):
+        return  # no CPython whose threads can be looked into
     thread = python.PyInterpreterState_ThreadHead(python.PyInterpreterState_Get())
     while thread:
         for place in places:
