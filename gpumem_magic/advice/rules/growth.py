@@ -15,6 +15,7 @@ from gpumem_magic.advice.evidence.passes import carried_attributes, carried_name
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
+from gpumem_magic.advice.rules.growth_cycles import cycled
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -147,8 +148,11 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
     metric, or several metrics of one batch."""
     groups: dict[tuple[object, ...], list[Growth]] = {}
     for place, one in enumerate(found):
-        alone = one.unit is not Unit.PASS or one.anew or not one.holder or one.passes == 1
-        key = (place,) if alone else (one.cell, one.graph, one.first, _change(case, one))
+        in_cycle = not one.holder and bool(cycled(case, one).holder)
+        alone = one.unit is not Unit.PASS or one.anew or not (one.holder or in_cycle)
+        alone |= one.passes == 1
+        graph = one.graph or in_cycle
+        key = (place,) if alone else (one.cell, graph, one.first, _change(case, one))
         own = groups.setdefault(key, [])
         if own and abs(own[0].passes - one.passes) > _APART:
             groups[(*key, place)] = [one]
@@ -335,9 +339,9 @@ def told(together: list[Growth], build: str = "") -> str:
     passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
     grew = f"Memory grew by {format_bytes(sum(one.each for one in together))} in {passes}{since}"
     size = format_bytes(sum(one.size for one in together))
-    holder = " and ".join(named(one) for one in together) or build
+    holder = " and ".join(named(one) for one in together if one.holder) or build
     if not holder:
-        what = "activations" if growth.graph else "results"
+        what = "activations" if all(one.graph for one in together) else "results"
         return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
@@ -360,7 +364,9 @@ def _made(together: list[Growth]) -> str:
     if not lines:
         return ""
     word = "line" if len(lines) == 1 else "lines"
-    return f"{f'{cell} ' if cell else ''}{word} {' and '.join(map(str, lines))}"
+    *others, last = map(str, lines)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{f'{cell} ' if cell else ''}{word} {listed}"
 
 
 def _told_of_others(growth: Growth, made: str) -> str:
