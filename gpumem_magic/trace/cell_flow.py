@@ -265,7 +265,7 @@ def mentioned_later(
 
 
 def _own_names(python: str) -> frozenset[str]:
-    """Names that functions of a source have for variables of theirs, and none for the notebook's."""
+    """Names that are variables of a source's functions, and in none of these the notebook's."""
     try:
         waiting = symtable.symtable(python, "<cell>", "exec").get_children()
     except (SyntaxError, ValueError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,8 +74,8 @@ _OF_KINDS = {
     "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
 }
 _VIEWS = (
-    "{name} keeps views, and each keeps all of the tensor that it is a small part of: .clone() keeps "
-    "that part alone, and .cpu() copies it to the host."
+    "{name} keeps views, and each keeps all of the tensor that it is a small part of: .clone() "
+    "keeps that part alone, and .cpu() copies it to the host."
 )
 _LITTLE = 4
 """Times that a storage is larger than what a view shows of it, from which that is worth a word."""

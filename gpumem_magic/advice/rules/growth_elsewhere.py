@@ -1,4 +1,4 @@
-"""What grew in code that is not the cell's: a framework's loop, a library's function, another cell."""
+"""What grew in code that is not the cell's: a framework's or a library's, or that of another cell."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ def _of_library(lives: Lifetimes, growth: Growth) -> str:
     file = next((f.filename for f in frames if f.function == function[1]), "").replace("\\", "/")
     if "/transformers/generation/" in file:
         return _GENERATED
-    package = file.rpartition("-packages/")[2].partition("/")[0]
-    of = f" of {package}" if package else ", a library's function,"
-    return f"{function[1]}(){of} collects it: give it less at a time, or ask it to keep less."
+    package = file.partition("-packages/")[2].partition("/")[0] or file.rpartition("/")[2][:-3]
+    return (
+        f"{function[1]}() of {package} collects it: give it less at a time, or what is on the host "
+        "(.cpu()), or ask it to keep less."
+    )
 
 
 def came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
