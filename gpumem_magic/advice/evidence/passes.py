@@ -12,6 +12,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.tree import (
     FUNCTIONS,
     Loop,
+    defined,
     header,
     lines_of,
     plain_names,
@@ -78,6 +79,18 @@ def carried_names(cell: Code, loop: Loop) -> set[str]:
             taken |= names_bound - bound
         bound |= names_bound
     return taken & bound
+
+
+def passed_on(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
+    """Names that a statement of the loop gives values, and those that then mean the same, or a
+    tuple of it: `state = (h, c)`."""
+    found = defined(statement)
+    later = (s for s in cell.nodes(ast.Assign, within=loop) if s.lineno > statement.lineno)
+    for one in sorted(later, key=lambda s: s.lineno):
+        parts = one.value.elts if isinstance(one.value, ast.Tuple | ast.List) else [one.value]
+        if all(isinstance(part, ast.Name) and part.id in found for part in parts):
+            found |= defined(one)
+    return found
 
 
 def carried_attributes(cell: Code) -> set[str]:

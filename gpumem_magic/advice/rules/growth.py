@@ -11,7 +11,7 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
-from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
+from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, passed_on
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
@@ -134,7 +134,7 @@ class GrowingMemory(Rule):
 def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
-    for growth in _carried(cell, trace.growth):
+    for growth in _carried(cell, trace.lives, trace.growth):
         if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
@@ -230,7 +230,7 @@ def _collecting(cell: Code, loop: Loop) -> set[str]:
     return {one.name for one in added if not one.binds}
 
 
-def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
+def _carried(cell: Code, lives: Lifetimes, found: Iterable[Growth]) -> Iterator[Growth]:
     """What grew, by the name that goes from pass to pass rather than by what each pass makes of it;
     what is made anew of something that grows is told with that."""
     graphs = any(growth.graph and not growth.anew for growth in found)
@@ -238,15 +238,19 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
         name = growth.holder.rpartition("().")[2]
         loop = cell.loop(statement) if statement is not None else None
-        if statement is None or loop is None or not name.isidentifier():
+        unnamed = growth.graph and not name and not _built(lives, cell, growth)
+        if statement is None or loop is None or not (name.isidentifier() or unnamed):
             yield _of_attribute(cell, growth) if _ends_with_call(cell, growth, name) else growth
             continue
         carriers = carried_names(cell, loop)
-        given = carriers & defined(statement)
+        given = carriers & passed_on(cell, loop, statement)
         if growth.graph and name not in carriers and len(given) == 1:
-            path, name = growth.holder.removesuffix(name), next(iter(given))
-            joined = "[*]" if name in _collecting(cell, loop) else ""  # when the loop was over
-            yield replace(growth, holder=f"{path}{name}{joined}")
+            function, carrier = cell.function(statement), next(iter(given))
+            path = growth.holder.removesuffix(name)
+            path = path if function and path == f"{function.name}()." else ""
+            joined = "[*]" if carrier in _collecting(cell, loop) else ""  # when the loop was over
+            kind = growth.kind if len(defined(statement)) == 1 else ""  # it may be of several
+            yield replace(growth, holder=f"{path}{carrier}{joined}", kind=kind)
         elif growth.graph and name in _collecting(cell, loop):
             yield replace(growth, holder=f"{growth.holder}[*]")
         elif growth.graph and name not in carriers and not growth.anew:

@@ -73,6 +73,7 @@ _OF_KINDS = {
     HolderKind.GENERATOR.value: "A generator that has not come to its end keeps its function's "
     "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
 }
+_OF_EACH = " (of each part, where it is a tuple)"
 _VIEWS = (
     "{name} keeps views, and each keeps all of the tensor that it is a small part of: .clone() "
     "keeps that part alone, and .cpu() copies it to the host."
@@ -331,7 +332,7 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
         elif places:
             taken = f"tuple(one.detach() for one in {whole})"
         else:
-            taken = f"{name}.detach()"
+            taken = f"{name}.detach(){'' if growth.kind else _OF_EACH}"
         return (
             f"{name} goes on from pass to pass with its graph: take {taken} into the next pass, or "
             ".item() where only a number is wanted."

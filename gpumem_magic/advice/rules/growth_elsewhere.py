@@ -1,4 +1,4 @@
-"""What grew in code that is not the cell's: a framework's or a library's, or that of another cell."""
+"""What grew in code that is not the cell's: that of a framework, a library or another cell."""
 
 from __future__ import annotations
 

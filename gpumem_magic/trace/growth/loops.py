@@ -289,7 +289,9 @@ def _rises(steps: NDArray[np.int64], last: int) -> bool:
     """Whether blocks grew pass by pass; each may be up to 1 MiB larger than what was asked for."""
     highest = np.maximum.accumulate(np.cumsum(steps))
     slack = (steps < -MIB).any() or steps.max() > last // 2
-    often = np.count_nonzero(np.diff(highest)) >= _OFTEN or (steps > 0).mean() >= _RISING
+    up = steps[steps > 0]
+    mostly = len(up) >= _RISING * len(steps) and 2 * int(steps.sum()) >= int(up.sum())
+    often = mostly or np.count_nonzero(np.diff(highest)) >= _OFTEN
     return bool(often and not slack and 2 * int(steps.sum()) >= last)
 
 

@@ -104,3 +104,43 @@ for step in range(3):
     opt.zero_grad()
     loss.backward()
     opt.step()
+# %% state-of-two-as-a-tuple | 60MiB | ^growth .*: state holds .* take state\.detach\(\) \(of each part
+class ConvLSTMCell(nn.Module):
+    def __init__(self, cin, ch):
+        super().__init__()
+        self.conv = nn.Conv2d(cin + ch, 4 * ch, 3, padding=1)
+    def forward(self, x, state):
+        h, c = state
+        i, f, o, g = self.conv(torch.cat([x, h], 1)).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+convlstm = ConvLSTMCell(3, 8).to(device)
+opt = torch.optim.Adam(convlstm.parameters())
+state = (torch.zeros(4, 8, 32, 32, device=device), torch.zeros(4, 8, 32, 32, device=device))
+for clip in range(20):
+    loss = 0
+    for t in range(4):
+        h, c = convlstm(torch.rand(4, 3, 32, 32, device=device), state)
+        state = (h, c)
+        loss = loss + h.pow(2).mean()
+    opt.zero_grad()
+    loss.backward(retain_graph=True)
+    opt.step()
+# %% hidden-of-an-evaluation | T4 | ^growth .*: hidden holds .*no_grad
+class LM(nn.Module):
+    def __init__(self, v=200, d=128):
+        super().__init__()
+        self.e, self.r, self.o = nn.Embedding(v, d), nn.LSTM(d, d, 2), nn.Linear(d, v)
+    def forward(self, x, hidden):
+        y, hidden = self.r(self.e(x), hidden)
+        return self.o(y), hidden
+lm = LM().to(device)
+data = torch.randint(0, 200, (1051, 32), device=device)
+def evaluate(model, source, bptt=35):
+    model.eval()
+    total, hidden = 0.0, (torch.zeros(2, 32, 128, device=device), torch.zeros(2, 32, 128, device=device))
+    for i in range(0, len(source) - 1, bptt):
+        out, hidden = model(source[i:i+bptt], hidden)
+        total += F.cross_entropy(out.flatten(0, 1), source[i+1:i+1+bptt].flatten()).item()
+    return total
+print(evaluate(lm, data))
