@@ -249,6 +249,13 @@ def _cure(one: Enlarged) -> str:
         )
     if one.op in _PRODUCTS:
         return _of_product(one)
+    if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
+        return _of_pairs(one)
+    return _of_rows(one)
+
+
+def _of_rows(one: Enlarged) -> str:
+    """What to do in place of copies of the same rows."""
     if _is_of_pairs(one):
         return (
             "A row of the table for every pair of positions repeats the same few rows. Where "
@@ -279,8 +286,6 @@ def _cure(one: Enlarged) -> str:
             "expand() gives the same values without a copy, and broadcasting needs neither; keys "
             "and values of grouped attention: scaled_dot_product_attention(..., enable_gqa=True)."
         )
-    if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
-        return _of_pairs(one)
     return ""
 
 

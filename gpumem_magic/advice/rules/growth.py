@@ -11,7 +11,12 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
-from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names, passed_on
+from gpumem_magic.advice.evidence.passes import (
+    carried_attributes,
+    carried_names,
+    made_anew,
+    passed_on,
+)
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
@@ -240,7 +245,9 @@ def _carried(cell: Code, lives: Lifetimes, found: Iterable[Growth]) -> Iterator[
         loop = cell.loop(statement) if statement is not None else None
         unnamed = growth.graph and not name and not _built(lives, cell, growth)
         if statement is None or loop is None or not (name.isidentifier() or unnamed):
-            yield _of_attribute(cell, growth) if _ends_with_call(cell, growth, name) else growth
+            alone = growth.graph and not growth.anew and made_anew(cell, name)
+            ends = alone or _ends_with_call(cell, growth, name)
+            yield _of_attribute(cell, growth) if ends else growth
             continue
         carriers = carried_names(cell, loop)
         given = carriers & passed_on(cell, loop, statement)

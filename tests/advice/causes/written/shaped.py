@@ -144,3 +144,32 @@ def evaluate(model, source, bptt=35):
         total += F.cross_entropy(out.flatten(0, 1), source[i+1:i+1+bptt].flatten()).item()
     return total
 print(evaluate(lm, data))
+# %% sum-of-a-closure | 60MiB | ^growth .*: running holds .*running\.detach\(\)
+def make_eval(model):
+    running = 0.0
+    def step(xb, yb):
+        nonlocal running
+        running = 0.9 * running + 0.1 * criterion(model(xb), yb)
+        return running
+    return step
+step = make_eval(net)
+for xb, yb in loader:
+    last = step(xb.to(device), yb.to(device))
+# %% queue-behind-a-loss | 60MiB | ^growth .*self\.queue
+class MoCo:
+    def __init__(self, enc, K=4096):
+        self.enc, self.K = enc, K
+        self.queue = F.normalize(torch.randn(K, 256, device=device), dim=1)
+    def loss(self, q, k):
+        q, k = F.normalize(self.enc(q), dim=1), F.normalize(self.enc(k), dim=1)
+        neg = q @ self.queue.T
+        self.queue = torch.cat([k, self.queue])[: self.K]
+        logits = torch.cat([(q * k).sum(1, keepdim=True), neg], 1)
+        return F.cross_entropy(logits / 0.07, torch.zeros(len(q), dtype=torch.long, device=device))
+moco = MoCo(net)
+for step in range(100):
+    x = torch.randn(128, 256, device=device)
+    loss = moco.loss(x, x + 0.1 * torch.randn_like(x))
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
