@@ -20,7 +20,10 @@ _SHARE = 0.7
 """Of what is allocated, workspaces aside, that weights and gradients are at least."""
 
 _OTHERS = 0.1
-"""Of the weights, that earlier cells left: else those are to go first."""
+"""Of the weights, that are older than the cell, or that it does not use: those are to go first."""
+
+_ALL = 0.95
+"""Of the weights: so many gradients are all that there are to be."""
 
 _TRAINING = (
     "Each trained weight needs a gradient as large, whatever the batch: fewer of them trained "
@@ -100,17 +103,18 @@ class WeightsTooLarge(Rule):
             return
         if left is not None and left.size > _OTHERS * size:
             return
-        last = int(lives.birth.argmax())
-        if lives.of(Category.PARAMETER)[last] and lives.birth[last] >= 0:
+        last, weights = int(lives.birth.argmax()), lives.of(Category.PARAMETER)
+        older = lives.bytes(weights & (lives.birth < 0))
+        if weights[last] and lives.birth[last] >= 0 and older <= _OTHERS * size:
             problem = (
                 f"Memory ran out as weights were put on the device: {format_bytes(size)} of them "
                 "are there, and more were to come."
             )
             change = f"{_HALF if _are_single(lives) else ''}{_MOVING}"
-        elif lives.born[last] == Phase.BACKWARD and gradients:
+        elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
-                f"Memory ran out as gradients were made: {format_bytes(gradients)} of them beside "
-                f"{format_bytes(size)} of weights, which is most of what was allocated."
+                f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
+                f"beside {format_bytes(size)} of weights, which is most of what was allocated."
             )
             change = _TRAINING
         else:
