@@ -54,6 +54,7 @@ from gpumem_magic.advice.rules.stale_exception import StaleException
 from gpumem_magic.advice.rules.stale_output import StaleOutput
 from gpumem_magic.advice.rules.stale_variable import StaleVariable
 from gpumem_magic.advice.rules.step_in_backward import StepInBackward
+from gpumem_magic.advice.rules.weights_too_large import WeightsTooLarge
 from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
 from gpumem_magic.values.advice import Advice, Cost, Kind
 from gpumem_magic.values.assessment import RulePage
@@ -86,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     Float32Inference(),
     AutocastInferenceCache(),
     OptimizerState(),
+    WeightsTooLarge(),
     ForeachPeak(),
     StepInBackward(),
     StaleOutput(),

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import re
+import symtable
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -255,10 +256,28 @@ def mentioned_later(
             names |= set(_names(statement))
     for other in {cell.python: cell, **{one.python: one for one in cells.values()}}.values():
         parsed = parse_cell(other)
+        found = set()
         for node in ast.walk(parsed) if parsed else ():
             if isinstance(node, (*_FUNCTION, ast.Lambda, ast.ClassDef)):
-                names |= set(_names(node))
+                found |= set(_names(node))
+        names |= found - _own_names(other.python) if found else found
     return None if names & _ALL_NAMES else frozenset(names)
+
+
+def _own_names(python: str) -> frozenset[str]:
+    """Names that are variables of a source's functions, and in none of these the notebook's."""
+    try:
+        waiting = symtable.symtable(python, "<cell>", "exec").get_children()
+    except (SyntaxError, ValueError):
+        return frozenset()
+    own: set[str] = set()
+    others: set[str] = set()
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        for symbol in table.get_symbols():
+            (others if symbol.is_global() else own).add(symbol.get_name())
+    return frozenset(own - others)
 
 
 def find_evaluations(

@@ -146,7 +146,7 @@ class Growth:
     in the cell that was measured or in `cell` ("In[3]"). anew: one block, made anew in each pass.
     rows: which storages they are, as rows of Lifetimes. recorded: autograd recorded how some were
     made, whether or not backward() has freed their graph. unit: what is counted, where it is no
-    passes.
+    passes. shown: bytes of these storages that tensors show, 0 where that is not known.
     """
 
     holder: str
@@ -163,6 +163,7 @@ class Growth:
     rows: tuple[int, ...] = ()
     recorded: bool = False
     unit: Unit = Unit.PASS
+    shown: int = 0
 
     @classmethod
     def counted(

@@ -218,7 +218,7 @@ class Held:
 
     graph: an autograd graph is on the way. kind: of what holds it, a HolderKind's value.
     module: the way to the outermost module on it, "" where there is none. gradient: it leads
-    through the gradient of a tensor.
+    through the gradient of a tensor. shown: bytes of it that tensors show, as far as is known.
     """
 
     address: int
@@ -227,6 +227,7 @@ class Held:
     kind: str
     module: str = ""
     gradient: bool = False
+    shown: int = 0
 
 
 Tensor = tuple[tuple[int, ...], str]

@@ -166,7 +166,7 @@ class EventLog:
 
     def _compare(self, op: str, operands: list[torch.Tensor] | None, shape: torch.Size) -> None:
         """Note a result that is large beside its operands, of which a factory has none; those that
-        are expanded count once."""
+        are expanded count once; windows that overlap are told of as the elements that they show."""
         if shape.numel() < _LARGE:
             return
         self._last = self._gpu.tracker.operator, shape
@@ -174,7 +174,10 @@ class EventLog:
             return
         given = (min(t.numel(), t.untyped_storage().nbytes() // t.itemsize) for t in operands)
         if shape.numel() >= _TIMES * sum(given):
-            shapes = tuple(tuple(tensor.shape) for tensor in operands)
+            shapes = tuple(
+                (t.untyped_storage().nbytes() // t.itemsize,) if _overlaps(t) else tuple(t.shape)
+                for t in operands
+            )
             self._expansions.append(Expansion(len(self), op, tuple(shape), shapes))
 
     def _note(self, tensor: torch.Tensor, address: int) -> None:
@@ -249,6 +252,13 @@ class EventLog:
         born &= events.action[rows] == Action.ALLOC
         made[rows[born]] = kind[born]
         return replace(events, made=made)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether it shows elements again that lie beside each other, as expand() does not."""
+    own = tensor.untyped_storage().nbytes() // tensor.itemsize
+    steps = (n for n, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+    return tensor.numel() > own and all(steps)
 
 
 def _with_peak(

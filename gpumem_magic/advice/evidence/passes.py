@@ -12,6 +12,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.tree import (
     FUNCTIONS,
     Loop,
+    defined,
     header,
     lines_of,
     plain_names,
@@ -80,13 +81,39 @@ def carried_names(cell: Code, loop: Loop) -> set[str]:
     return taken & bound
 
 
+def passed_on(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
+    """Names that a statement of the loop gives values, and those that then mean the same, or a
+    tuple of it: `state = (h, c)`."""
+    found = defined(statement)
+    later = (s for s in cell.nodes(ast.Assign, within=loop) if s.lineno > statement.lineno)
+    for one in sorted(later, key=lambda s: s.lineno):
+        parts = one.value.elts if isinstance(one.value, ast.Tuple | ast.List) else [one.value]
+        if all(isinstance(part, ast.Name) and part.id in found for part in parts):
+            found |= defined(one)
+    return found
+
+
+def made_anew(cell: Code, name: str) -> bool:
+    """Whether loops give the name a value in each pass, and none takes it from the pass before."""
+    loops = {loop for statement in cell.assigned(name) if (loop := cell.loop(statement))}
+    return bool(loops) and not any(name in carried_names(cell, loop) for loop in loops)
+
+
 def carried_attributes(cell: Code) -> set[str]:
-    """Attributes of objects that a method makes anew of what they were: "self.queue"."""
+    """Attributes of objects that a method makes anew of what they were, "self.queue", and names
+    that a function makes so for others: `nonlocal total`."""
     found: set[str] = set()
     for function in cell.nodes(*FUNCTIONS):
         if getattr(function, "name", "") == "__init__":
             continue  # they were nothing
-        each = [n for n in cell.nodes(ast.Attribute, within=function) if root(n) == "self"]
+        outer = {n for s in cell.nodes(ast.Nonlocal, within=function) for n in s.names}
+        outer |= {n for s in cell.nodes(ast.Global, within=function) for n in s.names}
+        each: list[ast.Attribute | ast.Name] = [
+            *(n for n in cell.nodes(ast.Attribute, within=function) if root(n) == "self"),
+            *(n for n in cell.nodes(ast.Name, within=function) if n.id in outer),
+        ]
+        changed = cell.nodes(ast.AugAssign, within=function)
+        found |= {n.target.id for n in changed if isinstance(n.target, ast.Name)} & outer
         stored, read = (
             {cell.text(n) for n in each if isinstance(n.ctx, kind)}
             for kind in (ast.Store, ast.Load)

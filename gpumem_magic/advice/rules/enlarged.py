@@ -249,11 +249,24 @@ def _cure(one: Enlarged) -> str:
         )
     if one.op in _PRODUCTS:
         return _of_product(one)
+    if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
+        return _of_pairs(one)
+    return _of_rows(one)
+
+
+def _of_rows(one: Enlarged) -> str:
+    """What to do in place of copies of the same rows."""
     if _is_of_pairs(one):
         return (
             "A row of the table for every pair of positions repeats the same few rows. Where "
             "queries are multiplied by them, (q @ table.T).gather(-1, index) holds a number for "
             f"each pair in place of a row; else {_ROWS}."
+        )
+    if _is_of_edges(one) and one.op == "embedding":
+        return (
+            "A row of the table is copied for every index that means it, such as each pair of a "
+            "user and an item: take some of the indices at a time, and keep of their rows what is "
+            "wanted, such as a score."
         )
     if _is_of_edges(one):
         return (
@@ -262,13 +275,17 @@ def _cure(one: Enlarged) -> str:
             "a sparse matrix, which holds no row twice. What is computed of them takes as much "
             "again each: fewer features before they are looked up, and fewer edges in a batch."
         )
+    if one.op in ("clone", "_to_copy") and len(one.shape) > len(one.operands[0]):
+        return (
+            "Windows that overlap copy each element once for every window that it lies in: "
+            "unfold() alone only looks at them, and reshape() or contiguous() copies. Copy those "
+            "of one batch at a time."
+        )
     if one.op in _COPIES:
         return (
             "expand() gives the same values without a copy, and broadcasting needs neither; keys "
             "and values of grouped attention: scaled_dot_product_attention(..., enable_gqa=True)."
         )
-    if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
-        return _of_pairs(one)
     return ""
 
 
@@ -284,11 +301,11 @@ def _is_of_pairs(one: Enlarged) -> bool:
 
 
 def _is_of_edges(one: Enlarged) -> bool:
-    """Whether rows were looked up by an index that means each of them several times; of words there
-    may be as few."""
+    """Whether rows were looked up by an index that means each of them several times; of words, of
+    which an embedding is given a table of texts, there may be as few."""
     rows = [shape for shape in one.operands if len(shape) == 2]
     return (
-        one.op in ("index", "index_select")
+        one.op in ("index", "index_select", "embedding")
         and len(one.shape) == 2
         and any(s[1] == one.shape[1] > 1 and s[0] * _TIMES <= one.shape[0] for s in rows)
     )

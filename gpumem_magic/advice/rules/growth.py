@@ -11,10 +11,16 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
-from gpumem_magic.advice.evidence.passes import carried_attributes, carried_names
+from gpumem_magic.advice.evidence.passes import (
+    carried_attributes,
+    carried_names,
+    made_anew,
+    passed_on,
+)
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
+from gpumem_magic.advice.rules.growth_cycles import cycled
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -133,7 +139,7 @@ class GrowingMemory(Rule):
 def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
-    for growth in _carried(cell, trace.growth):
+    for growth in _carried(cell, trace.lives, trace.growth):
         if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
@@ -147,8 +153,11 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
     metric, or several metrics of one batch."""
     groups: dict[tuple[object, ...], list[Growth]] = {}
     for place, one in enumerate(found):
-        alone = one.unit is not Unit.PASS or one.anew or not one.holder or one.passes == 1
-        key = (place,) if alone else (one.cell, one.graph, one.first, _change(case, one))
+        in_cycle = not one.holder and bool(cycled(case, one).holder)
+        alone = one.unit is not Unit.PASS or one.anew or not (one.holder or in_cycle)
+        alone |= one.passes == 1
+        graph = one.graph or in_cycle
+        key = (place,) if alone else (one.cell, graph, one.first, _change(case, one))
         own = groups.setdefault(key, [])
         if own and abs(own[0].passes - one.passes) > _APART:
             groups[(*key, place)] = [one]
@@ -226,7 +235,7 @@ def _collecting(cell: Code, loop: Loop) -> set[str]:
     return {one.name for one in added if not one.binds}
 
 
-def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
+def _carried(cell: Code, lives: Lifetimes, found: Iterable[Growth]) -> Iterator[Growth]:
     """What grew, by the name that goes from pass to pass rather than by what each pass makes of it;
     what is made anew of something that grows is told with that."""
     graphs = any(growth.graph and not growth.anew for growth in found)
@@ -234,15 +243,21 @@ def _carried(cell: Code, found: Iterable[Growth]) -> Iterator[Growth]:
         statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
         name = growth.holder.rpartition("().")[2]
         loop = cell.loop(statement) if statement is not None else None
-        if statement is None or loop is None or not name.isidentifier():
-            yield _of_attribute(cell, growth) if _ends_with_call(cell, growth, name) else growth
+        unnamed = growth.graph and not name and not _built(lives, cell, growth)
+        if statement is None or loop is None or not (name.isidentifier() or unnamed):
+            alone = growth.graph and not growth.anew and made_anew(cell, name)
+            ends = alone or _ends_with_call(cell, growth, name)
+            yield _of_attribute(cell, growth) if ends else growth
             continue
         carriers = carried_names(cell, loop)
-        given = carriers & defined(statement)
+        given = carriers & passed_on(cell, loop, statement)
         if growth.graph and name not in carriers and len(given) == 1:
-            path, name = growth.holder.removesuffix(name), next(iter(given))
-            joined = "[*]" if name in _collecting(cell, loop) else ""  # when the loop was over
-            yield replace(growth, holder=f"{path}{name}{joined}")
+            function, carrier = cell.function(statement), next(iter(given))
+            path = growth.holder.removesuffix(name)
+            path = path if function and path == f"{function.name}()." else ""
+            joined = "[*]" if carrier in _collecting(cell, loop) else ""  # when the loop was over
+            kind = growth.kind if len(defined(statement)) == 1 else ""  # it may be of several
+            yield replace(growth, holder=f"{path}{carrier}{joined}", kind=kind)
         elif growth.graph and name in _collecting(cell, loop):
             yield replace(growth, holder=f"{growth.holder}[*]")
         elif growth.graph and name not in carriers and not growth.anew:
@@ -335,9 +350,9 @@ def told(together: list[Growth], build: str = "") -> str:
     passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
     grew = f"Memory grew by {format_bytes(sum(one.each for one in together))} in {passes}{since}"
     size = format_bytes(sum(one.size for one in together))
-    holder = " and ".join(named(one) for one in together) or build
+    holder = " and ".join(named(one) for one in together if one.holder) or build
     if not holder:
-        what = "activations" if growth.graph else "results"
+        what = "activations" if all(one.graph for one in together) else "results"
         return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
     graph = ", with the graphs that they were computed by" if growth.graph else ""
     where = f", made in {made}" if made else ""
@@ -360,7 +375,9 @@ def _made(together: list[Growth]) -> str:
     if not lines:
         return ""
     word = "line" if len(lines) == 1 else "lines"
-    return f"{f'{cell} ' if cell else ''}{word} {' and '.join(map(str, lines))}"
+    *others, last = map(str, lines)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{f'{cell} ' if cell else ''}{word} {listed}"
 
 
 def _told_of_others(growth: Growth, made: str) -> str:

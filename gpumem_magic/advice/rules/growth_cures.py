@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import (
     Accumulation,
@@ -22,6 +21,8 @@ from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backwa
 from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
 from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
+from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
+from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
@@ -72,6 +73,14 @@ _OF_KINDS = {
     HolderKind.GENERATOR.value: "A generator that has not come to its end keeps its function's "
     "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
 }
+_OF_EACH = " (of each part, where it is a tuple)"
+_VIEWS = (
+    "{name} keeps views, and each keeps all of the tensor that it is a small part of: .clone() "
+    "keeps that part alone, and .cpu() copies it to the host."
+)
+_LITTLE = 4
+"""Times that a storage is larger than what a view shows of it, from which that is worth a word."""
+
 _GRAD = ("torch.autograd.grad",)
 _TWICE = (
     " create_graph=True keeps the graph of the gradients, too: leave it out where nothing "
@@ -88,11 +97,18 @@ def change(case: Case, growth: Growth) -> str:
         return told
     if growth.rows and copied(case.lives)[list(growth.rows)].all():
         return _COPIES
-    if _came_of(case.lives, case.cell, growth):
+    if came_of(case.lives, case.cell, growth):
         return _ELSEWHERE
-    if told := _of_framework(case.lives, growth):
+    if told := of_libraries(case.lives, growth):
         return told
-    return _cure(whole, _cycled(whole, growth), held) + untrained(case, growth)
+    if _are_views(growth):
+        return _VIEWS.format(name=_name(growth))
+    return _cure(whole, cycled(whole, growth), held) + untrained(case, growth)
+
+
+def _are_views(growth: Growth) -> bool:
+    """Whether what is kept shows little of the storages that it holds."""
+    return 0 < _LITTLE * growth.shown <= growth.size and not growth.graph
 
 
 def untrained(case: Case, growth: Growth) -> str:
@@ -260,83 +276,17 @@ def _called(code: Code, call: ast.Call) -> str:
     return f"backward(){within} ({code.place(call.lineno)})"
 
 
-def _of_framework(lives: Lifetimes, growth: Growth) -> str:
-    """The arguments by which a framework's own loop keeps less; "" where it is none."""
-    framework = framework_of(lives)
-    function = growth.holder.partition("().")[0]
-    for knob in framework.knobs if framework else ():
-        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
-        if framework and any({knob.born_in, function} <= functions for functions in stacks):
-            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
-            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
-    return ""
-
-
-def _came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
-    """Whether the holder is what came of a loop in another cell, rather than what this one's loop
-    carries on."""
-    if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
-        return False
-    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
-    loop = cell.loop(statement) if statement is not None else None
-    return loop is None or growth.holder not in carried_names(cell, loop)
-
-
-def _cycled(case: Case, growth: Growth) -> Growth:
-    """Graphs, and what gets gradients, that nothing leads to are held by gradients with a graph,
-    where the cell makes them: parameter, gradient and graph hold each other."""
-    cell, rows = case.cell, list(growth.rows)
-    given = any(_asks_for_graph(cell, *_GRAD)) and any(_gives_gradients(cell))
-    of_models = case.lives.of(Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
-    leaves = bool(rows) and bool(of_models[rows].all())
-    if growth.holder or not (growth.graph or leaves):
-        return growth
-    asks = given or any(_asks_for_graph(cell, ".backward"))
-    return replace(growth, holder=GRADIENTS) if asks else growth
-
-
-def _asks_for_graph(code: Code, *names: str) -> Iterator[ast.Call]:
-    """Calls with create_graph=True."""
-    for call in code.calls(*names):
-        asked = [k.value for k in call.keywords if k.arg == "create_graph"]
-        if asked and not (isinstance(asked[0], ast.Constant) and not asked[0].value):
-            yield call
-
-
 def _is_differentiated_for_nothing(case: Case, held: _Held) -> bool:
     """Whether gradients with a graph go into what is held, and nothing goes backward through
     them."""
     code, flow = case.cell, GradientFlow(case.cell, case.names)
-    asked = {code.statement(call) for call in _asks_for_graph(code, *_GRAD)}
+    asked = {code.statement(call) for call in asks_for_graph(code, *_GRAD)}
     if not asked:
         return False
     given = (s for s in code.nodes(ast.stmt) if _gives(s, held))
     own = flow.origin([value for s in given for value in header(s)]).statements
     ends = (value for call in code.calls(".backward") for value in goes_backward(call))
     return bool(asked & own - flow.origin(ends).statements)
-
-
-def _gives_gradients(code: Code) -> Iterator[ast.Attribute]:
-    """Where a gradient is assigned: `weight.grad = ...`."""
-    for node in code.nodes(ast.Attribute):
-        if node.attr == "grad" and isinstance(node.ctx, ast.Store):
-            yield node
-
-
-def _of_gradients(code: Code) -> str:
-    if any(_asks_for_graph(code, ".backward")):
-        return (
-            "backward(create_graph=True) leaves gradients that hold the graph: use "
-            "torch.autograd.grad(), or set the gradients to None after the step."
-        )
-    given = next(_gives_gradients(code), None)
-    where = (
-        f"{code.text(given)} ({code.place(given.lineno)})" if given is not None else "A gradient"
-    )
-    return (
-        f"{where} is given a gradient with its graph, which leads back to what it is the gradient "
-        "of, so that each holds the other: assign its .detach(), or leave out create_graph=True."
-    )
 
 
 def named(growth: Growth) -> str:
@@ -363,7 +313,7 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
     if growth.kind in _OF_KINDS:
         return _OF_KINDS[growth.kind]
     if holder.endswith(GRADIENTS):
-        return _of_gradients(case.cell)
+        return of_gradients(case.cell)
     if growth.anew:
         return (
             "Where it is only collected: keep the pieces on the host (.cpu()) and join them once, "
@@ -382,7 +332,7 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
         elif places:
             taken = f"tuple(one.detach() for one in {whole})"
         else:
-            taken = f"{name}.detach()"
+            taken = f"{name}.detach(){'' if growth.kind else _OF_EACH}"
         return (
             f"{name} goes on from pass to pass with its graph: take {taken} into the next pass, or "
             ".item() where only a number is wanted."

@@ -29,7 +29,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, owner_of
 from gpumem_magic.values.recording import Category, Phase
 
 _ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
@@ -158,7 +158,7 @@ class OptimizerState(Rule):
             return
         alive = lives.alive(lives.events - 1)
         made = alive & _state(lives) & (lives.birth >= 0)
-        gradients = lives.bytes(alive & lives.of(Category.GRADIENT))
+        gradients = lives.bytes(alive & lives.of(Category.GRADIENT) & _of_same(lives, made))
         size = lives.bytes(made)
         many = _numbers(lives, made)
         last = int(lives.birth[made].max(initial=-1))
@@ -228,8 +228,8 @@ class OptimizerState(Rule):
 
 
 def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
-    """How many large states each parameter gets. Where they have no names as yet it is two, but
-    for SGD, which names its one when all of them are made."""
+    """How many large states each parameter gets. Those that have no names as yet are two, but for
+    SGD, which names its one when all of them are made; Adam's second may not have been begun."""
     sizes = Counter[str]()
     for row in np.flatnonzero(made).tolist():
         sizes[(lives.name(row) or "").rpartition("[")[2]] += int(lives.size[row])
@@ -237,7 +237,16 @@ def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
     if not sizes:
         last = lives.frames(int(np.flatnonzero(made)[-1])) if made.any() else ()
         return 1 if any(frame.filename.endswith(_SGD_CODE) for frame in last) else 2
-    return sum(2 * size >= max(sizes.values()) for size in sizes.values())
+    large = {name for name, size in sizes.items() if 2 * size >= max(sizes.values())}
+    return len(large | {"exp_avg_sq"} if large == {"exp_avg"} else large)
+
+
+def _of_same(lives: Lifetimes, made: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which storages are of the models that these states are of; all where no name says it."""
+    owners = {owner_of(lives.name(row) or "") for row in np.flatnonzero(made).tolist()} - {""}
+    gradients = np.flatnonzero(lives.of(Category.GRADIENT)).tolist()
+    own = [row for row in gradients if owner_of(lives.name(row) or "") in owners]
+    return np.isin(np.arange(len(lives)), own) if own else np.ones(len(lives), bool)
 
 
 def _problem(lives: Lifetimes, kind: str) -> str:

@@ -130,4 +130,6 @@ def _shown(cell: Code) -> ast.expr | None:
 
 
 def _uses_history(cell: Code) -> bool:
-    return any(OUTPUT_HISTORY.match(name) for name in cell.spoken())
+    """Whether the cell reads what was shown: `_` may also be a name of its own, as in a loop."""
+    read = {node.id for node in cell.nodes(ast.Name) if isinstance(node.ctx, ast.Load)}
+    return any(OUTPUT_HISTORY.match(name) and not any(cell.assigned(name)) for name in read)

@@ -64,7 +64,8 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """One block that something leads to. kind: what its best owner says it is."""
+    """One block that something leads to. kind: what its best owner says it is. shown: bytes of all
+    tensors that lead to it."""
 
     holder: Holder
     path: str
@@ -74,6 +75,7 @@ class Found:
     dtype: str | None
     has_graph: bool
     others: dict[str, None] = field(default_factory=dict)
+    shown: int = 0
 
     def category(self, told: Category | None) -> Category:
         """Its owner's word, else what earlier reports told, else what its holder makes of it."""
@@ -103,8 +105,11 @@ class Reached:
         known = self.found.get(address)
         if known is None:
             shape, dtype, has_graph = self._described(tensor)
-            self.found[address] = Found(holder, path, rank, kind, shape, dtype, has_graph)
+            known = Found(holder, path, rank, kind, shape, dtype, has_graph)
+            known.shown = 0 if tensor is None else tensor.nbytes
+            self.found[address] = known
             return
+        known.shown += 0 if tensor is None else tensor.nbytes
         known.kind = min(known.kind, kind)
         label = holder.label
         if rank < known.rank:

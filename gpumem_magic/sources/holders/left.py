@@ -96,7 +96,7 @@ def _held(address: int, found: Found, modules: frozenset[str], tensors: frozense
     has_graph, kind = bool(graph) or found.has_graph, found.holder.kind.value
     of_leaf = bool(graph) and grad == [""]  # the graph leads on to a leaf, and that to its gradient
     gradient = bool(grad) and owner in tensors and not of_leaf
-    return Held(address, way + graph, has_graph, kind, module, gradient)
+    return Held(address, way + graph, has_graph, kind, module, gradient, found.shown)
 
 
 def _left_again_and_again(events: Events, failed: bool) -> NDArray[np.int64]:

@@ -3,8 +3,9 @@ it."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -213,6 +214,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         ran=max(ran, survived),
         line=line,
         cell=cell,
+        shown=sum(one.shown for _, one in group if one),
     )
 
 
@@ -287,7 +289,9 @@ def _rises(steps: NDArray[np.int64], last: int) -> bool:
     """Whether blocks grew pass by pass; each may be up to 1 MiB larger than what was asked for."""
     highest = np.maximum.accumulate(np.cumsum(steps))
     slack = (steps < -MIB).any() or steps.max() > last // 2
-    often = np.count_nonzero(np.diff(highest)) >= _OFTEN or (steps > 0).mean() >= _RISING
+    up = steps[steps > 0]
+    mostly = len(up) >= _RISING * len(steps) and 2 * int(steps.sum()) >= int(up.sum())
+    often = mostly or np.count_nonzero(np.diff(highest)) >= _OFTEN
     return bool(often and not slack and 2 * int(steps.sum()) >= last)
 
 
@@ -314,16 +318,28 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
 
 def _entries(group: Group, survived: int) -> tuple[int, int]:
     """In how many places of a container something is held: numbered ones, of a level with as many
-    as `survived`, and those with keys; more of these than numbers inside of them are the passes."""
+    as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
+    are keys under which all was made before there was another."""
     numbers: dict[int, set[str]] = {}
-    keys: dict[int, set[str]] = {}
-    for _, one in group:
+    keys: dict[int, dict[str, list[int]]] = {}
+    for row, one in group:
         for level, match in enumerate(BETWEEN.finditer(one.path if one else "")):
-            (numbers if match[0][1].isdigit() else keys).setdefault(level, set()).add(match[0])
+            if match[0][1:-1].isdigit():
+                numbers.setdefault(level, set()).add(match[0])
+            else:
+                keys.setdefault(level, {}).setdefault(match[0], []).append(row)
     counts = {*map(len, numbers.values())}
     numbered = survived if survived in counts else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
-    return (0, keyed) if len(keys.get(0, ())) > numbered else (numbered, keyed)
+    outer = keys.get(0, {})
+    apart = len(outer) >= PASSES and _follow_each_other(outer.values())
+    return (0, keyed) if apart or len(outer) > numbered else (numbered, keyed)
+
+
+def _follow_each_other(groups: Collection[list[int]]) -> bool:
+    """Whether all rows of one group come before those of the next."""
+    spans = sorted((min(rows), max(rows)) for rows in groups)
+    return all(one[1] < other[0] for one, other in itertools.pairwise(spans))
 
 
 def _models(passes: LoopPasses, group: Group) -> set[str]:

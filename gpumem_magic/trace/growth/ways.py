@@ -18,7 +18,7 @@ GRADIENTS, SEVERAL = "'s gradients", "[0.."
 """What the gradients of a model are called, where they hold a graph; how the places of a tuple are
 written that goes on from pass to pass: "self.hidden[0..1]"."""
 
-BETWEEN = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
+BETWEEN = re.compile(r"\[(?:-?\d[\w.+-]*|'[^']*'|\"[^\"]*\"|True|False|None)\]")
 _VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
 """How a place in a set is written, a key, or what is found under a key that is an object."""
 

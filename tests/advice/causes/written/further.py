@@ -291,7 +291,7 @@ def train_member(seed):
     return m
 ensemble = [train_member(s) for s in range(20)]
 
-# %% grid-search-dict | 200MiB | ^growth .* fitted\[0\.1\]\[0\] holds
+# %% grid-search-dict | 200MiB | ^growth .* fitted\[\*\] holds
 fitted = {}
 for lr in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
     m = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(3)]).to(device)

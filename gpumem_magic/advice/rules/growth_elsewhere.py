@@ -1,0 +1,61 @@
+"""What grew in code that is not the cell's: that of a framework, a library or another cell."""
+
+from __future__ import annotations
+
+import re
+
+from gpumem_magic.advice.changes.frameworks import framework_of
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.passes import carried_names
+from gpumem_magic.values.findings import Growth
+from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.lifetimes import Lifetimes
+
+_GENERATED = (
+    "generate() keeps these of each new token because it was asked to: leave out output_scores, "
+    "output_logits, output_attentions and output_hidden_states, or what of them is wanted can be "
+    "computed of the finished text, by one call of the model."
+)
+
+
+def of_libraries(lives: Lifetimes, growth: Growth) -> str:
+    """What to pass to the library whose function collects it; "" where none does."""
+    return _of_framework(lives, growth) or _of_library(lives, growth)
+
+
+def _of_framework(lives: Lifetimes, growth: Growth) -> str:
+    """The arguments by which a framework's own loop keeps less; "" where it is none."""
+    framework = framework_of(lives)
+    function = growth.holder.partition("().")[0]
+    for knob in framework.knobs if framework else ():
+        stacks = ({f.function for f in stack} for stack in lives.stacks) if knob.born_in else ()
+        if framework and any({knob.born_in, function} <= functions for functions in stacks):
+            said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
+            return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
+    return ""
+
+
+def _of_library(lives: Lifetimes, growth: Growth) -> str:
+    """Where a variable of a library's function holds it, which failed: that is no error's."""
+    function = re.match(r"(\w+)\(\)\.", growth.holder)
+    if growth.kind != HolderKind.EXCEPTION.value or function is None:
+        return ""
+    frames = (f for row in growth.rows[:1] for f in lives.frames(row))
+    file = next((f.filename for f in frames if f.function == function[1]), "").replace("\\", "/")
+    if "/transformers/generation/" in file:
+        return _GENERATED
+    package = file.partition("-packages/")[2].partition("/")[0] or file.rpartition("/")[2][:-3]
+    return (
+        f"{function[1]}() of {package} collects it: give it less at a time, or what is on the host "
+        "(.cpu()), or ask it to keep less."
+    )
+
+
+def came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
+    """Whether the holder is what came of a loop in another cell, rather than what this one's loop
+    carries on."""
+    if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
+        return False
+    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
+    loop = cell.loop(statement) if statement is not None else None
+    return loop is None or growth.holder not in carried_names(cell, loop)

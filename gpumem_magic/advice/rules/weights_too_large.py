@@ -1,0 +1,137 @@
+"""A model whose weights alone, or with their gradients, fill the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Advice, Example, Kind, Known
+from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category, Phase
+
+_SHARE = 0.7
+"""Of what is allocated, workspaces aside, that weights and gradients are at least."""
+
+_OTHERS = 0.1
+"""Of the weights, that are older than the cell, or that it does not use: those are to go first."""
+
+_ALL = 0.95
+"""Of the weights: so many gradients are all that there are to be."""
+
+_TRAINING = (
+    "Each trained weight needs a gradient as large, whatever the batch: fewer of them trained "
+    "(frozen layers, LoRA), or weights in bfloat16 (model.bfloat16() before .to(device)), whose "
+    "gradients take half, too."
+)
+_HALF = "In half precision they take half (.half() or .bfloat16() before they are moved); "
+_MOVING = (
+    "8 or 4 bits (bitsandbytes) take less; some layers may lie on the host, or on another device. "
+    "No smaller batch helps, and training needs as much again for gradients."
+)
+
+_SETUP = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(10)])
+x = torch.randn(4, 1024, device="cuda")
+"""
+_STEPS = """\
+class Learner:
+    def __init__(self, model, lr=1e-3):
+        self.model = model.cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
+
+    def learn(self, batch):
+        loss = self.model(batch).float().square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+learner = Learner(net)
+for _ in range(2):
+    last = learner.learn(x)
+"""
+
+
+class WeightsTooLarge(Rule):
+    """The model's weights fill the device, alone or with their gradients.
+
+    Weights, gradients and the optimizer's state are as large as the model makes them: 4 bytes for
+    each weight in float32, as many for its gradient, 8 for Adam's state. A smaller batch changes
+    nothing about them. What does: half precision, fewer trained weights (frozen layers, LoRA),
+    weights in 8 or 4 bits, or a part of the model on another device.
+    """
+
+    name: ClassVar[str] = "weights-too-large"
+    problem: ClassVar[str] = "the model's weights fill the device"
+    kind: ClassVar[Kind] = Kind.FACT
+    examples: ClassVar[tuple[Example, ...]] = (
+        mended(
+            ("net.cuda()", "net.bfloat16().cuda()"),
+            ("net(x).", "net(x.bfloat16()).float()."),
+            setup=_SETUP,
+            before="net.cuda()\nnet(x).square().mean().backward()\n",
+            card="85MiB",
+            rewritten=False,
+        ),
+        mended(
+            ("Learner(net)", "Learner(net.bfloat16())"),
+            ("learner.learn(x)", "learner.learn(x.bfloat16())"),
+            setup=_SETUP,
+            before=_STEPS,
+            card="85MiB",
+            rewritten=False,
+        ),
+    )
+
+    def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        lives, oom, left = trace.lives, trace.oom, trace.left_over
+        if oom is None or trace.growth or not len(lives):
+            return
+        size, gradients = (oom.held.get(c, 0) for c in (Category.PARAMETER, Category.GRADIENT))
+        others = sum(oom.held.values()) - oom.held.get(Category.WORKSPACE, 0) - size - gradients
+        if others > (1 - _SHARE) / _SHARE * (size + gradients):
+            return
+        if left is not None and left.size > _OTHERS * size:
+            return
+        last, weights = int(lives.birth.argmax()), lives.of(Category.PARAMETER)
+        older = lives.bytes(weights & (lives.birth < 0))
+        if weights[last] and lives.birth[last] >= 0 and older <= _OTHERS * size:
+            problem = (
+                f"Memory ran out as weights were put on the device: {format_bytes(size)} of them "
+                "are there, and more were to come."
+            )
+            change = f"{_HALF if _are_single(lives) else ''}{_MOVING}"
+        elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
+            problem = (
+                f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
+                f"beside {format_bytes(size)} of weights, which is most of what was allocated."
+            )
+            change = _TRAINING
+        else:
+            return
+        saving = size // 2 if change is not _TRAINING else size
+        yield Advice(
+            self.name,
+            problem,
+            change,
+            line=oom.line,
+            size=size + gradients,
+            saving=saving,
+            known=Known.ESTIMATED,
+        )
+
+
+def _are_single(lives: Lifetimes) -> bool:
+    """Whether no weight is known to be of another type than float32."""
+    weights = lives.of(Category.PARAMETER) & (lives.birth >= 0)
+    return {lives.tensor(row)[1] for row in np.flatnonzero(weights).tolist()} <= {"float32", None}
