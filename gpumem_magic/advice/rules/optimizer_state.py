@@ -85,7 +85,7 @@ class _Alternative:
     price: str
 
 
-_SGD_CODE = "torch/optim/sgd.py"
+_SGD_CODE, _ADAM_CODE = "sgd.py", {"adam.py", "adamw.py", "nadam.py", "radam.py"}
 _COMMON = frozenset({"params", "lr", "weight_decay", "maximize", "foreach"})
 _SGD = _Alternative(
     "SGD",
@@ -234,11 +234,12 @@ def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
     for row in np.flatnonzero(made).tolist():
         sizes[(lives.name(row) or "").rpartition("[")[2]] += int(lives.size[row])
     del sizes[""]
+    last = lives.frames(int(np.flatnonzero(made)[-1])) if made.any() else ()
+    code = {frame.filename.rpartition("torch/optim/")[2] for frame in last}
     if not sizes:
-        last = lives.frames(int(np.flatnonzero(made)[-1])) if made.any() else ()
-        return 1 if any(frame.filename.endswith(_SGD_CODE) for frame in last) else 2
-    large = {name for name, size in sizes.items() if 2 * size >= max(sizes.values())}
-    return len(large | {"exp_avg_sq"} if large == {"exp_avg"} else large)
+        return 1 if _SGD_CODE in code else 2
+    large = [name for name, size in sizes.items() if 2 * size >= max(sizes.values())]
+    return max(len(large), 2 if code & _ADAM_CODE else 1)
 
 
 def _of_same(lives: Lifetimes, made: NDArray[np.bool_]) -> NDArray[np.bool_]:

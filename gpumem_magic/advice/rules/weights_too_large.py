@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, owner_of
 from gpumem_magic.values.recording import Category, Phase
 
 _SHARE = 0.7
@@ -101,7 +102,7 @@ class WeightsTooLarge(Rule):
         others = sum(oom.held.values()) - oom.held.get(Category.WORKSPACE, 0) - size - gradients
         if others > (1 - _SHARE) / _SHARE * (size + gradients):
             return
-        if left is not None and left.size > _OTHERS * size:
+        if (left is not None and left.size > _OTHERS * size) or _are_of_several(lives):
             return
         last, weights = int(lives.birth.argmax()), lives.of(Category.PARAMETER)
         older = lives.bytes(weights & (lives.birth < 0))
@@ -129,6 +130,14 @@ class WeightsTooLarge(Rule):
             saving=saving,
             known=Known.ESTIMATED,
         )
+
+
+def _are_of_several(lives: Lifetimes) -> bool:
+    """Whether another model has some of the weights; the one that is being made has no name."""
+    sizes = Counter[str]()
+    for row in np.flatnonzero(lives.at_peak & lives.of(Category.PARAMETER)).tolist():
+        sizes[owner_of(lives.name(row) or "")] += int(lives.size[row])
+    return max(sizes.values(), default=0) < (1 - _OTHERS) * sizes.total()
 
 
 def _are_single(lives: Lifetimes) -> bool:
