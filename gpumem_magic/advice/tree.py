@@ -177,6 +177,13 @@ class Tree:
                 return above
         return None
 
+    def is_from_around(self, read: ast.Name, scope: Function | None) -> bool:
+        """Whether a function inside of a scope, None for the module's, reads a variable of that."""
+        function = self.function(read)
+        if function is scope or function is None:
+            return False
+        return read.id not in parameters(function) and not any(self.assigned(read.id, function))
+
     def _range(self, within: ast.AST | None) -> tuple[int, int]:
         first = 0 if within is None else self._place[within]
         return first, self._ends[first]

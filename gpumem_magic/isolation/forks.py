@@ -88,9 +88,7 @@ def _is_pythons(handler: object) -> bool:
     if isinstance(handler, MethodType):
         return handler.__self__ is random._inst
     if isinstance(handler, FunctionType):
-        name = str(
-            handler.__globals__.get("__name__")
-        )  # functools.wraps gives it another __module__
+        name = str(handler.__globals__.get("__name__"))  # __module__ is that of what it wraps
         if name.partition(".")[0] not in sys.stdlib_module_names:
             return False
         return getattr(sys.modules.get(name), "__dict__", None) is handler.__globals__

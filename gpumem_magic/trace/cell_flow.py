@@ -326,15 +326,26 @@ def names_only_set(cell: Cell) -> frozenset[str]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    of_syntax: set[ast.expr] = set()
+    yield from words_of_syntax(node)
+    of_syntax = {shell for shell, _ in _calls_of_syntax(node)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and inner not in of_syntax:
+            yield inner.id
+
+
+def words_of_syntax(node: ast.AST) -> Iterator[str]:
+    """The words of what stands in IPython's own syntax, magics and shell commands."""
+    for _, call in _calls_of_syntax(node):
+        for each in call.args:
+            if isinstance(each, ast.Constant):
+                yield from re.findall(r"[^\W\d]\w*", str(each.value))
+
+
+def _calls_of_syntax(node: ast.AST) -> Iterator[tuple[ast.expr, ast.Call]]:
+    """The calls that IPython makes of it, each with its name `get_ipython`."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and (shell := _shell_of_syntax(inner)):
-            of_syntax.add(shell)
-            for each in inner.args:
-                if isinstance(each, ast.Constant):
-                    yield from re.findall(r"[^\W\d]\w*", str(each.value))
-        elif isinstance(inner, ast.Name) and inner not in of_syntax:
-            yield inner.id
+            yield shell, inner
 
 
 def _shell_of_syntax(call: ast.Call) -> ast.expr | None:

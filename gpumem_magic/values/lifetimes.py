@@ -3,12 +3,13 @@ and given back, what it was, and how high the peak would be without it."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumem_magic.values.names import owner_of
 from gpumem_magic.values.recording import Category, Failure, Label, Phase, Stack, Tensor
 
 _KINDS = list(Category)
@@ -78,6 +79,20 @@ class Lifetimes:
         names = [label.name for label in self.labels]
         found = [name is not None and name.startswith(prefix) for name in names]
         return np.array([*found, False], bool)[self.label]
+
+    def by_owner(self, storages: NDArray[np.bool_]) -> dict[str, list[int]]:
+        """These storages by the variable that their names begin with, states of an optimizer by
+        that of their parameter; "" for those without one."""
+        found: dict[str, list[int]] = {}
+        for row in np.flatnonzero(storages).tolist():
+            found.setdefault(owner_of(self.name(row) or ""), []).append(row)
+        return found
+
+    def rows(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Which storages these are."""
+        found = np.zeros(len(self), bool)
+        found[list(numbers)] = True
+        return found
 
     def tensor(self, storage: int) -> tuple[tuple[int, ...] | None, str | None]:
         """Shape and dtype ("float32") of its owner, else of what it was made for, where known."""

@@ -7,8 +7,8 @@ import ast
 from dataclasses import replace
 from os.path import commonprefix
 
-from gpumem_magic.advice.code import Code, called
-from gpumem_magic.advice.evidence.training_pass import one_backward, root_of_loss
+from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.training_pass import called_on, one_backward, root_of_loss
 from gpumem_magic.advice.rewrite import UnsafeError, require_own_lines
 from gpumem_magic.values.advice import Advice, Edit
 
@@ -19,20 +19,16 @@ def with_named_loss(cell: Code) -> Code:
     """The cell with `loss = ...` on the line where the loss begins, and `loss.backward()` below;
     the cell itself where its loss has a name. Raises UnsafeError where that cannot be written."""
     backward = one_backward(cell)
-    function = backward.value.func if isinstance(backward.value, ast.Call) else None
-    if root_of_loss(cell, backward) or not isinstance(function, ast.Attribute):
+    if root_of_loss(cell, backward):
         return cell
     require_own_lines(cell, backward)
-    start = cell.span(backward)[0]
-    text, after = cell.source[start : cell.span(function)[1]].rsplit(".", 1)[0], ".backward()"
-    value = function.value
-    if isinstance(value, ast.Call) and len(value.args) == 1 and called(value) == "scale":
-        scaled = cell.text(value.args[0])  # by a GradScaler
-        after, text = text.replace(scaled, _NAME, 1) + after, scaled
-    else:
-        after = _NAME + after
+    value = called_on(backward)
+    whole = cell.text(backward).rpartition(".backward")[0].rstrip()
+    scaled = isinstance(cell.parent(value), ast.Call)  # by a GradScaler
+    text = cell.text(value) if scaled else whole
+    after = f"{whole.replace(text, _NAME, 1)}.backward()"
     indent = cell.indentation(backward.lineno)
-    found = cell.with_text(backward, f"{_NAME} = {text.rstrip()}\n{indent}{after}")
+    found = cell.with_text(backward, f"{_NAME} = {text}\n{indent}{after}")
     if not found.tree.body or _NAME in cell.spoken():
         raise UnsafeError("the loss of backward() has no name of its own")
     return found

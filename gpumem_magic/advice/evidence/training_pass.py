@@ -146,7 +146,7 @@ def one_backward(cell: Code) -> ast.Expr:
 
 def _loss_of(cell: Code, backward: ast.Expr) -> tuple[str, ast.expr]:
     """The variable that holds the loss, and what of it `backward()` is called on."""
-    value = _called_on(backward)
+    value = called_on(backward)
     name = root_of_loss(cell, backward)
     if not name:
         raise UnsafeError("the loss of backward() has no name of its own")
@@ -155,7 +155,7 @@ def _loss_of(cell: Code, backward: ast.Expr) -> tuple[str, ast.expr]:
 
 def root_of_loss(cell: Code, backward: ast.Expr) -> str:
     """The variable that holds the loss; "" where it is computed in the statement itself."""
-    value = _called_on(backward)
+    value = called_on(backward)
     name = root(value.left if isinstance(value, ast.BinOp) else value)
     functions = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
     computed = cell.is_imported(name) or any(
@@ -164,11 +164,12 @@ def root_of_loss(cell: Code, backward: ast.Expr) -> str:
     return "" if computed else name
 
 
-def _called_on(backward: ast.Expr) -> ast.expr:
+def called_on(backward: ast.Expr) -> ast.expr:
+    """What `backward()` is called on, without the GradScaler that scales it."""
     call = backward.value
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Attribute)
     value = call.func.value
     if isinstance(value, ast.Call) and len(value.args) == 1 and called(value) == "scale":
-        return value.args[0]  # of a GradScaler
+        return value.args[0]
     return value

@@ -16,13 +16,15 @@ from gpumem_magic.values.recording import Category
 def cycled(case: Case, growth: Growth) -> Growth:
     """Graphs, what gets gradients, and what else the same passes left, that nothing leads to, are
     held by gradients with a graph, where the cell makes them: each of these holds the others."""
+    if growth.holder:
+        return growth
     cell, rows = case.cell, list(growth.rows)
     given = any(asks_for_graph(cell, "torch.autograd.grad")) and any(_gives_gradients(cell))
     of_models = case.lives.of(Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
     leaves = bool(rows) and bool(of_models[rows].all())
     graphs = (g for g in case.trace.growth if g.graph and not g.holder)
     beside = any(abs(one.passes - growth.passes) <= 1 for one in graphs)
-    if growth.holder or not (growth.graph or leaves or beside):
+    if not (growth.graph or leaves or beside):
         return growth
     asks = given or any(asks_for_graph(cell, ".backward"))
     return replace(growth, holder=GRADIENTS) if asks else growth

@@ -29,7 +29,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names, owner_of
+from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
 _ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
@@ -244,10 +244,10 @@ def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:
 
 def _of_same(lives: Lifetimes, made: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which storages are of the models that these states are of; all where no name says it."""
-    owners = {owner_of(lives.name(row) or "") for row in np.flatnonzero(made).tolist()} - {""}
-    gradients = np.flatnonzero(lives.of(Category.GRADIENT)).tolist()
-    own = [row for row in gradients if owner_of(lives.name(row) or "") in owners]
-    return np.isin(np.arange(len(lives)), own) if own else np.ones(len(lives), bool)
+    owners = lives.by_owner(made).keys() - {""}
+    owned = lives.by_owner(lives.of(Category.GRADIENT))
+    own = [row for owner in owners & owned.keys() for row in owned[owner]]
+    return lives.rows(own) if own else np.ones(len(lives), bool)
 
 
 def _problem(lives: Lifetimes, kind: str) -> str:

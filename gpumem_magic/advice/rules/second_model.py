@@ -202,17 +202,7 @@ def _built_by(
 def _is_read_before(cell: Code, name: str, statement: ast.stmt) -> bool:
     """Whether the cell may use the old value: before the end of the statement, or in a function."""
     end = lines_of(statement).stop
-    return any(read.lineno < end or _in_scope(cell, read) for read in cell.reads(name))
-
-
-def _in_scope(cell: Code, read: ast.Name) -> bool:
-    """Whether a function or class of the cell reads the notebook's own variable."""
-    function = cell.function(read)
-    if function is None:
-        return False
-    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    named = read.id in {argument.arg for argument in given}
-    return not named and not any(cell.assigned(read.id, function))
+    return any(read.lineno < end or cell.is_from_around(read, None) for read in cell.reads(name))
 
 
 def _others(built: _Built, cell: Code, names: Names) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +11,18 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.advice.code import Code, Function
+from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.last_uses import lines_at_peak
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rewrite import insert_after
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import LOOPS, defined, header, parameters
+from gpumem_magic.advice.tree import LOOPS, defined, header
+from gpumem_magic.trace.cell_flow import words_of_syntax
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names, owner_of
+from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
 _SHARE: Final = 0.1
@@ -34,7 +34,6 @@ _MOST: Final = 0.5
 _OF_MODELS: Final = (
     *(Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE),
 )
-_OF_SYNTAX: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput")
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 _SETUP = """\
@@ -106,17 +105,22 @@ for width in (1024, 1024, 1024):
         if not is_short(trace):
             return
         lives, peak = trace.lives, trace.peak.allocated or 0
+        own = lives.by_owner(lives.at_peak & lives.of(*_OF_MODELS) & (lives.birth >= 0))
         made = {
-            name: _Made(name, given, rows)
-            for name, rows in _models(lives).items()
-            if lives.bytes(rows) >= _SHARE * peak and (given := _only_assignment(cell, name))
+            name: _Made(name, given, lives.rows(rows))
+            for name, rows in own.items()
+            if name and int(lives.size[rows].sum()) >= _SHARE * peak
+            if (given := _only_assignment(cell, name))
         }
-        if not made or _in_words(cell, made):
+        in_syntax = {*words_of_syntax(cell.tree)}
+        if not made or made.keys() & in_syntax:
             return
         derived, meet = _derived(cell, names, made)
-        running = lines_at_peak(cell, lives) | {(trace.oom.line if trace.oom else None) or 0}
+        running = {*lines_at_peak(cell, lives)}
+        if trace.oom and trace.oom.line:
+            running.add(trace.oom.line)
         done = (_finished(cell, one, derived, running) for one in made.values())
-        if finished := [one for one in done if one]:
+        if finished := [one for one in done if one and in_syntax.isdisjoint(one.names)]:
             yield self._let_go(cell, lives, max(finished, key=lambda d: lives.bytes(d.rows)))
             return
         rows = np.logical_or.reduce([one.rows for one in made.values()])
@@ -184,15 +188,6 @@ def _only_assignment(cell: Code, name: str) -> ast.stmt | None:
     return given[0] if len(given) == 1 and cell.loop(given[0]) is None else None
 
 
-def _models(lives: Lifetimes) -> Mapping[str, NDArray[np.bool_]]:
-    """By variable, the storages of the model that it means, made by this cell."""
-    found: dict[str, list[int]] = {}
-    made = lives.at_peak & lives.of(*_OF_MODELS) & (lives.birth >= 0)
-    for row in np.flatnonzero(made).tolist():
-        found.setdefault(owner_of(lives.name(row) or ""), []).append(row)
-    return {name: np.isin(np.arange(len(lives)), rows) for name, rows in found.items() if name}
-
-
 def _derived(
     cell: Code, names: Names, made: Mapping[str, _Made]
 ) -> tuple[Mapping[str, set[str]], bool]:
@@ -227,24 +222,11 @@ def _finished(
     shared = [name for name, models in derived.items() if model.name in models and len(models) > 1]
     reads = [read for name in (*names, *shared) for read in cell.reads(name)]
     own = [cell.beside(read, model.given) for read in reads if cell.function(read) is scope]
-    if (
-        at is None
-        or None in own
-        or _in_words(cell, names)
-        or any(_is_of_scope(cell, read, scope) for read in reads)
-    ):
+    inside = any(cell.is_from_around(read, scope) for read in reads)
+    if at is None or None in own or inside:
         return None
     last = max([here, *(place for place in own if place is not None)])
     return _Finished(names, block[last], model.rows) if last < at else None
-
-
-def _is_of_scope(cell: Code, read: ast.Name, scope: Function | None) -> bool:
-    """Whether a function inside reads a variable of the scope around it."""
-    function = cell.function(read)
-    if function is scope or function is None:
-        return False
-    own = read.id in parameters(function) or any(cell.assigned(read.id, function))
-    return not own
 
 
 def _may_hold(cell: Code, names: Names, statement: ast.stmt, name: str) -> bool:
@@ -277,10 +259,3 @@ def _listed(cell: Code, statement: ast.stmt) -> Iterator[str]:
             yield part.id
         for display in cell.nodes(*_DISPLAYS, within=part) if isinstance(part, _DISPLAYS) else ():
             yield from (n.id for n in ast.iter_child_nodes(display) if isinstance(n, ast.Name))
-
-
-def _in_words(cell: Code, names: Iterable[str]) -> bool:
-    """Whether a magic or a shell command speaks of one of the names."""
-    calls = [call for word in _OF_SYNTAX for call in cell.calls_of(word)]
-    texts = [str(a.value) for call in calls for a in call.args if isinstance(a, ast.Constant)]
-    return not {*names}.isdisjoint(word for text in texts for word in re.findall(r"\w+", text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names, owner_of
+from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
 _SHARE = 0.7
@@ -111,16 +110,15 @@ class WeightsTooLarge(Rule):
                 f"Memory ran out as weights were put on the device: {format_bytes(size)} of them "
                 "are there, and more were to come."
             )
-            change = f"{_HALF if _are_single(lives) else ''}{_MOVING}"
+            change, saving = f"{_HALF if _are_single(lives) else ''}{_MOVING}", size // 2
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
                 f"beside {format_bytes(size)} of weights, which is most of what was allocated."
             )
-            change = _TRAINING
+            change, saving = _TRAINING, size
         else:
             return
-        saving = size // 2 if change is not _TRAINING else size
         yield Advice(
             self.name,
             problem,
@@ -134,10 +132,9 @@ class WeightsTooLarge(Rule):
 
 def _are_of_several(lives: Lifetimes) -> bool:
     """Whether another model has some of the weights; the one that is being made has no name."""
-    sizes = Counter[str]()
-    for row in np.flatnonzero(lives.at_peak & lives.of(Category.PARAMETER)).tolist():
-        sizes[owner_of(lives.name(row) or "")] += int(lives.size[row])
-    return max(sizes.values(), default=0) < (1 - _OTHERS) * sizes.total()
+    owned = lives.by_owner(lives.at_peak & lives.of(Category.PARAMETER))
+    sizes = [int(lives.size[rows].sum()) for rows in owned.values()]
+    return max(sizes, default=0) < (1 - _OTHERS) * sum(sizes)
 
 
 def _are_single(lives: Lifetimes) -> bool:

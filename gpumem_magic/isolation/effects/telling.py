@@ -51,7 +51,6 @@ class Effects:
         self._blocked: dict[str, None] = {}
         self._redirected: dict[str, None] = {}
         self._seen: set[tuple[object, ...]] = set()
-        self._libraries = _LIBRARIES
         self._inside = threading.local()
         self._replacements: dict[int, tuple[Any, Any]] = {}
 
@@ -136,7 +135,7 @@ class Effects:
         while frame is not None:
             if frame.f_globals.get("__name__") == "tempfile":
                 return "tempfile"
-            if frame.f_code.co_filename not in self._libraries:
+            if frame.f_code.co_filename not in _LIBRARIES:
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
         return None
