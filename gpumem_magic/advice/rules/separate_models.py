@@ -112,8 +112,10 @@ for width in (1024, 1024, 1024):
             if name and int(lives.size[rows].sum()) >= _SHARE * peak
             if (given := _only_assignment(cell, name))
         }
+        if not made:
+            return
         in_syntax = {*words_of_syntax(cell.tree)}
-        if not made or made.keys() & in_syntax:
+        if made.keys() & in_syntax:
             return
         derived, meet = _derived(cell, names, made)
         running = {*lines_at_peak(cell, lives)}
