@@ -37,6 +37,7 @@ from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
 from gpumem_magic.advice.rules.kept_graph import KeptGraph
 from gpumem_magic.advice.rules.kv_cache import KvCache
+from gpumem_magic.advice.rules.large_pass import LargePass
 from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
 from gpumem_magic.advice.rules.missing_zero_grad import MissingZeroGrad
 from gpumem_magic.advice.rules.old_advice import (
@@ -99,6 +100,7 @@ RULES: tuple[Rule, ...] = (
     EarlierCells(),
     CheckpointOnDevice(),
     DatasetOnDevice(),
+    LargePass(),
     StaleVariable(),
     KvCache(),
     Fragmentation(),
@@ -114,6 +116,7 @@ KINDS = {rule.name: rule.kind for rule in RULES}
 SMALLER = frozenset(
     {"enlarged-result", "full-logits", "attention-matrix", "float64-by-accident", "kv-cache"}
     | {"activations", "float32-inference", "framework-arguments", "dataset-on-device"}
+    | {"large-pass"}
 )
 """Rules whose changes make one tensor smaller: no others help where it is more than there is."""
 

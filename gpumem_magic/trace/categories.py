@@ -28,6 +28,7 @@ class _Facts:
 
     row: of Stacks, at its birth; initial blocks have the row of "no stack". born, freed: int8, a
     Phase, -1 for a block that is never freed. same_step, same_pass: freed in the one of its birth.
+    recorded: autograd recorded the operator that made it, as far as known.
     """
 
     row: NDArray[np.int64]
@@ -36,6 +37,7 @@ class _Facts:
     freed: NDArray[np.int8]
     same_step: NDArray[np.bool_]
     same_pass: NDArray[np.bool_]
+    recorded: NDArray[np.bool_]
 
 
 def categorise(
@@ -49,6 +51,7 @@ def categorise(
         a label gives a category                                       that one
         an earlier recording told it, and other than "other"           that one
         born in backward, freed in the same step                       temporary
+        born in backward, where autograd recorded a graph              activation
         born in backward, outlives the step                            gradient
         born in an optimizer, freed in the same step                   temporary
         born in an optimizer, outlives the step                        optimizer state
@@ -66,7 +69,8 @@ def categorise(
 
     Workspaces are known by their label only.
     """
-    facts = _facts(attribution, lives, len(stacks.line) - 1)
+    no_stack = len(stacks.line) - 1
+    facts = _facts(attribution, lives, no_stack, recording.events.graph)
     named = (owners.naming >= 0) | owners.graph
     module = stacks.module[facts.row]
     kind = np.full(len(lives), NO_CATEGORY, np.int8)
@@ -76,12 +80,11 @@ def categorise(
 
     kind[:] = owners.category
     kind[:] = np.where(kind == NO_CATEGORY, _told_before(recording, len(lives)), kind)
-    for phase, survivor in (
-        (Phase.BACKWARD, Category.GRADIENT),
-        (Phase.OPTIMIZER, Category.OPTIMIZER_STATE),
-    ):
-        decide((facts.born == phase) & facts.same_step, Category.TEMPORARY)
-        decide(facts.born == phase, survivor)
+    in_backward, in_optimizer = facts.born == Phase.BACKWARD, facts.born == Phase.OPTIMIZER
+    decide((in_backward | in_optimizer) & facts.same_step, Category.TEMPORARY)
+    decide(in_backward & facts.recorded, Category.ACTIVATION)
+    decide(in_backward, Category.GRADIENT)
+    decide(in_optimizer, Category.OPTIMIZER_STATE)
     decide(stacks.parameter[facts.row], Category.PARAMETER)
     decide(owners.graph, Category.ACTIVATION)
     decide(named & ~module, Category.INPUT)
@@ -106,7 +109,9 @@ def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
     return told
 
 
-def _facts(attribution: Attribution, lives: Pairing, no_stack: int) -> _Facts:
+def _facts(
+    attribution: Attribution, lives: Pairing, no_stack: int, graph: NDArray[np.bool_] | None
+) -> _Facts:
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
     end = len(attribution.phase)
     birth = np.where(lives.birth < 0, end, lives.birth)
@@ -128,6 +133,7 @@ def _facts(attribution: Attribution, lives: Pairing, no_stack: int) -> _Facts:
         freed=phase[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
         same_pass=ends & (line[birth] > 0) & same_pass,
+        recorded=np.append(np.zeros(end, bool) if graph is None else graph, False)[birth],
     )
 
 

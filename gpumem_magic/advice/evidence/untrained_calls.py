@@ -110,7 +110,8 @@ def _parameter_words(lives: Lifetimes) -> list[set[str]]:
 
 
 def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
-    """The words of the models that an optimizer was given; empty where that is not known."""
+    """The words of the models, or of the tensors, that an optimizer was given; empty where that is
+    not known."""
     built = [one.call for one in find_built(cell) if one.target == optimizer]
     if not built:
         facts = names.optimizers.get(optimizer)
@@ -119,6 +120,9 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
         return alike if len(alike) == 1 else set()  # of several by their size alone it is any
     found: set[str] = set()
     for one in built:
+        if tensors := _listed(cell, names, one):
+            found |= tensors
+            continue
         calls = [c for c in cell.calls(*_PARAMETERS) if cell.inside(c, one)]
         told = {name for call in calls for name in names_in(call)}
         used = cell.nodes(ast.Name, within=one.args[0] if one.args else one)
@@ -130,6 +134,14 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
             return set()
         found |= {word for call in calls for word in _words(receiver(call, cell))}
     return found
+
+
+def _listed(cell: Code, names: Names, built: ast.Call) -> set[str]:
+    """The names in a list of tensors that an optimizer is given: `Adam([image])`."""
+    given = built.args[0] if built.args else None
+    items = given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+    listed = {cell.text(item) for item in items}
+    return listed if listed <= names.tensors.keys() else set()
 
 
 def _calls_others(cell: Code, names: Names, trained: list[set[str]]) -> bool:
@@ -200,7 +212,7 @@ class _TrainingStep:
 
     def _are_models(self, words: set[str]) -> bool:
         """Whether all that is trained has a name: it is no other name's model in disguise."""
-        known = (self.names.modules.get(word) for word in words)
+        known = (self.names.modules.get(word) for word in words - self.names.tensors.keys())
         return all(facts is not None and facts.optimized for facts in known)
 
     def _is_new_model(self, value: ast.expr) -> bool:

@@ -249,6 +249,8 @@ def _pieces(case: _Case) -> _Changes:
         return
     if case.found is not None and _is_micro_batch(case.named, case.found):
         return
+    if _has_few_samples(case):
+        return
     facts = model[1]
     yield (
         _advice(
@@ -260,6 +262,13 @@ def _pieces(case: _Case) -> _Changes:
         case.named,
         lambda: in_pieces(case.named, names, case.place(), facts),
     )
+
+
+def _has_few_samples(case: _Case) -> bool:
+    """Whether most of what waits is made of fewer samples than there are to be pieces."""
+    shapes = {row: case.lives.tensor(row)[0] for row in np.flatnonzero(case.held).tolist()}
+    few = [row for row, shape in shapes.items() if shape and len(shape) > 1 and shape[0] < PIECES]
+    return 2 * int(case.lives.size[few].sum()) > case.size
 
 
 def _is_micro_batch(cell: Code, found: TrainingPass) -> bool:

@@ -90,7 +90,6 @@ class DatasetOnDevice(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         yield from self._too_large(trace, cell)
-        yield from self._at_once(trace, trace.lives, cell)
         of_sets = [*self._of_sets(trace, cell)]
         yield from of_sets or self._of_loaders(trace, cell, names)
         of_data = [*self._of_data(trace, cell, names)]
@@ -118,34 +117,6 @@ class DatasetOnDevice(Rule):
             price="a copy to the device in each iteration",
             cost=Cost.TIME,
         )
-
-    def _at_once(self, trace: Trace, lives: Lifetimes, cell: Code) -> Iterator[Advice]:
-        """All data as one batch of what only predicts: each result is as long as the data."""
-        oom = trace.oom
-        statement = cell.statement_at(oom.line) if oom and oom.line else None
-        if statement is None or trace.growth or (lives.recorded & lives.at_peak).any():
-            return
-        room = trace.device.total if trace.device else 0
-        own = lives.size * (_born_on(lives, lines_of(statement)) & lives.at_peak)
-        largest = int(own.max(initial=0))
-        given = {a for call in cell.nodes(ast.Call, within=statement) for a in call.args}
-        for call in cell.calls(".to", ".cuda", within=statement):
-            data = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if call in given and isinstance(data, ast.Name) and largest >= _LARGE * room:
-                yield Advice(
-                    self.name,
-                    problem=f"line {call.lineno} computes of all of {data.id} at once: "
-                    f"{format_bytes(largest)} are moved, and each result is as long.",
-                    change=f"Take it in pieces, each moved where it is used: {data.id}.split(n), "
-                    "and join the results on the host.",
-                    line=call.lineno,
-                    name=data.id,
-                    size=largest,
-                    saving=lives.saved_at_peak(own > 0),
-                    known=Known.ESTIMATED,
-                    price="a pass over pieces in place of one call",
-                    cost=Cost.TIME,
-                )
 
     def _of_sets(self, trace: Trace, cell: Code) -> Iterator[Advice]:
         """What data sets hold, which give a sample or a batch at a time."""

@@ -24,6 +24,7 @@ from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
 from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
+from gpumem_magic.trace.growth import are_models
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
@@ -172,8 +173,8 @@ def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[in
 
 
 def _name(growth: Growth) -> str:
-    """The container, without its places; the name alone."""
-    return growth.holder.rpartition("().")[2].replace("[*]", "")
+    """The container, without the places in it; the name alone."""
+    return growth.holder.rpartition("().")[2].removesuffix("[*]")
 
 
 def _backward_through(case: Case, held: _Held) -> ast.Call | None:
@@ -324,10 +325,10 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             if growth.graph
             else ""
         )
-    if growth.graph and holder and (held.carried or "[*]" not in holder):
+    if growth.graph and holder and (held.carried or not holder.endswith("[*]")):
         name = _name(growth)
         whole, places, _ = name.partition(SEVERAL)
-        if "[*]" in holder:
+        if holder.endswith("[*]"):
             taken = ".detach() of what is in it"
         elif places:
             taken = f"tuple(one.detach() for one in {whole})"
@@ -342,7 +343,8 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
             "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
         ) + _too(case.cell, held)
-    if growth.rows and case.lives.of(Category.PARAMETER)[list(growth.rows)].any():
+    rows = np.array(growth.rows, np.int64)
+    if are_models(case.lives, rows[case.lives.of(Category.PARAMETER)[rows]]):
         return (
             "Models that are done with may wait on the host: model.cpu() before the next is made, "
             "without gradients (zero_grad()) and without its optimizer."

@@ -187,7 +187,9 @@ class _Finished:
 
 def _only_assignment(cell: Code, name: str) -> ast.stmt | None:
     given = [*cell.assigned(name)]
-    return given[0] if len(given) == 1 and cell.loop(given[0]) is None else None
+    if len(given) != 1 or isinstance(given[0], LOOPS):
+        return None  # a loop's variable is what something else has made
+    return given[0] if cell.loop(given[0]) is None else None
 
 
 def _derived(

@@ -64,6 +64,11 @@ _HOOKS = """\
 """
 
 
+_PER_WEIGHT = 2
+"""Bytes of gradients for each byte of weights, at most: of a weight in half precision one may be in
+single."""
+
+
 class StepInBackward(Rule):
     """Gradients and optimizer states together set the peak.
 
@@ -147,6 +152,9 @@ history = train(model, batches)""",
             return  # it is their graph that is large, or they are those of many passes
         gradients = lives.of(Category.GRADIENT) & lives.at_peak
         states = lives.of(Category.OPTIMIZER_STATE) & lives.at_peak
+        weights = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak)
+        if lives.bytes(gradients) > _PER_WEIGHT * weights:
+            return  # most of them are of something else, as of the input of a second derivative
         both = lives.bytes(gradients | states)
         saving = _saving(lives)
         if both < _SHARE * int(lives.levels().max()) or saving < least_saving(trace):

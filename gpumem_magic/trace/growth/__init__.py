@@ -35,7 +35,7 @@ def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
     """Models that nothing has a name for as yet, with their gradients and the states of their
     optimizers; without the last, which is still under way, where the cell has made no others."""
     rows = np.array(growth.rows, np.int64)
-    if growth.holder or not _are_models(lives, rows):
+    if growth.holder or not are_models(lives, rows):
         return growth
     event = lives.last_event(recording.failure)
     own = lives.alive(event) & (lives.birth >= 0)
@@ -51,8 +51,8 @@ def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
     return replace(growth, rows=kept, size=size, passes=passes, each=size // passes)
 
 
-def _are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
-    """Whether all are parameters that a module made of its own."""
+def are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
+    """Whether these storages, int64 rows, all are parameters that a module made of its own."""
     if not len(rows) or not lives.of(Category.PARAMETER)[rows].all():
         return False
     stacks = [lives.stacks[place] for place in np.unique(lives.stack[rows]).tolist()]

@@ -21,6 +21,7 @@ from gpumem_magic.trace.growth.ways import (
     alike,
     holder_of,
     hooks_of,
+    layers_of,
     only_way,
     place_of,
     root_of,
@@ -193,7 +194,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1
     else:
-        holder = place_of(group) or only_way(group) or holder
+        holder = layers_of(group) or place_of(group) or only_way(group) or holder
         if any(graphs) and 1 < numbered < PASSES and holder.endswith("[*]"):
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
@@ -329,7 +330,7 @@ def _entries(group: Group, survived: int) -> tuple[int, int]:
             else:
                 keys.setdefault(level, {}).setdefault(match[0], []).append(row)
     counts = {*map(len, numbers.values())}
-    numbered = survived if survived in counts else max(counts, default=0)
+    numbered = survived if survived in counts - {1} else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
     outer = keys.get(0, {})
     apart = len(outer) >= PASSES and _follow_each_other(outer.values())

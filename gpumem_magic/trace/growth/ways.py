@@ -41,8 +41,19 @@ def pattern(path: str) -> str:
 
 
 def holder_of(one: Held) -> str:
-    """What holds: the gradients of a model or a tensor, where it is what a gradient holds."""
-    return variable_of(one.path) + GRADIENTS if is_of_gradient(one) else root_of(one.path)
+    """What holds: the gradients of a model or a tensor, where it is what a gradient holds; what a
+    model's layers keep, each under the same name."""
+    if is_of_gradient(one):
+        return variable_of(one.path) + GRADIENTS
+    return of_layers(one) or root_of(one.path)
+
+
+def of_layers(one: Held) -> str:
+    """The name under which layers of a model keep graphs: "net[*].penalty"; "" for others."""
+    if not one.path.endswith(GRAPH) or not one.module or "[" in one.module:
+        return ""
+    way = pattern(one.path.removesuffix(GRAPH))
+    return way if way.partition("[*]")[2].startswith(".") else ""
 
 
 def is_of_gradient(one: Held) -> bool:
@@ -84,6 +95,12 @@ def place_of(group: Group) -> str:
             head = "".join(text for pair in between for text in pair) + split[0][level]
             return _VALUES.sub(r"\1", f"{head}[*]")
     return ""
+
+
+def layers_of(group: Group) -> str:
+    """The name under which layers of one model keep all of it; "" where they do not."""
+    names = {of_layers(one) if one else "" for _, one in group}
+    return names.pop() if len(names) == 1 else ""
 
 
 def hooks_of(group: Group) -> int:
