@@ -17,10 +17,18 @@ _GENERATED = (
     "computed of the finished text, by one call of the model."
 )
 
+_OF_ALL_SAMPLES = (
+    "{name}() holds the derivatives of each sample by all of them, which are zero where samples do "
+    "not meet: torch.func.vmap(torch.func.{other}(f))(x) makes those of each by itself alone; or "
+    "take fewer samples at a time."
+)
+_DERIVATIVES = {"jacobian": "jacrev", "hessian": "hessian"}
+
 
 def of_libraries(lives: Lifetimes, growth: Growth) -> str:
     """What to pass to the library whose function collects it; "" where none does."""
-    return _of_framework(lives, growth) or _of_library(lives, growth)
+    told = _of_framework(lives, growth) or _of_derivatives(lives, growth)
+    return told or _of_library(lives, growth)
 
 
 def _of_framework(lives: Lifetimes, growth: Growth) -> str:
@@ -32,6 +40,16 @@ def _of_framework(lives: Lifetimes, growth: Growth) -> str:
         if framework and any({knob.born_in, function} <= functions for functions in stacks):
             said = ", ".join(f"{name}={value!r}" for name, value in knob.values.items())
             return f"{knob.change}: pass {said} to {framework.owner.rpartition('.')[2]}."
+    return ""
+
+
+def _of_derivatives(lives: Lifetimes, growth: Growth) -> str:
+    """Where torch.autograd.functional makes the derivatives of a batch, one by one."""
+    for frame in lives.frames(growth.rows[0]) if growth.rows else ():
+        in_torch = frame.filename.replace("\\", "/").endswith("torch/autograd/functional.py")
+        if in_torch and frame.function in _DERIVATIVES:
+            name = frame.function
+            return _OF_ALL_SAMPLES.format(name=name, other=_DERIVATIVES[name])
     return ""
 
 

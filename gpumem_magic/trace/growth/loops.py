@@ -23,6 +23,7 @@ from gpumem_magic.trace.growth.ways import (
     hooks_of,
     layers_of,
     only_way,
+    optimizer_of,
     place_of,
     root_of,
 )
@@ -148,6 +149,7 @@ def _grown(passes: LoopPasses, holder: str, group: Group) -> Iterator[Growth]:
         return
     by_line: dict[tuple[int | None, str], Group] = {}
     counts = (lives.born == Phase.FORWARD) & (~lives.of(Category.PARAMETER) | _of_models(lives))
+    counts |= lives.of(Category.GRADIENT) & (lives.born == Phase.BACKWARD) & ~lives.named()
     for row, _ in group:
         if counts[row]:
             by_line.setdefault(passes.line_of(row), []).append((row, None))
@@ -169,7 +171,8 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    at_once = bool((lives.born[rows] == Phase.BACKWARD).all()) and not np.ptp(lives.step[rows])
+    own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
+    at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
     if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     kinds = [one.kind for _, one in group if one]
@@ -348,5 +351,5 @@ def _models(passes: LoopPasses, group: Group) -> set[str]:
     something else holds some."""
     rows = [row for row, _ in group]
     owned = passes.lives.of(Category.PARAMETER, Category.BUFFER)[rows].any()
-    models = {one.module for _, one in group if one}
+    models = {one.module or optimizer_of(one) for _, one in group if one}
     return set() if "" in models or not owned else models

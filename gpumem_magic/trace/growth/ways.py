@@ -97,6 +97,12 @@ def place_of(group: Group) -> str:
     return ""
 
 
+def optimizer_of(one: Held) -> str:
+    """The way to the optimizer that holds a parameter; "" where none does."""
+    way, found, _ = one.path.partition(".param_groups[")
+    return way if found else ""
+
+
 def layers_of(group: Group) -> str:
     """The name under which layers of one model keep all of it; "" where they do not."""
     names = {of_layers(one) if one else "" for _, one in group}

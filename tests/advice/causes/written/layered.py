@@ -110,3 +110,29 @@ scores = {}
 with torch.no_grad():
     for name, m in zoo.items():
         scores[name] = sum(criterion(m(x.to(device)), y.to(device)).item() for x, y in loader) / len(loader)
+# %% optimizers-in-a-list | 150MiB | ^growth .* trials\[\*\] holds
+# ## cell
+trials = []
+for lr in [1e-2, 1e-3, 1e-4, 1e-5]:
+    m = nn.Sequential(nn.Linear(256, 1500), nn.ReLU(), nn.Linear(1500, 1500), nn.ReLU(), nn.Linear(1500, 256)).to(device)
+    o = torch.optim.Adam(m.parameters(), lr)
+    for x, y in list(loader)[:2]:
+        o.zero_grad(); criterion(m(x.to(device)), y.to(device)).backward(); o.step()
+    trials.append((lr, o))
+# %% jacobian-of-a-batch | 80MiB | ^growth .* passes: .* of line 4 stayed.*vmap
+# ## cell
+f = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64)).to(device)
+x = torch.randn(64, 64, device=device)
+J = torch.autograd.functional.jacobian(f, x)
+# %% fisher-with-graphs | 90MiB | ^growth .* precision\[\*\] in fisher_diag\(\) holds .*detach
+# ## cell
+def fisher_diag(model, loader):
+    precision = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+    for x, y in loader:
+        out = model(x.to(device)).log_softmax(1)
+        loss = F.nll_loss(out, out.argmax(1))
+        grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        for (n, _), g in zip(model.named_parameters(), grads):
+            precision[n] += g ** 2 / len(loader)
+    return precision
+prec = fisher_diag(net, loader)
