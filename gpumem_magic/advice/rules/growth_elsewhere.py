@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.passes import carried_names
@@ -17,6 +19,11 @@ _GENERATED = (
     "computed of the finished text, by one call of the model."
 )
 
+_CACHED = (
+    "generate() keeps the keys and values of each token, for every layer, sequence and beam: fewer "
+    'sequences or beams at a time, fewer new tokens, or cache_implementation="quantized" '
+    '("offloaded" keeps them on the host).'
+)
 _OF_ALL_SAMPLES = (
     "{name}() holds the derivatives of each sample by all of them, which are zero where samples do "
     "not meet: torch.func.vmap(torch.func.{other}(f))(x) makes those of each by itself alone; or "
@@ -58,10 +65,16 @@ def _of_library(lives: Lifetimes, growth: Growth) -> str:
     function = re.match(r"(\w+)\(\)\.", growth.holder)
     if growth.kind != HolderKind.EXCEPTION.value or function is None:
         return ""
-    frames = (f for row in growth.rows[:1] for f in lives.frames(row))
-    file = next((f.filename for f in frames if f.function == function[1]), "").replace("\\", "/")
+    stacks = np.unique(lives.stack[list(growth.rows)])
+    frames = [f for stack in stacks.tolist() if stack >= 0 for f in lives.stacks[stack]]
+    files = {f.filename.replace("\\", "/") for f in frames if f.function == function[1]}
+    file = min(files, default="")
+    if any(f.filename.endswith("cache_utils.py") for f in frames):
+        return _CACHED
     if "/transformers/generation/" in file:
         return _GENERATED
+    if not file:
+        return ""
     package = file.partition("-packages/")[2].partition("/")[0] or file.rpartition("/")[2][:-3]
     return (
         f"{function[1]}() of {package} collects it: give it less at a time, or what is on the host "

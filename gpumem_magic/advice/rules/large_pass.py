@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
@@ -94,8 +95,9 @@ count = int(labels.sum())
         statement = cell.statement_at(oom.line) if oom and oom.line else None
         if oom is None or statement is None or trace.growth or _trains(cell, lives):
             return
-        if find_unused_graphs(trace, cell, names):
-            return  # that is to be seen first
+        framework = framework_of(lives)
+        if find_unused_graphs(trace, cell, names) or (framework and framework.runs_loop):
+            return  # that is to be seen first; or others cut the batches
         own = np.isin(lives.line, list(lines_of(statement))) & lives.at_peak & ~lives.of(*_KEPT)
         rows = np.flatnonzero(own)
         room, asked = trace.device.total if trace.device else 0, oom.requested or 0
