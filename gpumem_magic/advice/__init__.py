@@ -35,7 +35,7 @@ from gpumem_magic.advice.rules.gradients_kept import GradientsKept
 from gpumem_magic.advice.rules.graph_used_twice import GraphUsedTwice
 from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
-from gpumem_magic.advice.rules.kept_graph import KeptGraph
+from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
 from gpumem_magic.advice.rules.kv_cache import KvCache
 from gpumem_magic.advice.rules.large_pass import LargePass
 from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
@@ -189,6 +189,7 @@ def advise(
             heard = (one for one in said if not code.ignores(rule.name, one.line))
             told = [one for one in heard if _helps(trace.oom, one)]
             found += [one if everything else _as_told(rule, one) for one in told]
+    found = _told_once(found)
     on_host = "" if trace.lines else _why_on_host(code, names)
     asked = (trace.oom.requested or 0) if trace.oom else 0
     peak = (trace.peak.allocated or 0) + asked
@@ -240,6 +241,16 @@ class _Joined:
         found = _ask(rule, trace, code, self._names)
         heard = (one for one in found if not code.ignores(rule.name, one.line))
         return tuple(replace(one, line=None, edits=(), source=None, arguments=()) for one in heard)
+
+
+def _told_once(advice: list[Advice]) -> list[Advice]:
+    """Without what keeps graphs where it is told as what grew."""
+    grown = [one.name for one in advice if one.rule == GrowingMemory.name]
+    return [
+        one
+        for one in advice
+        if one.rule != KeptGraph.name or not any(is_same(one.name, name) for name in grown)
+    ]
 
 
 def _why_on_host(code: Code, names: Names) -> str:

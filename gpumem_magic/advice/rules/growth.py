@@ -19,10 +19,12 @@ from gpumem_magic.advice.evidence.passes import (
 )
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, named, untrained
+from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, untrained
 from gpumem_magic.advice.rules.growth_cycles import cycled
+from gpumem_magic.advice.rules.growth_told import entries, told
+from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
 from gpumem_magic.advice.tree import Loop, defined
-from gpumem_magic.units import format_bytes
+from gpumem_magic.advice.work import TooMuchWorkError
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -122,9 +124,9 @@ class GrowingMemory(Rule):
             # of several passes, what one takes any loop does
             saving = sum(one.size - (one.each if one.passes > 1 else 0) for one in together)
             lines = sorted({one.line for one in together if one.line and not one.cell})
-            yield Advice(
+            advice = Advice(
                 self.name,
-                problem=_entries(together)
+                problem=entries(together)
                 if _are_apart(case, first)
                 else told(together, _built(trace.lives, cell, first)),
                 change=_change(case, first),
@@ -134,6 +136,22 @@ class GrowingMemory(Rule):
                 saving=saving,
                 known=Known.ESTIMATED,
             )
+            yield self._written_out(case, first, advice)
+
+    def _written_out(self, case: Case, growth: Growth, advice: Advice) -> Advice:
+        """With the change of the statements that collect the graphs, where it can be written."""
+        if not growth.graph:
+            return advice
+        try:
+            kept = tuple(KeptGraph().find(case.trace, case.cell, case.names))
+        except TooMuchWorkError:
+            return advice
+        same = next((one for one in kept if one.source and is_same(one.name, advice.name)), None)
+        if same is None:
+            return advice
+        change = same.change + untrained(case, growth)
+        written = replace(advice, change=change, edits=same.edits, source=same.source)
+        return replace(written, line=same.line, saving=same.saving, price=same.price)
 
 
 def _worth_telling(case: Case) -> Iterator[Growth]:
@@ -335,58 +353,3 @@ def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     given = [cell.text(i.optional_vars) for i in statement.items if i.optional_vars]
     what = " and ".join(given) if given else "what is entered"
     return f"{what}, of the with in line {statement.lineno},"
-
-
-def told(together: list[Growth], build: str = "") -> str:
-    """The evidence: "Memory grew by 14 MiB in each of 23 passes: outputs holds 322 MiB ...".
-
-    build: what holds it, where the trace cannot say.
-    """
-    growth = max(together, key=lambda one: one.passes)
-    made = _made(together)
-    if growth.unit is not Unit.PASS:
-        return _told_of_others(growth, made)
-    since = f" since pass {growth.first}" if growth.first > 1 else ""
-    passes = f"each of {growth.passes} passes" if growth.passes > 1 else f"1 of {growth.ran} passes"
-    grew = f"Memory grew by {format_bytes(sum(one.each for one in together))} in {passes}{since}"
-    size = format_bytes(sum(one.size for one in together))
-    holder = " and ".join(named(one) for one in together if one.holder) or build
-    if not holder:
-        what = "activations" if all(one.graph for one in together) else "results"
-        return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
-    graph = ", with the graphs that they were computed by" if growth.graph else ""
-    where = f", made in {made}" if made else ""
-    holds = "holds" if len(together) == 1 else "hold"
-    return f"{grew}: {holder} {holds} {size}{where}{graph}."
-
-
-def _entries(together: list[Growth]) -> str:
-    """The evidence, of what no loop made: "experts[*] holds 48 MiB in 3 entries"."""
-    growth, made = together[0], _made(together)
-    entries = f" in {growth.passes} entries" if growth.passes > 1 else ""
-    where = f", made in {made}" if made else ""
-    return f"{named(growth)} holds {format_bytes(growth.size)}{entries}{where}."
-
-
-def _made(together: list[Growth]) -> str:
-    """Where it was made: "line 3", "In[2] lines 3 and 4"; "" where that is not known."""
-    cell = together[0].cell
-    lines = sorted({one.line for one in together if one.line})
-    if not lines:
-        return ""
-    word = "line" if len(lines) == 1 else "lines"
-    *others, last = map(str, lines)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"{f'{cell} ' if cell else ''}{word} {listed}"
-
-
-def _told_of_others(growth: Growth, made: str) -> str:
-    """The evidence for calls inside each other, and for modules."""
-    each, size = format_bytes(growth.each), format_bytes(growth.size)
-    if growth.unit is Unit.CALL:
-        return (
-            f"{growth.holder} calls itself ({made}): {growth.passes} calls were under way, which "
-            f"hold {each} each, {size} in all."
-        )
-    where = f", made in {made}" if made else ""
-    return f"{growth.passes} modules keep {each} each: {growth.holder} holds {size}{where}."

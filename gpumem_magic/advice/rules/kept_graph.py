@@ -103,6 +103,10 @@ print(f"mean loss {total / len(data):.4f}")""",
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
+        return cell.once(_all_kept, trace, names)
+
+    def kept(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """What a look at the cell finds; `find` looks once, for the rule of growth, too."""
         lives = trace.lives
         found = list(find_accumulations(cell))
         if not found or not lives.recorded.any():
@@ -121,7 +125,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             if cell.loop(one.statement) or lines & {*lines_of(one.value)}
         }
         for group in _of_same_graphs(behind):
-            grown = [g for g in trace.growth if _holds(group, g.holder)]
+            grown = [g for g in trace.growth if any(is_same(o.target, g.holder) for o in group)]
             if any(not g.graph for g in grown):
                 continue  # a backward pass has freed the graphs
             kept = np.zeros(len(lives), bool)
@@ -161,19 +165,21 @@ print(f"mean loss {total / len(data):.4f}")""",
         )
 
 
+def _all_kept(cell: Code, trace: Trace, names: Names) -> tuple[Advice, ...]:
+    return tuple(KeptGraph().kept(trace, cell, names))
+
+
 def _is_carried(cell: Code, one: Accumulation) -> bool:
     """Whether the loop goes on with what is collected: its graph is there without that, too."""
     loop, name = cell.loop(one.statement), getattr(one.value, "id", "")
     return loop is not None and name in carried_names(cell, loop)
 
 
-def _holds(group: list[Accumulation], holder: str) -> bool:
-    return _plain(holder.rpartition("().")[2]) in {_plain(one.target) for one in group}
-
-
-def _plain(target: str) -> str:
-    """A container's name without places in it."""
-    return re.sub(r"\[[^\]]*\]", "", target)
+def is_same(target: str | None, holder: str | None) -> bool:
+    """Whether what is collected in `target` is held by what grew under the name `holder`: the same
+    container, whatever the places in it."""
+    plain = [re.sub(r"\[[^\]]*\]", "", name or "") for name in (target, holder)]
+    return bool(plain[0]) and plain[0] == plain[1].rpartition("().")[2]
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:

@@ -21,7 +21,7 @@ from gpumem_magic.trace.growth.ways import (
     alike,
     holder_of,
     hooks_of,
-    layers_of,
+    of_layers,
     only_way,
     optimizer_of,
     place_of,
@@ -97,12 +97,15 @@ def _by_holder(
 ) -> Iterator[tuple[str, Group]]:
     """Rows by the pattern of the way to them; those that nothing is known to hold together."""
     held = {one.address: one for one in recording.held}
+    weights = lives.address[lives.of(Category.PARAMETER) & (lives.death >= lives.events)]
+    layers = {root_of(held[at].path) for at in weights.tolist() if at in held}
     groups: dict[str, Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
         if one and one.path.startswith(ERROR):
             continue  # it is over, and left this behind in one pass
-        groups.setdefault(holder_of(one) if one else "", []).append((row, one))
+        holder = of_layers(one, layers) or holder_of(one) if one else ""
+        groups.setdefault(holder, []).append((row, one))
     for holder, group in alike(groups).items():
         yield from _inside_of_one(holder, group)
 
@@ -197,7 +200,8 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         holder = min(models) if len(models) == 1 else holder
         survived, first, ran = len(models), 1, len(models) + 1
     else:
-        holder = layers_of(group) or place_of(group) or only_way(group) or holder
+        nested = holder.partition("[*]")[2].startswith(".")  # of layers, by one name
+        holder = holder if nested else place_of(group) or only_way(group) or holder
         if any(graphs) and 1 < numbered < PASSES and holder.endswith("[*]"):
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 
 from gpumem_magic.values.names import variable_of
 from gpumem_magic.values.recording import Held
@@ -41,16 +42,14 @@ def pattern(path: str) -> str:
 
 
 def holder_of(one: Held) -> str:
-    """What holds: the gradients of a model or a tensor, where it is what a gradient holds; what a
-    model's layers keep, each under the same name."""
-    if is_of_gradient(one):
-        return variable_of(one.path) + GRADIENTS
-    return of_layers(one) or root_of(one.path)
+    """What holds: the gradients of a model or a tensor, where it is what a gradient holds."""
+    return variable_of(one.path) + GRADIENTS if is_of_gradient(one) else root_of(one.path)
 
 
-def of_layers(one: Held) -> str:
-    """The name under which layers of a model keep graphs: "net[*].penalty"; "" for others."""
-    if not one.path.endswith(GRAPH) or not one.module or "[" in one.module:
+def of_layers(one: Held, layers: Collection[str]) -> str:
+    """The name under which several of these layers, "net[*]", keep graphs: "net[*].penalty"; "" for
+    what is held otherwise."""
+    if not one.path.endswith(GRAPH) or root_of(one.path) not in layers:
         return ""
     way = pattern(one.path.removesuffix(GRAPH))
     return way if way.partition("[*]")[2].startswith(".") else ""
@@ -101,12 +100,6 @@ def optimizer_of(one: Held) -> str:
     """The way to the optimizer that holds a parameter; "" where none does."""
     way, found, _ = one.path.partition(".param_groups[")
     return way if found else ""
-
-
-def layers_of(group: Group) -> str:
-    """The name under which layers of one model keep all of it; "" where they do not."""
-    names = {of_layers(one) if one else "" for _, one in group}
-    return names.pop() if len(names) == 1 else ""
 
 
 def hooks_of(group: Group) -> int:
