@@ -114,7 +114,7 @@ count = int(labels.sum())
         yield Advice(
             self.name,
             problem=f"line {oom.line} computes {read} in one pass: {list(shape)} takes "
-            f"{format_bytes(size)}, and what follows as much.",
+            f"{format_bytes(size)}, and {format_bytes(asked)} more were asked for.",
             change=f"Take it in pieces ({data or 'x'}.split(n)), each moved where it is used, "
             "under torch.no_grad() if nothing is trained on it, and join the results; in training, "
             "make the batch smaller.",
