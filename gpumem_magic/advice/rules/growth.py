@@ -19,7 +19,7 @@ from gpumem_magic.advice.evidence.passes import (
 )
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
-from gpumem_magic.advice.rules.growth_cures import change, lines_of_makers, untrained
+from gpumem_magic.advice.rules.growth_cures import COLLECTED, change, lines_of_makers, untrained
 from gpumem_magic.advice.rules.growth_cycles import cycled
 from gpumem_magic.advice.rules.growth_told import entries, told
 from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
@@ -149,7 +149,8 @@ class GrowingMemory(Rule):
         same = next((one for one in kept if one.source and is_same(one.name, advice.name)), None)
         if same is None:
             return advice
-        change = same.change + untrained(case, growth)
+        listed = growth.holder.endswith("[*]") and ".detach()" in same.change
+        change = f"{same.change}{COLLECTED if listed else ''}{untrained(case, growth)}"
         written = replace(advice, change=change, edits=same.edits, source=same.source)
         return replace(written, line=same.line, saving=same.saving, price=same.price)
 

@@ -23,7 +23,7 @@ from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
-from gpumem_magic.advice.tree import CHANGING, Loop, header, targets
+from gpumem_magic.advice.tree import CHANGING, Loop, defined, header, targets
 from gpumem_magic.trace.growth import are_models
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
 from gpumem_magic.values.findings import Growth
@@ -36,6 +36,10 @@ _ADDS_UP = (
     "pass, which frees that pass's graph and adds up the same gradients; or let the loop be "
     "shorter."
 )
+_DETACHED = (
+    "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole graph."
+)
+COLLECTED = " Where tensors are only collected, .detach().cpu() frees the device of them."
 _LATER = (
     "{call} goes through what these passes left, and comes after all of them, so their graphs wait "
     "for it: call it after fewer passes; or keep what each was computed from, without a graph, and "
@@ -296,6 +300,14 @@ def named(growth: Growth) -> str:
     return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
 
 
+def _is_joined(code: Code, growth: Growth, held: _Held) -> bool:
+    """Whether one statement makes all of it by a comprehension, and gives it that name."""
+    statement = code.statement_at(growth.line) if growth.line and not growth.cell else None
+    if statement is None or held.loops or held.word not in defined(statement):
+        return False
+    return bool(code.nodes(ast.ListComp, ast.GeneratorExp, within=statement))
+
+
 def _too(code: Code, held: _Held) -> str:
     """What is collected goes on into the next pass as well, with its graph."""
     for loop in held.loops:
@@ -325,7 +337,8 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             if growth.graph
             else ""
         )
-    if growth.graph and holder and (held.carried or not holder.endswith("[*]")):
+    goes_on = held.carried or not (holder.endswith("[*]") or _is_joined(case.cell, growth, held))
+    if growth.graph and holder and goes_on:
         name = _name(growth)
         whole, places, _ = name.partition(SEVERAL)
         if holder.endswith("[*]"):
@@ -339,10 +352,7 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             ".item() where only a number is wanted."
         ) + (_TWICE if _is_differentiated_for_nothing(case, held) else "")
     if growth.graph:
-        return (
-            "Keep .item() of a number, .detach() of a tensor: else each entry keeps its whole "
-            "graph. Where tensors are only collected, .detach().cpu() frees the device of them."
-        ) + _too(case.cell, held)
+        return f"{_DETACHED}{COLLECTED}{_too(case.cell, held)}"
     rows = np.array(growth.rows, np.int64)
     if are_models(case.lives, rows[case.lives.of(Category.PARAMETER)[rows]]):
         return (

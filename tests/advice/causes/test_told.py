@@ -152,7 +152,7 @@ PREDICTED = {
         (),
         "stats = {'loss': 0}\nfor x in data:\n    stats['loss'] += net(x.cuda()).pow(2).mean()",
         "64MiB",
-        ("growth", "stats['loss'] holds", "stats['loss'].detach() into the next pass"),
+        ("growth", "stats['loss'] holds", "Keep net(x.cuda()).pow(2).mean().detach() instead"),
         ("each entry",),
     ),
     "entries whose graph is gone": (
@@ -266,7 +266,7 @@ ASKED = {
         (),
         "outs = []\nfor x in data:\n    outs.append(net(x.cuda()))\nouts = torch.cat(outs)",
         "64MiB",
-        ("growth", "outs[*] holds", "each entry keeps its whole graph"),
+        ("growth", "outs[*] holds", "Keep net(x.cuda()).detach() instead", ".cpu()"),
         ("outs.detach()",),
     ),
     "what came of a loop elsewhere": (

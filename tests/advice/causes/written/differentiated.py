@@ -301,7 +301,7 @@ def train_epoch(seq, hidden):
 seq = torch.randn(60, 512, 256)
 h0 = (torch.zeros(1, 16, 256, device=device), torch.zeros(1, 16, 256, device=device))
 train_epoch(seq, h0)
-# %% retain-graph-loss-list | 60MiB | ^growth .* loss_terms\[\*\] holds .*Keep \.item\(\)
+# %% retain-graph-loss-list | 60MiB | ^growth .* loss_terms\[\*\] holds .*Keep l1\.detach\(\) and l2
 loss_terms = []
 for epoch in range(2):
     for xb, yb in loader:

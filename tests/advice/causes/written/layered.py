@@ -136,3 +136,7 @@ def fisher_diag(model, loader):
             precision[n] += g ** 2 / len(loader)
     return precision
 prec = fisher_diag(net, loader)
+# %% comprehension-that-is-joined | T4 | ^growth .* logits holds .*only collected(?!.*next pass)
+# ## cell
+logits = torch.cat([net(x.to(device)) for x, _ in loader])
+best = logits.argmax(1).cpu()
