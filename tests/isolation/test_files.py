@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 ATTACKS = {
+    "threads that write into the same folders": {
+        "setup": "import os; names = [f'd{n}/e/f' for n in range(100)]\nfor n in names: os.makedirs(n)",
+        "attack": """
+            import sys, threading
+            sys.setswitchinterval(1e-6)
+            failed, gate = [], threading.Barrier(4)
+            def write(own):
+                for name in names:
+                    gate.wait()
+                    try:
+                        open(f'{name}/{own}', 'w').close()
+                    except OSError as error:
+                        failed.append(error)
+            threads = [threading.Thread(target=write, args=(own,)) for own in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            assert not failed, failed[:3]
+        """,
+        "says": "fits: ",
+    },
     "open to write": """
         with open('a.txt', 'w') as f:
             f.write('lost')
