@@ -319,19 +319,23 @@ def _failure(error: BaseException) -> bytes:
     return data
 
 
-_SIGNALS: Final = {
-    signal.SIGABRT: "aborted",
-    signal.SIGKILL: "was killed, most likely because the host's memory ran out",
-}
+_CRASHES: Final = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 
 
 def _cause(status: int | None) -> str:
     if status is None:
         return "ended without an answer"
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        how = _SIGNALS.get(signal.Signals(number), f"died of {signal.Signals(number).name}")
-        return (
-            f"{how}: something in the cell crashes without a GPU or outside the notebook's process"
-        )
+        name = signal.Signals(os.WTERMSIG(status)).name
+        if name in _CRASHES:
+            return (
+                f"died of {name}: something in the cell crashes, perhaps only without a GPU or "
+                "outside the notebook's process"
+            )
+        if name == "SIGKILL":
+            return (
+                "was killed: the host's memory or a limit that the cell has set ran out, or "
+                "somebody ended it"
+            )
+        return f"was ended by {name}, from the cell, a limit that it has set, or somebody else"
     return f"was ended by the cell, with exit status {os.WEXITSTATUS(status)}"

@@ -41,6 +41,14 @@ ATTACKS = {
         """,
         **ENDED,
     },
+    "killed by libc": {
+        "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 9)",
+        **{"error": "or a limit that the cell has set ran out, or somebody ended it", "real": False},
+    },
+    "a signal by libc": {
+        "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 15)",
+        **{"error": "was ended by SIGTERM, from the cell", "real": False},
+    },
     "a loop in C": {"attack": "import re; re.match('(a+)+$', 'a' * 60 + 'b')", **ENDED},
     "a power": {"attack": "x = 7 ** (10 ** 9)", **ENDED},
     "a sum": {"attack": "sum(iter(int, 1))", **ENDED},
