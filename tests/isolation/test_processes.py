@@ -50,6 +50,11 @@ ATTACKS = {
         "attack": "import os; os.system('(sleep 0.3; touch late) &')",
         "wait": 0.6,
     },
+    "asking whether a process is there": {
+        "attack": "import os; os.kill(os.getppid(), 0); os.kill(os.getpid(), 0)",
+        "says": "fits: ",
+        "real": False,
+    },
     "popen": {"attack": "import os; os.popen('touch new.txt').read()", **SAID},
     "fork": """
         import os

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio.selector_events
+import errno
 import functools
 import http.client
 import io
@@ -79,8 +80,8 @@ def _install_sockets(effects: Effects) -> None:
         return socketpair
 
     effects.replace(socket, "socketpair", make_pair)
-    for name in ("connect", "connect_ex"):
-        effects.put(socket.socket, name, _connecting(effects))
+    effects.put(socket.socket, "connect", _connecting(effects))
+    effects.put(socket.socket, "connect_ex", _connecting_quietly(effects))
     for owner in (socket.socket, ssl.SSLSocket):
         for name in ("send", "sendall", "sendto", "sendmsg", "write"):
             effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
@@ -170,6 +171,14 @@ def _connecting(effects: Effects) -> Any:
         raise no_connection(address)
 
     return connect
+
+
+def _connecting_quietly(effects: Effects) -> Any:
+    def connect_ex(self: socket.socket, address: Any) -> int:
+        effects.blocked(described("socket.connect_ex", (address,)))
+        return errno.ECONNREFUSED
+
+    return connect_ex
 
 
 def _sending(effects: Effects, pairs: Any, name: str, original: Any) -> Any:
