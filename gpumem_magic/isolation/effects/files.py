@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ class ScratchFiles:
         """Name something that was written."""
         self._writes += 1
         self._effects.redirected(text)
+
+    def tell_if(self, text: str, happened: Callable[[], bool]) -> None:
+        """Name something, should `happened` say at the end that it was written."""
+        self._effects.redirected(text, happened)
 
     def as_one(self, known_as: str, original: Any) -> Any:
         """`original`, told as a whole if it writes anything."""
