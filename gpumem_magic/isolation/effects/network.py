@@ -7,6 +7,7 @@ import errno
 import functools
 import http.client
 import io
+import itertools
 import socket
 import ssl
 import urllib.request
@@ -20,6 +21,10 @@ _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
     b"Connection: close\r\n\r\n{}"
 )
+
+
+_FIRST_PORT = 49152
+"""Of those that systems give to who asks for any."""
 
 
 class _Answering:
@@ -85,7 +90,7 @@ def _install_sockets(effects: Effects) -> None:
     for owner in (socket.socket, ssl.SSLSocket):
         for name in ("send", "sendall", "sendto", "sendmsg", "write"):
             effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
-    effects.put(socket.socket, "bind", _answering(None))
+    _install_addresses(effects)
     effects.skip(socket.socket, "listen", "socket.listen")
 
     def make_waking(original: Any) -> Any:
@@ -97,6 +102,27 @@ def _install_sockets(effects: Effects) -> None:
 
     loops = asyncio.selector_events.BaseSelectorEventLoop
     effects.replace(loops, "_write_to_self", make_waking)
+
+
+def _install_addresses(effects: Effects) -> None:
+    """A socket that the cell binds has the address that it asked for, or a port that seems free."""
+    bound: weakref.WeakKeyDictionary[socket.socket, Any] = weakref.WeakKeyDictionary()
+    ports = itertools.count(_FIRST_PORT)
+
+    def bind(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple):
+            host = address[0] or ("::" if self.family == socket.AF_INET6 else "0.0.0.0")
+            address = (host, address[1] or next(ports), *address[2:])
+        bound[self] = address
+
+    def make_name(original: Any) -> Any:
+        def getsockname(self: socket.socket) -> Any:
+            return bound[self] if self in bound else original(self)
+
+        return getsockname
+
+    effects.put(socket.socket, "bind", bind)
+    effects.replace(socket.socket, "getsockname", make_name)
 
 
 def _install_urllib3(effects: Effects, module: Any) -> None:
