@@ -91,8 +91,9 @@ class Watch:
             self._processor, self._worked = used or 0.0, now
         elif now - self._worked > _STILL:
             raise StandsStillError(
-                f"the dry run stands still{_at(line)}: it waits for something that another thread "
-                "or process would have to do, and only threads that the cell starts run in it"
+                f"the dry run stands still{_at(line)}: it waits for the clock, or for something "
+                "that another thread or process would have to do; only threads that the cell "
+                "starts run in it"
             )
 
     def _check_memory(self, line: int) -> None:

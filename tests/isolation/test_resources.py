@@ -41,6 +41,16 @@ ATTACKS = {
         """,
         **ENDED,
     },
+    "clocks that go on as it sleeps": {
+        "attack": """
+            import time
+            clocks = [time.time_ns, time.monotonic_ns, time.perf_counter_ns]
+            before = [clock() for clock in clocks]
+            time.sleep(60)
+            assert all(now() - then >= 60e9 for now, then in zip(clocks, before))
+        """,
+        **{"says": "fits: ", "limit": 6, "real": False},
+    },
     "killed by libc": {
         "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 9)",
         **{"error": "or a limit that the cell has set ran out, or somebody ended it", "real": False},
