@@ -3,6 +3,31 @@
 from __future__ import annotations
 
 ATTACKS = {
+    "errors that are caught": {
+        "attack": """
+            import os
+            def fails(kind, call, *paths):
+                try:
+                    call(*paths)
+                except OSError as error:
+                    assert type(error) is kind, (call, error)
+            fails(IsADirectoryError, os.remove, 'sub')
+            fails(IsADirectoryError, os.rename, 'a.txt', 'sub')
+            fails(NotADirectoryError, os.rename, 'sub', 'a.txt')
+            fails(NotADirectoryError, os.rmdir, 'a.txt')
+            fails(OSError, os.rmdir, 'sub')
+        """,
+        "says": "fits: ",
+        "real": False,
+    },
+    "a replaced open": {
+        "setup": "from unittest import mock\nlive_p = mock.patch('builtins.open', mock.mock_open()); live_p.start()",
+        "attack": "open('a.txt', 'w').write('x'); live_p.stop()\n"
+        "with open('a.txt', 'a') as f: f.write('x')",
+        "after": "live_p.stop()",
+        "error": None,
+        "not_sent": "a mock",
+    },
     "threads that write into the same folders": {
         "setup": "import os; names = [f'd{n}/e/f' for n in range(100)]\nfor n in names: os.makedirs(n)",
         "attack": """

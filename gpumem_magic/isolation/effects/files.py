@@ -102,7 +102,7 @@ class ScratchFiles:
 
     def _install_keepers(self) -> None:
         """Who has kept one of them from the time of its import."""
-        io.open = _io.open = builtins.open
+        io.open = _io.open = self._new(io.open)
         system: Any = sys.modules[os.name]
         for name in ("stat", "listdir", "open", "mkdir", "replace", "unlink"):  # of `import`
             setattr(system, name, getattr(os, name))

@@ -111,10 +111,11 @@ class Effects:
             return
         made = make(original)
 
-        @functools.wraps(original)
         def chosen(*args: Any, **kwargs: Any) -> Any:
             return made(*args, **kwargs)
 
+        with contextlib.suppress(Exception):  # it may be any object, if the user replaced it
+            functools.update_wrapper(chosen, original)
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             setattr(owner, name, chosen)
         if isinstance(owner, types.ModuleType):
