@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections import defaultdict
 from pathlib import Path
+from shutil import disk_usage
 from time import monotonic
 
 from gpumem_magic.isolation.child import Child, DryRunError
@@ -124,7 +124,7 @@ class Watch:
 def _room_for(child: Child) -> tuple[int, int]:
     """Bytes of the disk that has the child's folder, and those that are free; 0 where unknown."""
     try:
-        usage = shutil.disk_usage(child.scratch)
+        usage = disk_usage(child.scratch)
     except OSError:
         return 0, 0
     return usage.total, usage.free

@@ -210,7 +210,8 @@ def test_nobody_can_connect_to_a_server_of_the_cell():
         x = server.socket.getsockname()[1]
     """
     after = run(cell)
-    assert (after.error, after.x) == (None, 0)
+    assert after.error is None
+    assert after.x > 1024
     assert [text.partition("(")[0] for text in after.told] == ["socket.listen"]
 
 
