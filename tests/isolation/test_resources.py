@@ -51,6 +51,10 @@ ATTACKS = {
         """,
         **{"says": "fits: ", "limit": 6, "real": False},
     },
+    "an out of memory of the cell's own": {
+        "attack": "import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+        **{"error": True, "says": "not out of memory: ", "real": False},
+    },
     "killed by libc": {
         "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 9)",
         **{"error": "or a limit that the cell has set ran out, or somebody ended it", "real": False},
