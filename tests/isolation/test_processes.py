@@ -50,11 +50,6 @@ ATTACKS = {
         "attack": "import os; os.system('(sleep 0.3; touch late) &')",
         "wait": 0.6,
     },
-    "asking whether a process is there": {
-        "attack": "import os; os.kill(os.getppid(), 0); os.kill(os.getpid(), 0)",
-        "says": "fits: ",
-        "real": False,
-    },
     "popen": {"attack": "import os; os.popen('touch new.txt').read()", **SAID},
     "fork": """
         import os
@@ -382,6 +377,11 @@ ATTACKS = {
     "exit of the notebook": {
         "setup": "exits = []; get_ipython().ask_exit = lambda: exits.append(1)",
         "attack": "exit()\nquit()",
+    },
+    "asking whether a process is there": {
+        "attack": "import os; os.kill(os.getppid(), 0); os.kill(os.getpid(), 0)",
+        "says": "fits: ",
+        "real": False,
     },
 }  # fmt: skip
 
