@@ -35,7 +35,10 @@ _NOT_SENT: Final = frozenset(
 _OF_IPYTHON: Final = re.compile("_+|_i*[0-9]*|_[iod]h|_exit_code|__[a-z]+__")
 """The notebook's own, which no message speaks of."""
 
-_NOT_READ: Final = (ctypes.CDLL, ctypes.Structure, torch._C.Generator, SharedMemory, ShareableList)
+_NOT_READ: Final = (
+    *(ctypes.CDLL, ctypes.Structure, torch._C.Generator),
+    *(SharedMemory, ShareableList, memoryview),
+)
 """A process that opens shared memory by its name has multiprocessing remove it at its end."""
 
 _KEPT_VALUES = 2**20

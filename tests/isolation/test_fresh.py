@@ -79,9 +79,10 @@ ATTACKS = {
                     def __reduce__(self):
                         raise SystemExit(2)
                 ending = Ending()
+                view = memoryview(bytearray(b'a'))
             """,
             "attack": "kept.append(2)",
-            "says": "cannot be sent to its process: ending",
+            "says": "sent to its process: ending,\n      view.",
         }
     ),
     "an import that writes": imported("open('a.txt', 'w').write('gone')"),
