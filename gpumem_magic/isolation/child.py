@@ -35,8 +35,8 @@ _LONGEST = 1 << 30
 _LAST = 1.0  # seconds in which a process ends that has closed its pipe
 
 # Cells may replace any of these, in its process and before in ours.
-_write, _close, _exit = os.write, os.close, os._exit
-_kill, _waitpid = os.kill, os.waitpid
+_pipe, _read, _write, _close = os.pipe, os.read, os.write, os.close
+_kill, _waitpid, _exit, _rmtree = os.kill, os.waitpid, os._exit, shutil.rmtree
 
 Work = Callable[["Inside"], object]
 """What a child does. Its result, a dataclass, or the exception that it raises, is pickled."""
@@ -81,7 +81,7 @@ class Child:
 
     def _begin(self, work: Work) -> tuple[int, int]:
         """The process, and the descriptor on which it sends its answer and then closes."""
-        receive, send = os.pipe()
+        receive, send = _pipe()
         try:
             with hold_back() as held:
                 child = fork()
@@ -89,10 +89,10 @@ class Child:
                     HANDLER.return_to_child()
                     _live(work, Inside(self.scratch, self.progress, send, held))
         except BaseException:
-            os.close(receive)
+            _close(receive)
             raise
         finally:
-            os.close(send)
+            _close(send)
         os.set_blocking(receive, False)
         return child, receive
 
@@ -100,7 +100,7 @@ class Child:
         """Take in what the child has sent; whether that is all, because it has ended. Raises
         DryRunError where it is more than an answer can be: the cell writes there, too."""
         with contextlib.suppress(BlockingIOError):
-            while part := os.read(self.descriptor, _PIECE):
+            while part := _read(self.descriptor, _PIECE):
                 self._parts.append(part)
                 self._left -= len(part)
                 if self._left < 0:
@@ -144,7 +144,7 @@ class Child:
                 _kill(self.pid, signal.SIGKILL)
             if self._unheard or not self._is_buried_beside():
                 _bury(self.pid, self.scratch)
-        os.close(self.descriptor)
+        _close(self.descriptor)
 
     def _is_buried_beside(self) -> bool:
         """False where no thread is left to do it: the child's have to end first."""
@@ -178,7 +178,7 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()  # needs no descriptor
     try:
-        shutil.rmtree(folder, ignore_errors=True)
+        _rmtree(folder, ignore_errors=True)
     except RecursionError:
         subprocess.run(["rm", "-rf", folder], check=False)
 
@@ -319,19 +319,23 @@ def _failure(error: BaseException) -> bytes:
     return data
 
 
-_SIGNALS: Final = {
-    signal.SIGABRT: "aborted",
-    signal.SIGKILL: "was killed, most likely because the host's memory ran out",
-}
+_CRASHES: Final = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 
 
 def _cause(status: int | None) -> str:
     if status is None:
         return "ended without an answer"
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        how = _SIGNALS.get(signal.Signals(number), f"died of {signal.Signals(number).name}")
-        return (
-            f"{how}: something in the cell crashes without a GPU or outside the notebook's process"
-        )
+        name = signal.Signals(os.WTERMSIG(status)).name
+        if name in _CRASHES:
+            return (
+                f"died of {name}: something in the cell crashes, perhaps only without a GPU or "
+                "outside the notebook's process"
+            )
+        if name == "SIGKILL":
+            return (
+                "was killed: the host's memory or a limit that the cell has set ran out, or "
+                "somebody ended it"
+            )
+        return f"was ended by {name}, from the cell, a limit that it has set, or somebody else"
     return f"was ended by the cell, with exit status {os.WEXITSTATUS(status)}"

@@ -7,6 +7,7 @@ The C library's `fork` tells those that asked for it (pthread_atfork), glibc's `
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 
@@ -26,7 +27,7 @@ def compute_with_one_thread() -> None:
     """From now on the libraries that are loaded compute in the thread that calls them."""
     os.putenv("TOKENIZERS_PARALLELISM", "false")  # their handler of a fork would set as much
     try:
-        with open("/proc/self/maps", "rb", buffering=0) as file:  # noqa: PTH123
+        with io.FileIO("/proc/self/maps") as file:
             maps = file.readall()
     except OSError:
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections import defaultdict
 from pathlib import Path
+from shutil import disk_usage
 from time import monotonic
 
 from gpumem_magic.isolation.child import Child, DryRunError
@@ -91,8 +91,9 @@ class Watch:
             self._processor, self._worked = used or 0.0, now
         elif now - self._worked > _STILL:
             raise StandsStillError(
-                f"the dry run stands still{_at(line)}: it waits for something that another thread "
-                "or process would have to do, and only threads that the cell starts run in it"
+                f"the dry run stands still{_at(line)}: it waits for the clock, or for something "
+                "that another thread or process would have to do; only threads that the cell "
+                "starts run in it"
             )
 
     def _check_memory(self, line: int) -> None:
@@ -123,7 +124,7 @@ class Watch:
 def _room_for(child: Child) -> tuple[int, int]:
     """Bytes of the disk that has the child's folder, and those that are free; 0 where unknown."""
     try:
-        usage = shutil.disk_usage(child.scratch)
+        usage = disk_usage(child.scratch)
     except OSError:
         return 0, 0
     return usage.total, usage.free

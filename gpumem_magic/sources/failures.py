@@ -13,6 +13,8 @@ from gpumem_magic.sources.stacks.tracebacks import chain_of
 from gpumem_magic.values.recording import Action, Failure, Phase, Rules
 
 _CUDA = ("CUDA", "HIP")
+_LONGEST = 1000
+"""Characters of an error's line; some hold all the data that they are about."""
 
 
 def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA) -> str | None:
@@ -53,11 +55,16 @@ def device_of(message: str) -> int | None:
     return parse(message).device
 
 
+def is_of_library(message: str) -> bool:
+    """Whether an out-of-memory text is that of another library than PyTorch."""
+    return parse(message).origin is Origin.LIBRARY
+
+
 def find_failure(message: str, columns: Columns, rules: Rules) -> Failure:
     """The failure that `message` tells of: the history's last, or what the text alone says."""
     events = columns.events
     rows = np.flatnonzero(events.action == Action.OOM)
-    if not len(rows) or parse(message).origin is Origin.LIBRARY:
+    if not len(rows) or is_of_library(message):
         return read_failure(message, len(events))
     row = int(rows[-1])
     # the history holds the size after rounding
@@ -110,8 +117,9 @@ def _is_failure(reading: Reading, backends: Collection[str]) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's class and the first line of its text, if it has any."""
+    """The error's class and the first line of its text, if it has any; of a long one the start."""
     text = _text(error).partition("\n")[0]
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -85,6 +85,11 @@ class VirtualGPU:
         self._interrupts = Interrupts()
         self.is_on = False
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether it computes nothing."""
+        return self._compute is not None
+
     def become(
         self,
         model: GPUModel,

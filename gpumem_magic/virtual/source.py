@@ -18,7 +18,12 @@ from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.settings import UNLIMITED
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
-from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
+from gpumem_magic.sources.failures import (
+    is_of_library,
+    one_line,
+    out_of_memory,
+    read_failure,
+)
 from gpumem_magic.sources.holders.left import find_held
 from gpumem_magic.sources.objects.allocation_sites import Remembered
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
@@ -134,7 +139,9 @@ class VirtualSource:
         events = begun.log.events(stacks)
         failure, message = None, out_of_memory(error)
         if message is not None:  # what the card refused last; the code may have raised it itself
-            failure = begun.log.failure(message) or read_failure(message, len(begun.log.rows))
+            failure = begun.log.failure(message)
+            if failure is None and (not self.gpu.is_dry or is_of_library(message)):
+                failure = read_failure(message, len(begun.log.rows))
         rows = begun.log.to_rows([position for position, _ in begun.watch.seen]).tolist()
         seen = [(row, owned) for row, (_, owned) in zip(rows, begun.watch.seen, strict=True)]
         recording = Recording(

@@ -260,6 +260,51 @@ ATTACKS = {
         "attack": "import os; os.remove('a.txt'); open('b.bin', 'ab').write(b'x')",
         "options": "--gpu T4,L4,A100-40GB",
     },
+    "threads that write into the same folders": {
+        "setup": "import os; names = [f'd{n}/e/f' for n in range(100)]\nfor n in names: os.makedirs(n)",
+        "attack": """
+            import sys, threading
+            sys.setswitchinterval(1e-6)
+            failed, gate = [], threading.Barrier(4)
+            def write(own):
+                for name in names:
+                    gate.wait()
+                    try:
+                        open(f'{name}/{own}', 'w').close()
+                    except OSError as error:
+                        failed.append(error)
+            threads = [threading.Thread(target=write, args=(own,)) for own in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            assert not failed, failed[:3]
+        """,
+        "says": "fits: ",
+    },
+    "errors that are caught": {
+        "attack": """
+            import os
+            def fails(kind, call, *paths):
+                try:
+                    call(*paths)
+                except OSError as error:
+                    assert type(error) is kind, (call, error)
+            fails(IsADirectoryError, os.remove, 'sub')
+            fails(IsADirectoryError, os.rename, 'a.txt', 'sub')
+            fails(NotADirectoryError, os.rename, 'sub', 'a.txt')
+            fails(NotADirectoryError, os.rmdir, 'a.txt')
+            fails(OSError, os.rmdir, 'sub')
+        """,
+        "says": "fits: ",
+        "real": False,
+    },
+    "a replaced open": {
+        "setup": "from unittest import mock\nlive_p = mock.patch('builtins.open', mock.mock_open()); live_p.start()",
+        "attack": "open('a.txt', 'w').write('x'); live_p.stop()\n"
+        "with open('a.txt', 'a') as f: f.write('x')",
+        "after": "live_p.stop()",
+        "error": None,
+        "not_sent": "a mock",
+    },
 }
 
 

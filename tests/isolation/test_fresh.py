@@ -64,7 +64,13 @@ ATTACKS = {
     for place, (name, attack) in enumerate(attacks.items())
     if f"{table} {name}" in ALWAYS or (place % EVERY == 0 and f"{table} {name}" not in TOO_LONG)
 } | {
-    "names with an underscore": fresh({"setup": "_step = [3]", "attack": "_step.remove(3)"}),
+    "names with an underscore, and pickled ones": fresh(
+        {
+            "setup": "_step = [3]\nclass Thing: pass",
+            "attack": "import pickle; _step.remove(3); x = pickle.loads(pickle.dumps(Thing()))",
+            "says": "fits: ",
+        }
+    ),
     "an object that ends the process as it is sent": fresh(
         {
             "setup": """
@@ -73,9 +79,10 @@ ATTACKS = {
                     def __reduce__(self):
                         raise SystemExit(2)
                 ending = Ending()
+                view = memoryview(bytearray(b'a'))
             """,
             "attack": "kept.append(2)",
-            "says": "cannot be sent to its process: ending",
+            "says": "sent to its process: ending,\n      view.",
         }
     ),
     "an import that writes": imported("open('a.txt', 'w').write('gone')"),

@@ -312,6 +312,19 @@ ATTACKS = {
         "attack": "matplotlib.colormaps.register(ListedColormap(['r', 'b'], name='mine'))",
         "after": "assert 'mine' not in matplotlib.colormaps",
     },
+    "functions of the system replaced before": {
+        "setup": """
+            from unittest import mock
+            names = "os.pipe os.read shutil.rmtree shutil.disk_usage"
+            live_p = [mock.patch(name) for name in names.split()]
+            for each in live_p: each.start()
+        """,
+        "attack": "import torch; x = torch.ones(1, device='cuda')",
+        "after": "for each in live_p: each.stop()",
+        "says": "fits: ",
+        "real": False,
+        "not_sent": "a mock",
+    },
 }  # fmt: skip
 
 

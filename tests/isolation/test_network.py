@@ -254,6 +254,12 @@ ATTACKS = {
         t.start()
         t.join()
     """,
+    "a free port": {
+        "attack": "import socket\ns = socket.socket(); s.bind(('', 0)); a = s.getsockname()\n"
+        "assert a[0] == '0.0.0.0' and 1024 < a[1] < 65536, a",
+        "says": "fits: ",
+        "real": False,
+    },
 }  # fmt: skip
 
 

@@ -279,6 +279,18 @@ ATTACKS = {
         "setup": "import torch; c = torch.random.fork_rng(devices=[]); c.__enter__()",
         "attack": "torch.rand(2); c.__exit__(None, None, None)",
     },
+    "a loader with workers half way": {
+        "setup": """
+            import torch
+            data, how = torch.arange(7.0), {"multiprocessing_context": "fork"}
+            i = iter(torch.utils.data.DataLoader(data, 2, num_workers=1, **how))
+            n = next(i)
+        """,
+        "attack": "x = [b.cuda() for b in i]; assert [len(b) for b in x] == [2, 2, 1]",
+        "after": "assert [b.tolist() for b in i] == [[2, 3], [4, 5], [6]]; i._shutdown_workers()",
+        "says": "fits: ",
+        "not_sent": "a loader's workers",
+    },
 }  # fmt: skip
 
 

@@ -378,6 +378,11 @@ ATTACKS = {
         "setup": "exits = []; get_ipython().ask_exit = lambda: exits.append(1)",
         "attack": "exit()\nquit()",
     },
+    "asking whether a process is there": {
+        "attack": "import os; os.kill(os.getppid(), 0); os.kill(os.getpid(), 0)",
+        "says": "fits: ",
+        "real": False,
+    },
 }  # fmt: skip
 
 

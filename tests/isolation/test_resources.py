@@ -190,6 +190,28 @@ ATTACKS = {
         "real": False,
     },
     "interrupted three times": {"attack": "while True: pass", "interrupt": 0.6, "repeat": 3, "real": False},
+    "killed by libc": {
+        "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 9)",
+        **{"error": "or a limit that the cell has set ran out, or somebody ended it", "real": False},
+    },
+    "a signal by libc": {
+        "attack": "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 15)",
+        **{"error": "was ended by SIGTERM, from the cell", "real": False},
+    },
+    "clocks that go on as it sleeps": {
+        "attack": """
+            import time
+            clocks = [time.time_ns, time.monotonic_ns, time.perf_counter_ns]
+            before = [clock() for clock in clocks]
+            time.sleep(60)
+            assert all(now() - then >= 60e9 for now, then in zip(clocks, before))
+        """,
+        **{"says": "fits: ", "limit": 6, "real": False},
+    },
+    "an out of memory of the cell's own": {
+        "attack": "import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+        **{"error": True, "says": "not out of memory: ", "real": False},
+    },
 }  # fmt: skip
 
 

@@ -140,6 +140,7 @@ def test_without_history_the_text_alone_tells():
 def test_an_error_in_one_line_has_no_colon_without_text():
     assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert one_line(ValueError("first\nsecond")) == "ValueError: first"
+    assert one_line(ValueError("x" * 2000)) == f"ValueError: {'x' * 1000}..."
 
 
 def test_a_syntax_error_is_told_without_the_name_of_a_file():

@@ -7,9 +7,10 @@ own; what Python calls is answered or goes to a scratch folder; the kernel refus
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -124,5 +125,28 @@ def _load_data_in_process(effects: Effects) -> None:
 
         return iterate
 
-    effects.put(dataloader._MultiProcessingDataLoaderIter, "__new__", make_alone)
+    def next_data(batches: Any) -> Any:
+        if "_rest" not in vars(batches):
+            batches._rest = _rest_of(batches)
+        return next(batches._rest)
+
+    workers = dataloader._MultiProcessingDataLoaderIter
+    effects.put(workers, "__new__", make_alone)
     effects.replace(DataLoader, "__iter__", make_iter)
+    # those of before are half way, and their workers not of this process
+    effects.put(workers, "_next_data", next_data)
+    effects.put(workers, "_shutdown_workers", lambda batches: None)
+
+
+def _rest_of(batches: Any) -> Iterator[Any]:
+    """The batches that an iterator of a DataLoader with workers has not given yet."""
+    kind = batches._dataset_kind
+    how = (batches._dataset, batches._auto_collation, batches._collate_fn, batches._drop_last)
+    fetch = dataloader._DatasetKind.create_fetcher(kind, *how).fetch
+    indices, given = iter(batches._index_sampler), batches._num_yielded
+    if kind == dataloader._DatasetKind.Map:
+        return map(fetch, itertools.islice(indices, given, None))
+    rest = map(fetch, indices)
+    for _ in itertools.islice(rest, given):
+        pass
+    return rest

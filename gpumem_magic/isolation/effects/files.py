@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ class ScratchFiles:
         self._writes += 1
         self._effects.redirected(text)
 
+    def tell_if(self, text: str, happened: Callable[[], bool]) -> None:
+        """Name something, should `happened` say at the end that it was written."""
+        self._effects.redirected(text, happened)
+
     def as_one(self, known_as: str, original: Any) -> Any:
         """`original`, told as a whole if it writes anything."""
 
@@ -97,7 +102,7 @@ class ScratchFiles:
 
     def _install_keepers(self) -> None:
         """Who has kept one of them from the time of its import."""
-        io.open = _io.open = builtins.open
+        io.open = _io.open = self._new(io.open)
         system: Any = sys.modules[os.name]
         for name in ("stat", "listdir", "open", "mkdir", "replace", "unlink"):  # of `import`
             setattr(system, name, getattr(os, name))

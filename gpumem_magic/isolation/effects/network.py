@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio.selector_events
+import errno
 import functools
 import http.client
 import io
+import itertools
 import socket
 import ssl
 import urllib.request
@@ -19,6 +21,10 @@ _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
     b"Connection: close\r\n\r\n{}"
 )
+
+
+_FIRST_PORT = 49152
+"""Of those that systems give to who asks for any."""
 
 
 class _Answering:
@@ -79,12 +85,12 @@ def _install_sockets(effects: Effects) -> None:
         return socketpair
 
     effects.replace(socket, "socketpair", make_pair)
-    for name in ("connect", "connect_ex"):
-        effects.put(socket.socket, name, _connecting(effects))
+    effects.put(socket.socket, "connect", _connecting(effects))
+    effects.put(socket.socket, "connect_ex", _connecting_quietly(effects))
     for owner in (socket.socket, ssl.SSLSocket):
         for name in ("send", "sendall", "sendto", "sendmsg", "write"):
             effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
-    effects.put(socket.socket, "bind", _answering(None))
+    _install_addresses(effects)
     effects.skip(socket.socket, "listen", "socket.listen")
 
     def make_waking(original: Any) -> Any:
@@ -96,6 +102,27 @@ def _install_sockets(effects: Effects) -> None:
 
     loops = asyncio.selector_events.BaseSelectorEventLoop
     effects.replace(loops, "_write_to_self", make_waking)
+
+
+def _install_addresses(effects: Effects) -> None:
+    """A socket that the cell binds has the address that it asked for, or a port that seems free."""
+    bound: weakref.WeakKeyDictionary[socket.socket, Any] = weakref.WeakKeyDictionary()
+    ports = itertools.count(_FIRST_PORT)
+
+    def bind(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple):
+            host = address[0] or ("::" if self.family == socket.AF_INET6 else "0.0.0.0")
+            address = (host, address[1] or next(ports), *address[2:])
+        bound[self] = address
+
+    def make_name(original: Any) -> Any:
+        def getsockname(self: socket.socket) -> Any:
+            return bound[self] if self in bound else original(self)
+
+        return getsockname
+
+    effects.put(socket.socket, "bind", bind)
+    effects.replace(socket.socket, "getsockname", make_name)
 
 
 def _install_urllib3(effects: Effects, module: Any) -> None:
@@ -170,6 +197,14 @@ def _connecting(effects: Effects) -> Any:
         raise no_connection(address)
 
     return connect
+
+
+def _connecting_quietly(effects: Effects) -> Any:
+    def connect_ex(self: socket.socket, address: Any) -> int:
+        effects.blocked(described("socket.connect_ex", (address,)))
+        return errno.ECONNREFUSED
+
+    return connect_ex
 
 
 def _sending(effects: Effects, pairs: Any, name: str, original: Any) -> Any:

@@ -18,7 +18,7 @@ class _Stream(io.TextIOWrapper):
     """Standard output or error. Like a notebook's own, it stays open."""
 
     def __init__(self, descriptor: int, name: str) -> None:
-        raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115
+        raw = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
         super().__init__(raw, "utf-8", "replace", line_buffering=True)
         self._name = name
 

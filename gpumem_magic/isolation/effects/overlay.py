@@ -16,6 +16,7 @@ from os import lstat, makedirs, mkdir, readlink, scandir, symlink
 from os import open as open_descriptor
 from os import stat as status_of
 from pathlib import Path
+from threading import RLock
 from typing import Any, BinaryIO
 
 HEAD = 64
@@ -40,6 +41,7 @@ class Overlay:
         self._hidden: set[str] = set()
         self._without_links: dict[str, str] = {}
         self._room = _ROOM
+        self._lock = RLock()  # threads of the cell come side by side
         self.temporary = f"{self._scratch}tmp"
         self.changed = False
         """Whether a path can lie elsewhere at all."""
@@ -57,8 +59,9 @@ class Overlay:
         if self._is_outside(path):
             return None
         head, tail = os.path.split(path)
-        path = os.path.join(self._resolved(head), tail)
-        path = self._followed(path) if follow else path
+        with self._lock:
+            path = os.path.join(self._resolved(head), tail)
+            path = self._followed(path) if follow else path
         return None if self._is_outside(path) else path
 
     def shown(self, path: str) -> str:
@@ -104,12 +107,13 @@ class Overlay:
         """
         self.changed = True
         place = self._place(path)
-        if _exists(place):
-            return place
-        above = self.brought(os.path.dirname(path))
-        self._without_links.clear()
-        if _exists(above) and _exists(path) and not self._hides(path):
-            self._copy_up(path, place, whole)
+        with self._lock:
+            if _exists(place):
+                return place
+            above = self.brought(os.path.dirname(path))
+            self._without_links.clear()
+            if _exists(above) and _exists(path) and not self._hides(path):
+                self._copy_up(path, place, whole)
         return place
 
     def brought_whole(self, path: str) -> str:

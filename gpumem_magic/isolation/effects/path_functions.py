@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,7 +39,8 @@ class PathFunctions:
             (os, "stat lstat access readlink getxattr listxattr statvfs", self._reading),
             (os, changing, self._acting(self._change)),
             (os, "mkdir mkfifo mknod", self._acting(self._create)),
-            (os, "remove unlink rmdir", self._acting(self._remove)),
+            (os, "remove unlink", self._acting(self._unlink)),
+            (os, "rmdir", self._acting(self._remove)),
             (os, "symlink link rename replace", self._joining),
             (os, "listdir scandir", self._listing),
             (os, "chdir", self._entering),
@@ -89,10 +91,18 @@ class PathFunctions:
             raise error_of(errno.EEXIST)
         return run(self._overlay.brought(own))
 
+    def _unlink(self, own: str, run: Callable[[str], Any]) -> None:
+        self._expect_no_folder(own)
+        self._remove(own, run)
+
     def _remove(self, own: str, run: Callable[[str], Any]) -> None:
         self._expect_empty(own)
         run(self._overlay.brought(own, whole=False))
         self._overlay.hide(own)
+
+    def _expect_no_folder(self, own: str) -> None:
+        if self._overlay.is_folder(own):
+            raise error_of(errno.EISDIR if sys.platform == "linux" else errno.EPERM)
 
     def _expect_empty(self, own: str) -> None:
         if self._overlay.is_folder(own) and self._overlay.entries(own):
@@ -124,9 +134,10 @@ class PathFunctions:
             raise error_of(errno.ENOENT)
         if not moves:
             return str(self._create(there, str))
+        is_folder = here is not None and self._overlay.is_folder(here)
         if here != there:
-            self._expect_empty(there)
-        return self._overlay.brought(there, whole=bool(here and self._overlay.is_folder(here)))
+            (self._expect_empty if is_folder else self._expect_no_folder)(there)
+        return self._overlay.brought(there, whole=is_folder)
 
     def _listing(self, name: str, original: Any) -> Any:
         def listing(path: Any = None) -> Any:

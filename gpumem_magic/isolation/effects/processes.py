@@ -112,7 +112,7 @@ def _install_signals(effects: Effects) -> None:
     def make_kill(original: Any) -> Any:
         def kill(pid: int, number: int) -> None:
             if number == 0:
-                original(pid, number)  # it asks whether there is such a process
+                _ask_whether_there(pid, original)
             elif pid == os.getpid() and callable(signal.getsignal(number)):
                 raise_signal(number)
             else:
@@ -141,6 +141,19 @@ def _install_signals(effects: Effects) -> None:
     effects.put(signal, "setitimer", lambda *timer: (0.0, 0.0))
     for name in ("pause", "sigwait", "sigwaitinfo"):
         effects.put(signal, name, _refused(f"signal.{name}"))
+
+
+def _ask_whether_there(pid: int, kill: Any) -> None:
+    """As signal 0 does, which the kernel refuses the dry run for processes of the same user."""
+    try:
+        kill(pid, 0)
+    except PermissionError:
+        try:
+            owner = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+        except OSError:
+            owner = None
+        if owner is None or os.geteuid() not in (0, owner):
+            raise
 
 
 class _Nobody(io.TextIOBase):

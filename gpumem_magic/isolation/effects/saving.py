@@ -1,7 +1,7 @@
 """Libraries that write files without Python's `open`, or would write much through it."""
 
 # Paths are the cell's, as text.
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH120, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH116, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ joblib dump
 numpy save savez savez_compressed savetxt
 """
 """What is told under the name that users know it by."""
+
+
+_HEAD = 100
+"""Bytes at the start of a database of SQLite that tell of it."""
 
 
 class SavingEffects:
@@ -201,9 +205,11 @@ class SavingEffects:
         for ending in ("-wal", "-journal"):
             if _is_path(path) and os.path.exists(f"{os.fspath(path)}{ending}"):
                 self._files.written(f"{os.fspath(path)}{ending}", whole=True)
+        before = _state_of_database(self._files.path(path))
         place = self._files.written(path, whole=True)
         if place is not path:
-            self._files.tell(described("sqlite3.connect", (path,)))
+            told = described("sqlite3.connect", (path,))
+            self._files.tell_if(told, lambda: _state_of_database(place) != before)
         return place
 
     def _install_safetensors(self, module: Any) -> None:
@@ -230,6 +236,16 @@ class SavingEffects:
             return safe_open
 
         self._effects.replace(module, "safe_open", make)
+
+
+def _state_of_database(path: Any) -> tuple[bytes | None, int]:
+    """Differs where something was written: its head counts changes, its log ahead grows."""
+    head, ahead = None, 0
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+        ahead = os.stat(f"{os.fspath(path)}-wal").st_size
+    return head, ahead
 
 
 def keep_journals_in_memory(namespace: dict[str, Any]) -> None:

@@ -22,6 +22,10 @@ _MOST = 40
 """Things of each sort that are named; a loop over thousands of files would fill the report."""
 
 
+def _always() -> bool:
+    return True
+
+
 class Libraries:
     """File names of code that is not the user's: the standard library's, installed packages'."""
 
@@ -48,8 +52,8 @@ class Effects:
     def __init__(self, filename: str) -> None:
         self.filename = filename
         self.places = {filename: "line "}  # what a line's number is told after, by file
-        self._blocked: dict[str, None] = {}
-        self._redirected: dict[str, None] = {}
+        self._blocked: dict[str, Callable[[], bool]] = {}
+        self._redirected: dict[str, Callable[[], bool]] = {}
         self._seen: set[tuple[object, ...]] = set()
         self._inside = threading.local()
         self._replacements: dict[int, tuple[Any, Any]] = {}
@@ -59,19 +63,26 @@ class Effects:
         found = []
         if self._blocked:
             found.append(f"Not executed in the dry run: {_listed(self._blocked)}.")
-        if self._redirected:
-            found.append(f"Written for the dry run only, and gone: {_listed(self._redirected)}.")
+        written = [text for text, happened in self._redirected.items() if happened()]
+        if written:
+            found.append(f"Written for the dry run only, and gone: {_listed(written)}.")
         return tuple(found)
 
     def blocked(self, text: str) -> None:
         """Name a thing that is not done, unless it is a part of another one that was named."""
         self._keep(self._blocked, text)
 
-    def redirected(self, text: str) -> None:
-        """Name a thing that is done, but in the scratch folder of the dry run."""
-        self._keep(self._redirected, text)
+    def redirected(self, text: str, happened: Callable[[], bool] = _always) -> None:
+        """Name a thing that is done, but in the scratch folder of the dry run; where it only may
+        be, `happened` tells at the end."""
+        self._keep(self._redirected, text, happened)
 
-    def _keep(self, found: dict[str, None], text: str) -> None:
+    def _keep(
+        self,
+        found: dict[str, Callable[[], bool]],
+        text: str,
+        happened: Callable[[], bool] = _always,
+    ) -> None:
         if getattr(self._inside, "depth", 0):
             return
         place = self._place()
@@ -82,7 +93,7 @@ class Effects:
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
         if isinstance(place, tuple) and place[0] in self.places:
             text = f"{text} ({self.places[place[0]]}{place[1]})"
-        found[text] = None
+        found[text] = happened
 
     @contextlib.contextmanager
     def silence(self) -> Iterator[None]:
@@ -100,10 +111,11 @@ class Effects:
             return
         made = make(original)
 
-        @functools.wraps(original)
         def chosen(*args: Any, **kwargs: Any) -> Any:
             return made(*args, **kwargs)
 
+        with contextlib.suppress(Exception):  # it may be any object, if the user replaced it
+            functools.update_wrapper(chosen, original)
         with contextlib.suppress(TypeError):  # a class of a C library keeps its own
             setattr(owner, name, chosen)
         if isinstance(owner, types.ModuleType):

@@ -41,6 +41,10 @@ class _Clock:
     def now(self) -> float:
         return self._now() + self.ahead
 
+    def in_nanoseconds(self, original: Callable[[], int]) -> Callable[[], int]:
+        """Of a clock of the system, one that is as far ahead."""
+        return lambda: original() + int(self.ahead * 1e9)
+
     def sleep(self, seconds: float) -> None:
         """No longer than other threads are at work."""
         if seconds < 0:
@@ -112,6 +116,7 @@ def install_waiting_effects(effects: Effects) -> None:
     effects.put(time, "sleep", clock.sleep)
     for name in ("time", "monotonic", "perf_counter"):
         effects.replace(time, name, lambda original: lambda: original() + clock.ahead)
+        effects.replace(time, f"{name}_ns", clock.in_nanoseconds)
     for module, name in ((threading, "_time"), (queue, "time")):
         setattr(module, name, clock.now)
     _install_conditions(effects, clock)

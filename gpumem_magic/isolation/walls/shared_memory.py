@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import mmap
 import os
 import re
@@ -59,7 +60,7 @@ def make_shared_memory_private(keep: Collection[int]) -> None:
 
 def _find_shared() -> Iterator[_Mapping]:
     try:
-        with open("/proc/self/maps", "rb", buffering=0) as file:  # noqa: PTH123
+        with io.FileIO("/proc/self/maps") as file:
             maps = file.readall()
     except FileNotFoundError:
         return
