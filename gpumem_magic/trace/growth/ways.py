@@ -97,7 +97,7 @@ def place_of(group: Group) -> str:
 
 
 def optimizer_of(one: Held) -> str:
-    """The way to an optimizer, inside of a container, that holds a parameter; "" where none does."""
+    """The way to an optimizer in a container that holds a parameter; "" where none does."""
     way, found, _ = one.path.partition(".param_groups[")
     return way if found and "[" in way else ""
 

@@ -55,7 +55,7 @@ LOUD = {
         3,
     ),
     "a list read as numbers": (
-        "losses = []\nfor b in x.split(256):\n    losses.append(criterion(model(b), b))\n"
+        "losses = []\nfor b in x.split(512):\n    losses.append(criterion(model(b), b))\n"
         "print(sum(losses) / len(losses))",
         "kept-graph",
         3,
