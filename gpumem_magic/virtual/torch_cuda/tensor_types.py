@@ -1,4 +1,5 @@
-"""torch.cuda.FloatTensor and its like: what code written before torch.device existed calls."""
+"""Classes of tensors that are called: torch.cuda.FloatTensor and its like, from before torch.device
+existed, and subclasses of torch.Tensor."""
 
 from __future__ import annotations
 
@@ -45,6 +46,7 @@ class TensorTypes:
             self._default_is_device = dtype is not None
 
         patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
+        patches.set(torch.Tensor, "__new__", _new_tensor)
 
     def _class(self, name: str, dtype: torch.dtype) -> type:
         on_host: Any = getattr(torch, name)
@@ -60,6 +62,15 @@ class TensorTypes:
                 return on_host(*args, **kwargs).to(DEVICE)
 
         return TensorType(name, (), {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+
+
+def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """torch.Tensor.__new__. The tensor that a mode hands back has a Python object already, and
+    torch refuses to make it another's: only torch.Tensor itself may be made under one."""
+    if cls is torch.Tensor:
+        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    with torch._C._DisableTorchDispatch():
+        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
 
 
 def dtype_on_device(kind: Any) -> torch.dtype | None:

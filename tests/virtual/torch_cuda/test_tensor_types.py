@@ -31,3 +31,14 @@ def test_one_can_be_the_default(gpu):
 @pytest.mark.parametrize("kind", ["torch.FloatTensor", torch.float32, 3, "torch.cuda.Stream", int])
 def test_other_types_are_none_of_theirs(kind):
     assert dtype_on_device(kind) is None
+
+
+def test_a_subclass_can_be_called(gpu):
+    class Named(torch.Tensor):
+        def __init__(self, *args):
+            self.label = "n"
+
+    x = torch.ones(3, device="cuda")
+    assert Named(2, 3).shape == (2, 3)
+    assert (Named(x).is_cuda, Named(x).label) == (True, "n")
+    assert torch.cuda.memory_allocated() == 512
