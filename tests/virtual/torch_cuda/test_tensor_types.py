@@ -42,3 +42,12 @@ def test_a_subclass_can_be_called(gpu):
     assert Named(2, 3).shape == (2, 3)
     assert (Named(x).is_cuda, Named(x).label) == (True, "n")
     assert torch.cuda.memory_allocated() == 512
+
+
+def test_sparse_ones_are_made_and_recognised(gpu):
+    places, values = torch.tensor([[0, 1], [2, 0]], device="cuda"), torch.ones(2, device="cuda")
+    x = torch.cuda.sparse.FloatTensor(places, values, torch.Size([2, 3]))
+    assert (x.shape, x.is_sparse, x.is_cuda) == ((2, 3), True, True)
+    assert isinstance(x, torch.cuda.sparse.FloatTensor)
+    assert not isinstance(values, torch.cuda.sparse.FloatTensor)
+    assert torch.cuda.sparse.DoubleTensor(2, 3).dtype is torch.float64
