@@ -106,7 +106,11 @@ def _test(test: ast.expr, *, goes_on: bool) -> _Control:
     parts = [each for each in _parts(test, goes_on) if not _compares_comparisons(each[0])]
     compared = {wanted for part, wanted in parts if isinstance(part, ast.Compare)}
     truth = {wanted for part, wanted in parts if not isinstance(part, ast.Compare)} or compared
-    return _Control("", *(min(each) if len(each) == 1 else None for each in (truth, compared)))
+    return _Control("", _only(truth), _only(compared))
+
+
+def _only(found: set[bool]) -> bool | None:
+    return min(found) if len(found) == 1 else None
 
 
 def _parts(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
