@@ -1,8 +1,7 @@
 """Statements that go by a value which nobody knows: what it has to be for the program to go on.
 
 Loops go on as long as something known lets them: `finished = not has_more(...)` in a
-`while finished` keeps the answer it has gone on with so far, and `if all_found.all(): break` does
-not break; what ends the loop is a bound that is known. Checks find nothing: `if lost.any(): raise`.
+`while finished` keeps its answer, `if all_found.all(): break` does not break. Checks find nothing.
 """
 
 from __future__ import annotations
