@@ -66,3 +66,37 @@ for x, y in loader:
 model.eval()
 with torch.no_grad():
     means = model(train_x[:512].cuda()).mean.cpu()
+
+# %% deep kernel | https://docs.gpytorch.ai/en/stable/examples/06_PyTorch_NN_Integration_DKL/index.html
+import gpytorch
+import torch
+
+x, y = torch.randn(1000, 18).cuda(), torch.randn(1000).cuda()
+features = torch.nn.Sequential(
+    torch.nn.Linear(18, 1000), torch.nn.ReLU(), torch.nn.Linear(1000, 50), torch.nn.Linear(50, 2)
+)
+
+
+class DeepKernel(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean = gpytorch.means.ConstantMean()
+        rbf = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=2))
+        self.covar = gpytorch.kernels.GridInterpolationKernel(rbf, num_dims=2, grid_size=100)
+        self.features = features
+        self.scale = gpytorch.utils.grid.ScaleToBounds(-1.0, 1.0)
+
+    def forward(self, x):
+        z = self.scale(self.features(x))
+        return gpytorch.distributions.MultivariateNormal(self.mean(z), self.covar(z))
+
+
+likelihood = gpytorch.likelihoods.GaussianLikelihood().cuda()
+model = DeepKernel(x, y, likelihood).cuda()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = -mll(model(x), y)
+    loss.backward()
+    optimizer.step()

@@ -391,3 +391,29 @@ for _ in range(2):
     opt.zero_grad()
     loss.backward()
     opt.step()
+
+# %% flex attention compiled | https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+q, k, v = (
+    torch.randn(2, 8, 1024, 64, device="cuda", dtype=torch.float16, requires_grad=True)
+    for _ in range(3)
+)
+documents = torch.arange(1024, device="cuda") // 128
+
+
+def same_document(b, h, q_idx, kv_idx):
+    return documents[q_idx] == documents[kv_idx]
+
+
+mask = create_block_mask(same_document, 2, None, 1024, 1024, device="cuda")
+slopes = torch.randn(8, device="cuda")
+
+
+def alibi(score, b, h, q_idx, kv_idx):
+    return score + slopes[h] * (kv_idx - q_idx)
+
+
+flex = torch.compile(flex_attention, dynamic=False)
+flex(q, k, v, score_mod=alibi, block_mask=mask).sum().backward()

@@ -152,8 +152,8 @@ class _Run:
         install_libraries(arrivals, *tools, self._scenario.assume)
         refuse(self._marks.append, namespace, arrivals)
         self._arguments.install(arrivals)
-        compiled = self._scenario.compiled
-        Inductor(self._source.gpu.tracker, self._marks.append, plans=compiled).install()
+        told = self._marks.append, self._kernels.valueless.written
+        Inductor(self._source.gpu.tracker, *told, plans=self._scenario.compiled).install()
         self._loops.install()
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

@@ -74,6 +74,16 @@ class Accumulation:
         self._product = _measure(_add_bias)
         self._zeros = _measure(_index)
         self._sparse = _measure(_embed)
+        self._zeros_on_device = False
+
+    def makes_indices(self, func: Any, on_device: bool) -> bool:
+        """Whether the operator makes, on the device, the indices by which the gradient of
+        overlapping views is added to zeros; there, if those are. on_device: its operands are
+        (as_strided_backward in torch/csrc/autograd/FunctionsManual.cpp)."""
+        if func is torch.ops.aten.new_zeros.default:
+            self._zeros_on_device = on_device
+        is_arange = self._zeros_on_device and func.overloadpacket is torch.ops.aten.arange
+        return is_arange and running_node() == "AsStridedBackward0"
 
     @staticmethod
     def concerns(func: Any) -> bool:

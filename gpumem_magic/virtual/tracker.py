@@ -134,10 +134,8 @@ class Tracker(TorchDispatchMode):
 
     def sibling(self) -> Tracker:
         """A tracker for another thread: same device, same knowledge of operators."""
-        other = Tracker(
-            *(self.storages, self._scratch, self._random, self._accumulation),
-            *(self._compute, self._headroom),
-        )
+        own = self._random, self._accumulation, self._compute, self._headroom
+        other = Tracker(self.storages, self._scratch, *own)
         other.replacements, other._traits = self.replacements, self._traits
         return other
 
@@ -209,9 +207,10 @@ class Tracker(TorchDispatchMode):
                 func, traits = in_place, self._traits.get(in_place) or self._learn(in_place)
         on_device, sparse = self._on_device(traits, func, args, kwargs)
         to_gpu = on_device
+        beside = traits.takes_device and self._accumulation.makes_indices(func, on_device)
         if traits.takes_device and (device := kwargs.get("device")) is not None:
             to_gpu = device.type == "cuda" or (on_device and device == HOST)
-            to_gpu = to_gpu or self._makes_on_device
+            to_gpu = to_gpu or self._makes_on_device or beside
             if to_gpu:
                 kwargs["device"] = HOST
         if kwargs.get("pin_memory") and not to_gpu:

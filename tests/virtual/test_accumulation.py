@@ -77,3 +77,14 @@ def test_gradients_of_layers_with_strided_inputs_are_right(gpu):
     (x.reshape(-1, 3) @ layer.weight.t() + layer.bias).square().sum().backward()
     assert torch.allclose(found[0], layer.weight.grad, atol=1e-4)
     assert torch.allclose(found[1], layer.bias.grad, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_overlapping_views_are_added_by_indices_beside_their_gradient(blocks, device):
+    torch.zeros(1, device="cuda").new_zeros(1)
+    x = torch.ones(1024, device=device, requires_grad=True)
+    windows = (x * 1).as_strided((3, 512), (256, 1))
+    blocks()
+    windows.sum().backward()
+    assert blocks().count(8 * 1024) == (device == "cuda")
+    assert x.grad.max() == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.stacks.conditions import answer_that_goes_on
+from gpumem_magic.sources.stacks.conditions import answer_that_goes_on, is_check
 
 _PATIENCE = 1000
 """Times that one place gets the same answer to a question of yes or no: loops that wait for a value
@@ -71,9 +71,12 @@ class Guesses:
         self.flow_depends = self.flow_depends or decides
 
     def decision(self, frame: FrameType, usual: bool, *, compares: bool = False) -> bool:
-        """What to answer the code of `frame`: what lets a loop go on, else `usual`, but at some
-        time the opposite. compares: see answer_that_goes_on; of these only loops get others."""
+        """What to answer the code of `frame`: what lets a loop, or the program, go on, else
+        `usual`, but at some time the opposite, unless the program fails by it. compares: see
+        answer_that_goes_on; of these only loops and checks get others than usual."""
         goes_on = answer_that_goes_on(frame, compares=compares)
+        if goes_on is not None and is_check(frame):
+            return goes_on
         if compares and goes_on is None:
             return usual
         usual = usual if goes_on is None else goes_on
@@ -109,6 +112,8 @@ class Guesses:
                 in_torch = frame.f_code.co_filename.startswith(_TORCH)
                 self.needed("a number that came from a tensor", decides=not in_torch)
                 found = getattr(kind, name)(number, *other)
+                if found is not NotImplemented and is_check(frame):
+                    return self.decision(frame, found, compares=name != "__bool__")
                 is_size = kind is int and name not in _EQUALITY  # an index within its bounds
                 if is_size or name == "__bool__" or found is NotImplemented:
                     return found

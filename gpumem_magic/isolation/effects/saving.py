@@ -30,8 +30,11 @@ torch._C ScriptModule.save 1 w, import_ir_module 1 r
 torch._C._autograd _ProfilerResult.save 1 w
 torch from_file 0 ?, UntypedStorage.from_file 0 ?
 safetensors.numpy serialize_file 1 w, safe_open 0 r
-tokenizers Tokenizer.save 1 w, Tokenizer.from_file 0 r
-tokenizers.models Model.save 1 a
+tokenizers Tokenizer.save 1 w, Tokenizer.from_file 0 r, Tokenizer.train 1 r
+tokenizers.models Model.save 1 a, BPE.from_file 0 r, BPE.from_file 1 r
+tokenizers.models BPE.read_file 0 r, BPE.read_file 1 r
+tokenizers.models WordLevel.from_file 0 r, WordLevel.read_file 0 r
+tokenizers.models WordPiece.from_file 0 r, WordPiece.read_file 0 r
 h5py._hl.files File.__init__ 1 ?
 tables open_file 0 ?
 pyarrow OSFile 0 ?, memory_map 0 ?
@@ -130,7 +133,9 @@ class SavingEffects:
             key = position if position < len(args) else _parameter(original, position)
             given = values.get(key)
             kind = mode if mode != "?" else _kind(values, position + 1)
-            if kind == "r":
+            if kind == "r" and isinstance(given, list):
+                place = [self._files.path(each) for each in given]
+            elif kind == "r":
                 place = self._files.path(given)
             else:
                 place = self._files.written(given, whole=kind == "a")

@@ -1,7 +1,7 @@
-"""Loops that wait for a value which nobody knows: they go on as long as something known lets them.
+"""Statements that go by a value which nobody knows: what it has to be for the program to go on.
 
-`finished = not has_more(...)` in a `while finished` keeps the answer it has gone on with so far,
-and `if all_found.all(): break` does not break; what ends the loop is a bound that is known.
+Loops go on as long as something known lets them: `finished = not has_more(...)` in a
+`while finished` keeps its answer, `if all_found.all(): break` does not break. Checks find nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ _ENDINGS = (ast.Break, ast.Return)
 
 
 class _Control(NamedTuple):
-    """How a statement decides about a loop. name: of the variable that it assigns, "" for a test.
-    truth, compared: what its values, and its comparisons, have to be for the loop to go on, None
-    where some have to be true and others false; of an assignment, whether it negates them."""
+    """How a statement decides whether to go on. name: of the variable that it assigns, "" for a
+    test. truth, compared: what its values, and its comparisons, have to be to go on, None where
+    some have to be true and others false; of an assignment, whether it negates them. checks: the
+    program fails otherwise, while other statements end a loop."""
 
     name: str
     truth: bool | None
     compared: bool | None
+    checks: bool = False
 
 
 def answer_that_goes_on(frame: FrameType, *, compares: bool = False) -> bool | None:
-    """What an unknown value has to be in the statement that `frame` is at for the loop around it to
-    go on; None where the statement decides about no loop. compares: the value is a comparison's."""
-    found = _controls(frame.f_code.co_filename).get(frame.f_lineno)
+    """What an unknown value has to be in the statement that `frame` is at for the loop around it,
+    or the program, to go on; None where it decides about neither. compares: the value is a
+    comparison's."""
+    found = _control_at(frame)
     if found is None:
         return None
     if not found.name:
@@ -38,14 +41,44 @@ def answer_that_goes_on(frame: FrameType, *, compares: bool = False) -> bool | N
     return now is not found.truth if isinstance(now, bool) else None
 
 
+def is_check(frame: FrameType) -> bool:
+    """Whether the statement that `frame` is at fails where a value is not as it has to be."""
+    found = _control_at(frame)
+    return found is not None and found.checks
+
+
+def _control_at(frame: FrameType) -> _Control | None:
+    return _controls(frame.f_code.co_filename).get(frame.f_lineno)
+
+
 @functools.lru_cache(maxsize=64)
 def _controls(filename: str) -> dict[int, _Control]:
-    """By line: the tests of `while`, of a `break` and of a `return` within a loop, and what the
-    variables in the test of a `while` are assigned within it."""
+    """By line: the tests of `while`, of a `break` and of a `return` within a loop, what the
+    variables in the test of a `while` are assigned within it, and checks."""
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
     except (SyntaxError, ValueError):
         return {}
+    return _checks(tree) | _of_loops(tree)
+
+
+def _checks(tree: ast.Module) -> dict[int, _Control]:
+    """Assertions, and the tests of an `if` with one way that ends in a `raise`."""
+    found: dict[int, _Control] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            found |= _lines(node.test, _test(node.test, goes_on=True)._replace(checks=True))
+        elif isinstance(node, ast.If) and _raises(node.body) is not _raises(node.orelse):
+            control = _test(node.test, goes_on=_raises(node.orelse))
+            found |= _lines(node.test, control._replace(checks=True))
+    return found
+
+
+def _raises(statements: list[ast.stmt]) -> bool:
+    return bool(statements) and isinstance(statements[-1], ast.Raise)
+
+
+def _of_loops(tree: ast.Module) -> dict[int, _Control]:
     found: dict[int, _Control] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.While, ast.For)):
@@ -69,10 +102,14 @@ def _lines(node: ast.stmt | ast.expr, control: _Control) -> dict[int, _Control]:
 
 def _test(test: ast.expr, *, goes_on: bool) -> _Control:
     """goes_on: whether the loop goes on where the test is true."""
-    parts = list(_parts(test, goes_on))
+    parts = [each for each in _parts(test, goes_on) if not _compares_comparisons(each[0])]
     compared = {wanted for part, wanted in parts if isinstance(part, ast.Compare)}
     truth = {wanted for part, wanted in parts if not isinstance(part, ast.Compare)} or compared
-    return _Control("", *(min(each) if len(each) == 1 else None for each in (truth, compared)))
+    return _Control("", _only(truth), _only(compared))
+
+
+def _only(found: set[bool]) -> bool | None:
+    return min(found) if len(found) == 1 else None
 
 
 def _parts(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
@@ -84,6 +121,13 @@ def _parts(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
         yield from _parts(test.operand, not wanted)
     else:
         yield test, wanted
+
+
+def _compares_comparisons(part: ast.expr) -> bool:
+    """`(a > b) == c`: which of them has to be what is not told."""
+    return isinstance(part, ast.Compare) and any(
+        isinstance(inner, ast.Compare) for inner in ast.walk(part) if inner is not part
+    )
 
 
 def _is_negation(value: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.virtual.libraries.assumed import install_assumed
 from gpumem_magic.virtual.libraries.like_layers import LikeLayers, Values
 from gpumem_magic.virtual.libraries.native import Bitsandbytes, launch_nothing
-from gpumem_magic.virtual.libraries.remembered import forget_answers
+from gpumem_magic.virtual.libraries.remembered import forget_answers, name_a_runtime
 from gpumem_magic.virtual.source import VirtualSource
 from gpumem_magic.virtual.torch_cuda.one_process import keep_to_one_process
 
@@ -27,6 +27,7 @@ def install_libraries(
     taken as installed, see `assumable.py`.
     """
     forget_answers()
+    name_a_runtime(arrivals)
     keep_to_one_process()
     install_assumed(assume, values.written, tell)
     arrivals.expect("bitsandbytes", Bitsandbytes(tell, values.written).stand_in)

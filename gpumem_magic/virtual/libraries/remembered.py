@@ -1,22 +1,28 @@
 """Answers about the device that libraries remember: inside a dry run they are asked for anew, apart
-from what torch itself remembers, which changes with every card (virtual/gpu.py)."""
+from what torch itself remembers, which changes with every card (virtual/gpu.py). And the one about
+torch's build that they ask beside it."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import sys
+import types
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import torch
 
+from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.telling import InModules, namespace_of, users_modules
 from gpumem_magic.virtual.devices import DEVICE
 
 _CACHED = functools._lru_cache_wrapper
 _MADE = (torch.Tensor, torch.nn.Module)
+
+_RUNTIME = "12.8"
+"""The CUDA version of a torch that was built without."""
 
 
 def forget_answers() -> None:
@@ -67,3 +73,15 @@ def _answer_for_accelerate() -> None:
         device = state.get("device")
         if isinstance(device, torch.device) and device.type == "cpu" and not state.get("_cpu"):
             state["device"] = DEVICE
+
+
+def name_a_runtime(arrivals: Arrivals) -> None:
+    """Have a torch without CUDA name a version of it, as programs ask for TF32 and kernels by it;
+    not to libraries that are being imported: they compare it with what they were built for."""
+    if torch.version.cuda or torch.version.hip:
+        return
+
+    class Version(types.ModuleType):
+        cuda = property(lambda module: None if arrivals.is_importing else _RUNTIME)
+
+    torch.version.__class__ = Version

@@ -57,8 +57,9 @@ class _Mode(TorchDispatchMode):
 
 
 class Inductor:
-    """Plans compiled code for the card. tell: called with a sentence, once for each. plans: if not,
-    all code runs as it is written.
+    """Plans compiled code for the card. tell: called with a sentence, once for each. written: told
+    of tensors whose values are not known from there on. plans: if not, all code runs as it is
+    written.
 
     Dynamo and AOTAutograd trace what are host tensors to torch, with the card's choices of
     operators; then each graph is moved to the card and lowered. The wrapper that inductor writes
@@ -67,10 +68,16 @@ class Inductor:
     """
 
     def __init__(
-        self, tracker: Tracker, tell: Callable[[str], None], *, plans: bool = True
+        self,
+        tracker: Tracker,
+        tell: Callable[[str], None],
+        written: Callable[[torch.Tensor], None],
+        *,
+        plans: bool = True,
     ) -> None:
         self._tracker = tracker
         self._tell = tell
+        self._written = written
         self._told: set[str] = set()
         self._on_card = False
         self._is_ready = False
@@ -162,6 +169,7 @@ class Inductor:
 
         _guard_card()
         _guard_with_modes()
+        _leave_on(self._tracker.facade)
         trace_rules.add("gpumem_magic")
         config.compile_threads, config.force_disable_caches = 1, True
         config.size_asserts = False  # a layout that is not the card's is no reason to stop
@@ -180,7 +188,7 @@ class Inductor:
                 "write_triton_header_once",
                 PythonWrapperCodegen.write_get_raw_stream_header_once,
             ),
-            (torch._C._dynamo.guards, "_empty_strided_cuda", _empty),
+            (torch._C._dynamo.guards, "_empty_strided_cuda", self._buffer),
             (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
             (torch._C, "_conv_determine_backend_memory_format", _convolution_format),
             (
@@ -227,6 +235,12 @@ class Inductor:
             plan = compile_inner(graph, [_moved(each) for each in inputs], **options)
         self._mark(PLANNED)
         return plan
+
+    def _buffer(self, size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        """What kernels that do nothing write to."""
+        made = torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+        self._written(made)
+        return made
 
     def _keep(self, code: str, extra: str = "") -> tuple[str, str]:
         key = hashlib.sha256((code + extra).encode()).hexdigest()
@@ -279,6 +293,19 @@ def _guard_with_modes() -> None:
     guards.CheckFunctionManager.__init__ = with_mode  # type: ignore[method-assign, assignment]
 
 
+def _leave_on(facade: Any) -> None:
+    """Have compiled code that changes modes, a part of a `with` among them, leave ours on: it was
+    traced without, and puts the modes that it knows in the place of all."""
+    from torch._dynamo import utils
+
+    put = utils.set_torch_function_mode_stack
+
+    def put_beside(stack: list[Any]) -> None:
+        put([*(mode for mode in utils.get_torch_function_mode_stack() if mode is facade), *stack])
+
+    utils.set_torch_function_mode_stack = put_beside
+
+
 def _guard_card() -> None:
     """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
     no card (or torch knows of none) it has no guard for them."""
@@ -286,10 +313,6 @@ def _guard_card() -> None:
     name = "_ZN3c104impl26device_guard_impl_registryE"
     guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
     guards[1] = guards[0]
-
-
-def _empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
 
 def _convolution_format(inputs: Any, weight: Any, backend: Any) -> torch.memory_format:

@@ -1,4 +1,5 @@
-"""torch.cuda.FloatTensor and its like: what code written before torch.device existed calls."""
+"""Classes of tensors that are called: torch.cuda.FloatTensor and its like, from before torch.device
+existed, and subclasses of torch.Tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
 
 
 class TensorTypes:
-    """The classes torch.cuda.*Tensor, and torch.set_default_tensor_type, which takes them."""
+    """The classes torch.cuda.*Tensor and torch.cuda.sparse.*Tensor, and
+    torch.set_default_tensor_type, which takes the former."""
 
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
@@ -31,6 +33,8 @@ class TensorTypes:
         """Replace them in torch.cuda."""
         for name, dtype in _DTYPES.items():
             patches.set(torch.cuda, name, self._class(name, dtype))
+            if hasattr(torch.sparse, name):
+                patches.set(torch.cuda.sparse, name, _sparse_class(name, dtype))
         original = torch.set_default_tensor_type
 
         def set_default_tensor_type(t: Any) -> None:
@@ -45,6 +49,7 @@ class TensorTypes:
             self._default_is_device = dtype is not None
 
         patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
+        patches.set(torch.Tensor, "__new__", _new_tensor)
 
     def _class(self, name: str, dtype: torch.dtype) -> type:
         on_host: Any = getattr(torch, name)
@@ -60,6 +65,31 @@ class TensorTypes:
                 return on_host(*args, **kwargs).to(DEVICE)
 
         return TensorType(name, (), {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+
+
+def _sparse_class(name: str, dtype: torch.dtype) -> type:
+    class TensorType(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            if not isinstance(instance, torch.Tensor):
+                return False
+            return instance.is_sparse and instance.is_cuda and instance.dtype is dtype
+
+        def __call__(cls, *args: Any) -> torch.Tensor:
+            known = args if any(isinstance(arg, torch.Tensor) for arg in args) else (args,)
+            return torch.sparse_coo_tensor(
+                *known, dtype=dtype, device=DEVICE, check_invariants=False
+            )
+
+    return TensorType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+
+
+def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """torch.Tensor.__new__. The tensor that a mode hands back has a Python object already, and
+    torch refuses to make it another's: only torch.Tensor itself may be made under one."""
+    if cls is torch.Tensor:
+        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+    with torch._C._DisableTorchDispatch():
+        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
 
 
 def dtype_on_device(kind: Any) -> torch.dtype | None:

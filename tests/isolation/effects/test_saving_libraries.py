@@ -184,8 +184,10 @@ Tokenizer(models.BPE()).save("tokenizer.json")
 os.mkdir("vocabulary")
 Tokenizer(models.BPE(vocab={"a": 0}, merges=[])).model.save("vocabulary")
 result = [type(Tokenizer.from_file("tokenizer.json")).__name__, sorted(os.listdir("vocabulary"))]
+result += [list(models.BPE.read_file("vocabulary/vocab.json", "vocabulary/merges.txt")[0])]
+Tokenizer(models.WordPiece()).train(["vocabulary/vocab.json"])
 """)
-    assert result == ["Tokenizer", ["merges.txt", "vocab.json"]]
+    assert result == ["Tokenizer", ["merges.txt", "vocab.json"], ["a"]]
     assert "Tokenizer.save(..., 'tokenizer.json')" in notes[0]
 
 

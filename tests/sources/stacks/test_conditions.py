@@ -125,3 +125,22 @@ for n in range(30):
 def test_a_loop_over_a_number_that_stands_still_ends():
     code = "loss = 1.0\nwhile loss > 1e-3:\n    loss = big[0, 0].item()"
     assert predict(SETUP + code, {}, gpu="T4").error is None
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "if unknown.sum().item():\n    n = 1\n    raise ValueError(n)",
+        "if big[0, 0].item() < 1 or big.argmax().item() >= 1:\n    raise IndexError",
+        "if not big.min().item() > 2:\n    raise ValueError",
+        "if big.max().item() > 2:\n    n = 1\nelse:\n    raise ValueError",
+        "assert big.max().item() > 2 and not (big < 0).any(), 'small'",
+        "for n in range(1100):\n    if bool(unknown):\n        raise ValueError",
+    ],
+)
+def test_checks_of_unknown_values_find_nothing(module, check):
+    body = "\n".join(f"    {line}" for line in check.splitlines())
+    module(f"def check(big, unknown):\n{body}\n")
+    code = "from loops_of_a_library import check\ncheck(big, unknown)"
+    report = predict(SETUP + code, {}, gpu="T4")
+    assert (report.error, len(report.notes) > 0) == (None, True)

@@ -52,3 +52,16 @@ def test_the_state_of_accelerate_is_the_cards_inside(monkeypatch):
     report = predict(code, {"state": module}, gpu="T4")
     assert report.peak.allocated == 1024
     assert shared == {"device": torch.device("cpu")}
+
+
+def test_a_torch_without_cuda_names_a_version_but_to_what_is_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "built_for_the_host.py").write_text("import torch\nversion = torch.version.cuda")
+    code = """
+import torch, built_for_the_host
+assert int(torch.version.cuda.split(".")[0]) >= 11
+assert built_for_the_host.version == known
+"""
+    known = torch.version.cuda
+    assert predict(code, {"known": known}, gpu="L4").error is None
+    assert torch.version.cuda == known

@@ -31,3 +31,23 @@ def test_one_can_be_the_default(gpu):
 @pytest.mark.parametrize("kind", ["torch.FloatTensor", torch.float32, 3, "torch.cuda.Stream", int])
 def test_other_types_are_none_of_theirs(kind):
     assert dtype_on_device(kind) is None
+
+
+def test_a_subclass_can_be_called(gpu):
+    class Named(torch.Tensor):
+        def __init__(self, *args):
+            self.label = "n"
+
+    x = torch.ones(3, device="cuda")
+    assert Named(2, 3).shape == (2, 3)
+    assert (Named(x).is_cuda, Named(x).label) == (True, "n")
+    assert torch.cuda.memory_allocated() == 512
+
+
+def test_sparse_ones_are_made_and_recognised(gpu):
+    places, values = torch.tensor([[0, 1], [2, 0]], device="cuda"), torch.ones(2, device="cuda")
+    x = torch.cuda.sparse.FloatTensor(places, values, torch.Size([2, 3]))
+    assert (x.shape, x.is_sparse, x.is_cuda) == ((2, 3), True, True)
+    assert isinstance(x, torch.cuda.sparse.FloatTensor)
+    assert not isinstance(values, torch.cuda.sparse.FloatTensor)
+    assert torch.cuda.sparse.DoubleTensor(2, 3).dtype is torch.float64
