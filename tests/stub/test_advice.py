@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 AGREES = 0.05
 OF_THE_NOTEBOOK = ("stale-output", "second-model")  # a script has no output history, and runs once
 RAISING = ("backward-under-no-grad", "graph-used-twice")
-WHEN_SHORT = ("separate-models",)  # and the cards here have room
+WHEN_SHORT = ("separate-models", "large-pass")  # and the cards here have room
 CASES = [
     (rule, i, example)
     for rule in RULES

@@ -38,7 +38,7 @@ from torch import nn
 import torch.nn.functional as F
 torch.manual_seed(0)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(8)]).cuda()
-data = torch.randn(8, 1024, 256, device="cuda")
+data = torch.randn(7, 1024, 256, device="cuda")
 """
 _TRAINING = """\
 class Trainer:

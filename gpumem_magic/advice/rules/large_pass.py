@@ -69,7 +69,7 @@ class LargePass(Rule):
             before=_PREDICTED.format(all="samples.cuda()"),
             after="""\
 with torch.no_grad():
-    labels = torch.cat([model(part.cuda()).argmax(1) for part in samples.split(2048)])
+    labels = torch.cat([model(part.cuda()).argmax(1) for part in samples.split(128)])
 count = int(labels.sum())
 """,
             card="180MiB",
@@ -80,7 +80,7 @@ count = int(labels.sum())
             (
                 "image = colours(rays, rays)",
                 "with torch.no_grad():\n"
-                "    image = torch.cat([colours(part, part) for part in rays.split(128)])",
+                "    image = torch.cat([colours(part, part) for part in rays.split(32)])",
             ),
             setup=_SETUP,
             before=_RENDERED + "image = colours(rays, rays)",
@@ -121,7 +121,7 @@ count = int(labels.sum())
             line=oom.line,
             name=data or None,
             size=size,
-            saving=lives.saved_at_peak(own),
+            saving=lives.saved_at_peak(own) + asked,
             known=Known.ESTIMATED,
             price="a pass over pieces in place of one call",
             cost=Cost.TIME,

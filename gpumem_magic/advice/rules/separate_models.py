@@ -187,8 +187,8 @@ class _Finished:
 
 def _only_assignment(cell: Code, name: str) -> ast.stmt | None:
     given = [*cell.assigned(name)]
-    if len(given) != 1 or isinstance(given[0], LOOPS):
-        return None  # a loop's variable is what something else has made
+    if len(given) != 1 or not isinstance(getattr(given[0], "iter", ast.Tuple()), _DISPLAYS):
+        return None  # a loop's variable is what something else has made, unless names are listed
     return given[0] if cell.loop(given[0]) is None else None
 
 
