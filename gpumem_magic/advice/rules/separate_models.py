@@ -187,8 +187,10 @@ class _Finished:
 
 def _only_assignment(cell: Code, name: str) -> ast.stmt | None:
     given = [*cell.assigned(name)]
-    if len(given) != 1 or not isinstance(getattr(given[0], "iter", ast.Tuple()), _DISPLAYS):
-        return None  # a loop's variable is what something else has made, unless names are listed
+    if len(given) != 1:
+        return None
+    if isinstance(given[0], ast.For) and not isinstance(given[0].iter, _DISPLAYS):
+        return None  # the loop's variable is what something else has made
     return given[0] if cell.loop(given[0]) is None else None
 
 
