@@ -3,6 +3,7 @@ existed, and subclasses of torch.Tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,13 +84,15 @@ def _sparse_class(name: str, dtype: torch.dtype) -> type:
     return TensorType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
 
 
-def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-    """torch.Tensor.__new__. The tensor that a mode hands back has a Python object already, and
-    torch refuses to make it another's: only torch.Tensor itself may be made under one."""
-    if cls is torch.Tensor:
-        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+def _new_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """torch.Tensor.__new__, given a class first. The tensor that a mode hands back has a Python
+    object already, and torch refuses to make it another's: only torch.Tensor itself may be made
+    under one. It names no parameters: Dynamo compares them with those that it knows."""
+    new: Callable[..., torch.Tensor] = torch._C.TensorBase.__new__
+    if args[0] is torch.Tensor:
+        return new(*args, **kwargs)
     with torch._C._DisableTorchDispatch():
-        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+        return new(*args, **kwargs)
 
 
 def dtype_on_device(kind: Any) -> torch.dtype | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
@@ -42,6 +44,11 @@ def test_a_subclass_can_be_called(gpu):
     assert Named(2, 3).shape == (2, 3)
     assert (Named(x).is_cuda, Named(x).label) == (True, "n")
     assert torch.cuda.memory_allocated() == 512
+
+
+def test_dynamo_may_know_the_constructor_by_other_parameters(gpu):
+    kinds = [one.kind.name for one in inspect.signature(torch.Tensor.__new__).parameters.values()]
+    assert kinds == ["VAR_POSITIONAL", "VAR_KEYWORD"]
 
 
 def test_sparse_ones_are_made_and_recognised(gpu):
