@@ -22,12 +22,12 @@ WAITING = """
 GROUPS = (
     LIBC
     + """
-    import socket, threading, time
+    import os, socket, threading, time
     live_seen, live_over = [], threading.Event()
+    live_groups = os.open('/proc/net/igmp', os.O_RDONLY)  # once: what is open is compared, too
     def live_work():
         while not live_over.is_set():
-            with open('/proc/net/igmp') as groups:
-                live_seen.append('E1E1E1E1' in groups.read())
+            live_seen.append(b'E1E1E1E1' in os.pread(live_groups, 1 << 16, 0))
             time.sleep(0.001)
     live_thread = threading.Thread(target=live_work, daemon=True, name='live')
     live_thread.start()
