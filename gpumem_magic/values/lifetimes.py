@@ -62,6 +62,10 @@ class Lifetimes:
         """Which storages are of one of these categories."""
         return np.array([kind in categories for kind in _KINDS])[self.category]
 
+    def all_of(self, rows: NDArray[np.int64], category: Category) -> bool:
+        """Whether all of these storages are of a category."""
+        return bool((self.category[rows] == _KINDS.index(category)).all())
+
     @property
     def recorded(self) -> NDArray[np.bool_]:
         """Which storages were made in a forward pass that recorded a graph, as far as known."""

@@ -53,7 +53,7 @@ def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
 
 def are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
     """Whether these storages, int64 rows, all are parameters that a module made of its own."""
-    if not len(rows) or not lives.of(Category.PARAMETER)[rows].all():
+    if not len(rows) or not lives.all_of(rows, Category.PARAMETER):
         return False
     stacks = [lives.stacks[place] for place in np.unique(lives.stack[rows]).tolist()]
     return all(any("/torch/nn/" in f.filename.replace("\\", "/") for f in s) for s in stacks)

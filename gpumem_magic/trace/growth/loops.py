@@ -152,9 +152,9 @@ def _grown(passes: LoopPasses, holder: str, group: Group) -> Iterator[Growth]:
         return
     by_line: dict[tuple[int | None, str], Group] = {}
     counts = (lives.born == Phase.FORWARD) & (~lives.of(Category.PARAMETER) | _of_models(lives))
-    counts |= lives.of(Category.GRADIENT) & (lives.born == Phase.BACKWARD) & ~lives.named()
+    gradients = (lives.born == Phase.BACKWARD) & lives.of(Category.GRADIENT)
     for row, _ in group:
-        if counts[row]:
+        if counts[row] or (gradients[row] and lives.name(row) is None):
             by_line.setdefault(passes.line_of(row), []).append((row, None))
     for rows in by_line.values():
         found = _of_group(passes, holder, rows)
@@ -181,7 +181,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
-    if not holder and lives.of(Category.PARAMETER)[rows].all():  # of each model there are several
+    if not holder and lives.all_of(rows, Category.PARAMETER):  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
     numbered, keyed = _entries(group, survived)
@@ -353,7 +353,8 @@ def _follow_each_other(groups: Collection[list[int]]) -> bool:
 def _models(passes: LoopPasses, group: Group) -> set[str]:
     """The ways to the models that hold all of the parameters; empty where there are none, or
     something else holds some."""
-    rows = [row for row, _ in group]
-    owned = passes.lives.of(Category.PARAMETER, Category.BUFFER)[rows].any()
     models = {one.module or optimizer_of(one) for _, one in group if one}
-    return set() if "" in models or not owned else models
+    if not models or "" in models:
+        return set()
+    owned = passes.lives.of(Category.PARAMETER, Category.BUFFER)
+    return models if owned[[row for row, _ in group]].any() else set()
