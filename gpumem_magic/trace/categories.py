@@ -11,7 +11,7 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.owners import CODE, NO_CATEGORY, Owners
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.stacks import Stacks
-from gpumem_magic.values.recording import Category, Phase, Recording
+from gpumem_magic.values.recording import Category, Events, Phase, Recording
 
 _INHERITED = (
     Category.PARAMETER,
@@ -69,8 +69,7 @@ def categorise(
 
     Workspaces are known by their label only.
     """
-    no_stack = len(stacks.line) - 1
-    facts = _facts(attribution, lives, no_stack, recording.events.graph)
+    facts = _facts(attribution, lives, len(stacks.line) - 1, recording.events)
     named = (owners.naming >= 0) | owners.graph
     module = stacks.module[facts.row]
     kind = np.full(len(lives), NO_CATEGORY, np.int8)
@@ -109,9 +108,7 @@ def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
     return told
 
 
-def _facts(
-    attribution: Attribution, lives: Pairing, no_stack: int, graph: NDArray[np.bool_] | None
-) -> _Facts:
+def _facts(attribution: Attribution, lives: Pairing, no_stack: int, events: Events) -> _Facts:
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
     end = len(attribution.phase)
     birth = np.where(lives.birth < 0, end, lives.birth)
@@ -133,7 +130,7 @@ def _facts(
         freed=phase[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
         same_pass=ends & (line[birth] > 0) & same_pass,
-        recorded=np.append(np.zeros(end, bool) if graph is None else graph, False)[birth],
+        recorded=events.recorded(birth),
     )
 
 

@@ -32,8 +32,7 @@ def find_lifetimes(
     step = np.append(attribution.step, -1)
     born = np.append(attribution.phase, np.int8(Phase.FORWARD))
     freed = np.append(attribution.phase, np.int8(-1))
-    graph = recording.events.graph
-    recorded = np.append(np.zeros(end, bool) if graph is None else graph, False)
+    recorded = recording.events.recorded(birth)
     made = recording.events.made
     return Lifetimes(
         events=end,
@@ -52,10 +51,10 @@ def find_lifetimes(
         label=np.where(owners.naming >= 0, owners.naming, owners.shaping),
         made=np.append(np.full(end, -1, np.int32) if made is None else made, np.int32(-1))[birth],
         results=recording.results,
-        graph=owners.graph | recorded[birth] | _in_compiled(recording)[stack[birth]],
+        graph=owners.graph | recorded | _in_compiled(recording)[stack[birth]],
         stacks=recording.stacks,
         labels=recording.labels,
-        sees_graphs=graph is not None,
+        sees_graphs=recording.events.graph is not None,
     )
 
 

@@ -151,6 +151,13 @@ class Events:
     def __len__(self) -> int:
         return len(self.action)
 
+    def recorded(self, births: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether autograd recorded what made each block, by the event of its birth, n where it has
+        none; False where the source does not see operators."""
+        graph = np.zeros(len(self), bool) if self.graph is None else self.graph
+        found: NDArray[np.bool_] = np.append(graph, False)[births]
+        return found
+
     def allocated_changes(self) -> NDArray[np.int64]:
         """int64 (n,): by how many bytes each event changed what is allocated."""
         return self._changes((Action.ALLOC,), (Action.FREE,))

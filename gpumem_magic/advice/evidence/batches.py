@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, insert_before, remove, replace
 from gpumem_magic.values.advice import Edit
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Category
 
 _SPLITS = ("split", "chunk")
 _ABOUT = frozenset(("shape", "dtype", "ndim", "size", "dim", "numel", "is_floating_point"))
@@ -104,6 +109,12 @@ def _asks_about(cell: Code, read: ast.Name, above: ast.AST | None) -> bool:
     if isinstance(above, ast.Attribute):
         return above.attr in _ABOUT
     return isinstance(above, ast.Call) and cell.dotted(above.func) == "len" and read in above.args
+
+
+def born_on(lives: Lifetimes, lines: Iterable[int]) -> NDArray[np.bool_]:
+    """Which storages these lines made, weights, gradients and workspaces aside."""
+    found = np.isin(lives.line, list(lines))
+    return found & ~lives.of(Category.PARAMETER, Category.WORKSPACE, Category.GRADIENT)
 
 
 def move_batches(cell: Code, whole: Moved) -> Iterator[Edit]:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
-from gpumem_magic.advice.evidence.batches import move_batches, moved
+from gpumem_magic.advice.evidence.batches import born_on, move_batches, moved
 from gpumem_magic.advice.evidence.shortage import is_short, least_saving
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import FUNCTIONS, lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
+from gpumem_magic.values.lifetimes import BEFORE
 from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category
 
@@ -125,7 +125,7 @@ class DatasetOnDevice(Rule):
         if lines:
             told = f"The data set made on line {lines[0]} holds SIZE on the device; it is only "
             told += "read a sample or a batch at a time."
-            yield from self._whole(trace, _born_on(trace.lives, lines), told, lines[0], _LARGE)
+            yield from self._whole(trace, born_on(trace.lives, lines), told, lines[0], _LARGE)
 
     def _of_loaders(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         """What a data set holds that is read through a loader, wherever its class is written."""
@@ -141,7 +141,7 @@ class DatasetOnDevice(Rule):
             line, name = whole.call.lineno, whole.name
             told = f"line {line} moves all of {name} to the device, SIZE; it is only read a batch "
             told += "at a time."
-            mask = _born_on(trace.lives, lines_of(whole.call))
+            mask = born_on(trace.lives, lines_of(whole.call))
             for told_of in self._whole(trace, mask, told, line):
                 advice = replace(
                     told_of,
@@ -264,8 +264,3 @@ def _to_a_type(cell: Code, call: ast.Call) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     names = [cell.dotted(one) for one in given]
     return bool(names) and all(n.startswith("torch.") or n.endswith(".dtype") for n in names)
-
-
-def _born_on(lives: Lifetimes, lines: Iterable[int]) -> NDArray[np.bool_]:
-    found = np.isin(lives.line, list(lines))
-    return found & ~lives.of(Category.PARAMETER, Category.WORKSPACE, Category.GRADIENT)

@@ -25,7 +25,7 @@ from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_g
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
 from gpumem_magic.advice.tree import CHANGING, Loop, defined, header, targets
 from gpumem_magic.trace.growth import are_models
-from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL
+from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL, without_places
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -163,7 +163,7 @@ def _held(case: Case, growth: Growth) -> _Held:
     lines = lines_of_makers(code, case.lives, growth.rows)
     made = (code.statement_at(line) for line in sorted(lines))
     loops = dict.fromkeys(code.loop(s) for s in made if s is not None)
-    words = re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", growth.holder))
+    words = re.findall(r"\w+", without_places(growth.holder))
     around, word = tuple(loop for loop in loops if loop), words[-1] if words else ""
     taken = (loop for loop in around if word in carried_names(code, loop))
     carried = any(not _gathers(code, word, loop) for loop in taken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
@@ -24,6 +23,7 @@ from gpumem_magic.advice.evidence.unused_graphs import left_for_later
 from gpumem_magic.advice.rewrite import UnsafeError, enclose
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import FUNCTIONS, lines_of, root
+from gpumem_magic.trace.growth.ways import without_places
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -178,8 +178,8 @@ def _is_carried(cell: Code, one: Accumulation) -> bool:
 def is_same(target: str | None, holder: str | None) -> bool:
     """Whether what is collected in `target` is held by what grew under the name `holder`: the same
     container, whatever the places in it."""
-    plain = [re.sub(r"\[[^\]]*\]", "", name or "") for name in (target, holder)]
-    return bool(plain[0]) and plain[0] == plain[1].rpartition("().")[2]
+    plain = without_places(target or "")
+    return bool(plain) and plain == without_places(holder or "").rpartition("().")[2]
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.batches import born_on
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
@@ -18,7 +19,7 @@ from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Category, Phase
+from gpumem_magic.values.recording import Phase
 
 _LARGE: Final = 0.2
 """Of the card: what a batch makes is smaller."""
@@ -98,7 +99,7 @@ count = int(labels.sum())
         framework = framework_of(lives)
         if find_unused_graphs(trace, cell, names) or (framework and framework.runs_loop):
             return  # that is to be seen first; or others cut the batches
-        own = np.isin(lives.line, list(lines_of(statement))) & lives.at_peak & ~lives.of(*_KEPT)
+        own = born_on(lives, lines_of(statement)) & lives.at_peak
         rows = np.flatnonzero(own)
         room, asked = trace.device.total if trace.device else 0, oom.requested or 0
         made = lives.bytes(own) + asked
@@ -126,9 +127,6 @@ count = int(labels.sum())
             price="a pass over pieces in place of one call",
             cost=Cost.TIME,
         )
-
-
-_KEPT: Final = (Category.PARAMETER, Category.WORKSPACE, Category.GRADIENT)
 
 
 def _trains(cell: Code, lives: Lifetimes) -> bool:

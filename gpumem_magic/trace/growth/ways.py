@@ -46,6 +46,11 @@ def holder_of(one: Held) -> str:
     return variable_of(one.path) + GRADIENTS if is_of_gradient(one) else root_of(one.path)
 
 
+def without_places(way: str) -> str:
+    """The way to a container, whatever its places: "trainer.history" of "trainer.history[*]"."""
+    return re.sub(r"\[[^\]]*\]", "", way)
+
+
 def of_layers(one: Held, layers: Collection[str]) -> str:
     """The name under which several of these layers, "net[*]", keep graphs: "net[*].penalty"; "" for
     what is held otherwise."""
