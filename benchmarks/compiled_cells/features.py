@@ -229,3 +229,68 @@ for _ in range(2):
     loss = F.binary_cross_entropy_with_logits(model(x), y)
     print(torch.cuda.memory_allocated())
     loss.backward()
+
+# %% flex attention with documents
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+q, k, v = (
+    torch.randn(2, 8, 1024, 64, device="cuda", dtype=torch.float16, requires_grad=True)
+    for _ in range(3)
+)
+documents = torch.arange(1024, device="cuda") // 128
+
+
+def same_document(b, h, q_idx, kv_idx):
+    return documents[q_idx] == documents[kv_idx]
+
+
+def alibi(score, b, h, q_idx, kv_idx):
+    return score + slopes[h] * (kv_idx - q_idx)
+
+
+mask = create_block_mask(same_document, 2, None, 1024, 1024, device="cuda")
+slopes = torch.randn(8, device="cuda")
+flex = torch.compile(flex_attention, dynamic=False)
+for _ in range(2):
+    out = flex(q, k, v, score_mod=alibi, block_mask=mask)
+    print(torch.cuda.memory_allocated())
+    out.sum().backward()
+
+# %% flex attention in a block
+import torch
+import torch.nn as nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+
+class Block(nn.Module):
+    def __init__(self, width=512, heads=8, groups=2):
+        super().__init__()
+        self.heads, self.groups = heads, groups
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, width)
+        self.keys = nn.Linear(width, 2 * width // heads * groups)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        batch, length, width = x.shape
+        h = self.norm(x)
+        q = self.query(h).view(batch, length, self.heads, -1).transpose(1, 2)
+        k, v = self.keys(h).view(batch, length, 2 * self.groups, -1).transpose(1, 2).chunk(2, 1)
+        h = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+        return x + self.out(h.transpose(1, 2).reshape(batch, length, width))
+
+
+mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 512, 512, device="cuda")
+model = nn.ModuleList([Block() for _ in range(3)]).cuda().bfloat16()
+for block in model:
+    block.compile()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    x = torch.randn(4, 512, 512, device="cuda", dtype=torch.bfloat16)
+    for block in model:
+        x = block(x, mask)
+    print(torch.cuda.memory_allocated())
+    x.float().pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()

@@ -166,6 +166,7 @@ class Inductor:
         from torch._inductor.codecache import PyCodeCache
         from torch._inductor.codegen.wrapper import PythonWrapperCodegen
         from torch._subclasses import fake_tensor
+        from torch.nn.attention import flex_attention
 
         _guard_card()
         _guard_with_modes()
@@ -177,11 +178,14 @@ class Inductor:
         patches: tuple[tuple[Any, str, Any], ...] = (
             (fake_tensor, "init_gpu_context", lambda device: None),
             (decomposition, "is_gpu", lambda kind: True),
+            # its own check allows no gradients on a host; dynamo traces torch's functions alone
+            (flex_attention, "_validate_device", flex_attention._validate_embed_dim),
             (scheduling, "has_triton", lambda *device: True),
             (triton_here, "triton_hash_with_backend", lambda: ""),
             (after_aot, "_cuda_system_info_comment", lambda: ""),
             (AsyncCompile, "triton", lambda *code, **options: _Kernel()),
             (PyCodeCache, "write", self._keep),
+            (PyCodeCache, "load", self._template),
             (PyCodeCache, "load_by_key_path", self._load),
             (
                 PythonWrapperCodegen,
@@ -202,6 +206,9 @@ class Inductor:
         )
         for owner, name, value in patches:
             setattr(owner, name, value)
+        layer_norm: Any = torch.ops.aten.native_layer_norm.default
+        if (by_parts := decomposition.decompositions.get(layer_norm)) is not None:
+            decomposition.decompositions[layer_norm] = _with_float_statistics(by_parts)
         self._describe_as_host()
 
     def _describe_as_host(self) -> None:
@@ -226,12 +233,9 @@ class Inductor:
         if is_first and not (self._on_card and self._nodes <= self._most):
             raise _NotPlannedError
         with self._tracing():
-            for node in graph.graph.nodes:
-                for key in ("val", "example_value"):
-                    if key in node.meta:
-                        node.meta[key] = _pytree.tree_map(_moved, node.meta[key])
-                node.args = torch.fx.node.map_aggregate(node.args, _placed)
-                node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _placed)
+            for part in graph.modules():
+                if isinstance(part, torch.fx.GraphModule):
+                    _move_graph(part.graph)
             plan = compile_inner(graph, [_moved(each) for each in inputs], **options)
         self._mark(PLANNED)
         return plan
@@ -246,6 +250,12 @@ class Inductor:
         key = hashlib.sha256((code + extra).encode()).hexdigest()
         self._codes[key] = code
         return key, os.devnull  # inductor reads the file again
+
+    def _template(self, code: str, extra: str = "", **options: Any) -> types.ModuleType:
+        """What stands for a kernel that is chosen from a template's variants: it is never run."""
+        module = types.ModuleType("torch._inductor.template")
+        module.__dict__.update(key=self._keep(code, extra)[0], __file__=os.devnull)
+        return module
 
     def _load(self, key: str, path: str, *lines: Any, **options: Any) -> types.ModuleType:
         """The module of generated code, which no file is written for."""
@@ -306,6 +316,19 @@ def _leave_on(facade: Any) -> None:
     utils.set_torch_function_mode_stack = put_beside
 
 
+def _with_float_statistics(layer_norm: Callable[..., Any]) -> Callable[..., Any]:
+    """Means and deviations as the card has them, float32 for bfloat16 too."""
+
+    def normalized(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        out, *statistics = layer_norm(*args, **kwargs)
+        mean, deviation = (
+            each.to(torch.promote_types(each.dtype, torch.float32)) for each in statistics
+        )
+        return out, mean, deviation
+
+    return normalized
+
+
 def _guard_card() -> None:
     """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
     no card (or torch knows of none) it has no guard for them."""
@@ -318,6 +341,15 @@ def _guard_card() -> None:
 def _convolution_format(inputs: Any, weight: Any, backend: Any) -> torch.memory_format:
     """As cuDNN writes its results, which torch's CPU build does not know of."""
     return kernel_format(Layout.of(inputs), Layout.of(weight))
+
+
+def _move_graph(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+        for key in ("val", "example_value"):
+            if key in node.meta:
+                node.meta[key] = _pytree.tree_map(_moved, node.meta[key])
+        node.args = torch.fx.node.map_aggregate(node.args, _placed)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _placed)
 
 
 def _moved(value: Any) -> Any:

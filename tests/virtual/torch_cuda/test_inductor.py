@@ -55,6 +55,31 @@ def test_parts_between_graph_breaks_run_as_they_are_written():
     assert PLANNED in report.notes
 
 
+def test_flex_attention_holds_no_scores():
+    report = predict(
+        _HEAD + "from torch.nn.attention.flex_attention import create_block_mask, flex_attention\n"
+        "q, k, v = (torch.randn(2, 8, 1024, 64, device='cuda', dtype=torch.float16, "
+        "requires_grad=True) for _ in range(3))\n"
+        "documents = torch.arange(1024, device='cuda') // 128\n"
+        "def same(b, h, i, j):\n"
+        "    return documents[i] == documents[j]\n"
+        "def alibi(score, b, h, i, j):\n"
+        "    return score + slopes[h] * (j - i)\n"
+        "mask = create_block_mask(same, 2, None, 1024, 1024, device='cuda')\n"
+        "slopes = torch.randn(8, device='cuda')\n"
+        "flex = torch.compile(flex_attention, dynamic=False)\n"
+        "for _ in range(2):\n"
+        "    out = flex(q, k, v, score_mod=alibi, block_mask=mask)\n"
+        "    out.sum().backward()\n",
+        {},
+        "40GiB",
+    )
+    assert report.error is None, report.error
+    assert report.peak.allocated == 26_223_616
+    assert report.eager.allocated > 400_000_000
+    assert report.notes == (PLANNED,)
+
+
 def test_what_is_on_the_host_or_compiled_otherwise_runs_as_it_is_written():
     report = _predicted(
         "c = torch.compile(nn.Linear(8, 8))\n"
