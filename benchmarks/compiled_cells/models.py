@@ -275,3 +275,52 @@ with torch.no_grad():
     for _ in range(2):
         y = model(x)
         print(torch.cuda.memory_allocated())
+
+# %% twelve layers
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width=768, heads=12):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm1(x)).split(width, 2)
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + F.dropout(self.out(y.transpose(1, 2).reshape(x.shape)), 0.1)
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), 0.1)
+
+
+class GPT(nn.Module):
+    def __init__(self, words=50304, length=1024, width=768):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList([Block() for _ in range(12)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.words.weight = self.head.weight
+
+    def forward(self, tokens, targets):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
+model = torch.compile(GPT().cuda())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+for _ in range(2):
+    tokens = torch.randint(0, 50304, (4, 1025), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+    print(torch.cuda.memory_allocated())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
