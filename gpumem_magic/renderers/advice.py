@@ -13,6 +13,7 @@ from gpumem_magic.renderers.document import (
     Change,
     Document,
     Fold,
+    Folded,
     Line,
     Part,
     Piece,
@@ -23,7 +24,7 @@ from gpumem_magic.renderers.document import (
     Table,
     notes,
 )
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, SHRUNK
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values import assessment as values
 from gpumem_magic.values.advice import Advice, Cost, Kind, Known, Saves
@@ -46,14 +47,14 @@ KINDS = {
 _KNOWN = {
     Known.MEASURED: "measured",
     Known.EXACT: "exact",
-    Known.ESTIMATED: "measured",  # what it is about; what a change would save is not told
+    Known.ESTIMATED: "",  # what a change would save is not told
     None: "",
 }
 
 
 def saving(advice: Advice, report: Report | None = None) -> str:
     """ "saves 1.50 GiB (43 %) at the peak"; of what only a dry run could tell, the bytes that it is
-    about: "concerns 1.50 GiB (43 %) at the peak"; empty where nothing is known or meant."""
+    about: "1.50 GiB (43 %) at the peak"; empty where nothing is known or meant."""
     guessed = advice.known is Known.ESTIMATED
     size = advice.size if guessed else advice.saving
     if size is None:
@@ -63,8 +64,8 @@ def saving(advice: Advice, report: Report | None = None) -> str:
     whole = advice.before if advice.before is not None else _whole(report, advice.saves)
     share = wording.format_share(abs(size), whole)
     told = f"{format_bytes(abs(size))}{f' ({share})' if share else ''}"
-    verb = "concerns" if guessed else "saves" if size > 0 else "costs"
-    return f"{verb} {told} {advice.saves.value}"
+    verb = "" if guessed else "saves " if size > 0 else "costs "
+    return f"{verb}{told} {advice.saves.value}"
 
 
 def how_known(advice: Advice) -> str:
@@ -279,37 +280,47 @@ def difference(before: str, after: str, whole: bool = False) -> Change:
 def assessment_document(assessment: Assessment) -> Document:
     """What each change saves."""
     title = Span(wording.title(assessment.report), Style.STRONG)
-    return (
-        Section(
-            (
-                Line((title, f" \u00b7 advice for {card(assessment)}")),
-                Line(made_by(assessment), Style.FAINT),
-                Line(as_it_is(assessment)),
-            )
-        ),
-        Section(_changes(assessment)),
+    how = f"advice for {card(assessment)} \u00b7 {made_by(assessment)}"
+    rest = (
+        Section((*_table(assessment), *hidden(assessment.advice))),
         Section(_useless(assessment)),
-        Section((*notes(failures(assessment)), *_remarks(apply_line(assessment)))),
+        Section(notes(failures(assessment))),
+    )
+    told = "Details \u00b7 why, the price, the changed code"
+    return (
+        Section((Line((title, f" \u00b7 {as_it_is(assessment)}")), Line(how, Style.FAINT))),
+        Section(_table(assessment, brief=True), brief=True),
+        *((Folded(told, rest),) if any(one.pieces for one in rest) else ()),
+        Section(_remarks(nothing_found(assessment), apply_line(assessment))),
     )
 
 
-def _changes(assessment: Assessment) -> tuple[Piece, ...]:
-    if not assessment.advice:
-        return _remarks(nothing_found(assessment))
-    shown = _each_once(assessment.report, assessment.advice[:MOST])
-    rows = [_measured(assessment, number, advice) for number, advice in enumerate(shown, 1)]
-    if assessment.together is not None:
-        rows.append(_measured(assessment, len(assessment.advice) + 1, assessment.together))
-    table = Table("What each change saves", ("change", "before", "after", "saves"), tuple(rows))
-    return (table, *hidden(assessment.advice))
+def _table(assessment: Assessment, brief: bool = False) -> tuple[Piece, ...]:
+    """What each change saves; brief: whether the cell then fits, and what to do in a line."""
+    rows = tuple(_measured(assessment, *one, brief) for one in _shown(assessment))
+    head = ("change", "before", "after", "saves")
+    return (Table("What each change saves", head, rows),) if rows else ()
 
 
-def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
+def _shown(assessment: Assessment) -> list[tuple[int, Advice]]:
+    """The advice that is shown in full, each with its number."""
+    shown = [*enumerate(_each_once(assessment.report, assessment.advice[:MOST]), 1)]
+    together = assessment.together
+    return [*shown, (len(assessment.advice) + 1, together)] if together else shown
+
+
+def _measured(assessment: Assessment, number: int, advice: Advice, brief: bool = False) -> Row:
     known = advice.before is not None
     sizes = (format_size(size) if known else "" for size in (advice.before, advice.after))
     sure = advice.saving if advice.known is not Known.ESTIMATED else None
     saved = Span(format_size(sure) if sure else "", Style.STRONG)
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
+    if brief:
+        then = "" if assessment.fits else fit(advice.fits)
+        fits = Span(f"then {then}", colour=SHRUNK if advice.fits else ALARM)
+        names = (name, " \u00b7 ", fits) if then else name
+        change = Line(wording.visible(advice.change or advice.problem), low=True)
+        return Row((names, *sizes, saved), (*_bar(advice), change))
     report = assessment.report
     same = report.error is None and assessment.ran is None  # else shares would be of another peak
     facts = measured(advice, assessment.fits) if known else saving(advice, report if same else None)

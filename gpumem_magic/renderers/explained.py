@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumem_magic.oom_text import Explanation, Fact
-from gpumem_magic.renderers.document import Document, Line, Piece, Row, Section, Span, Style, Table
+from gpumem_magic.oom_text import Explanation, Fact, Origin, rough
+from gpumem_magic.renderers.document import (
+    Document,
+    Folded,
+    Line,
+    Piece,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+)
 from gpumem_magic.units import format_bytes
 
 
 def explained_document(explanation: Explanation) -> Document:
-    """What a text says, what follows from it, what it does not tell, what to do."""
+    """What a text means and what to do; its numbers on demand."""
     known = explanation.reading.written_by
     printed = [fact for fact in explanation.facts if not fact.derived]
     derived = [fact for fact in explanation.facts if fact.derived]
     untold = [("- ", reason) for reason in explanation.untold]
     steps = [(f"{number}. ", step) for number, step in enumerate(explanation.steps, 1)]
     writer = (Line(f"as {known} writes it", Style.FAINT),) if known else ()
-    return (
-        Section((Line(Span(explanation.headline, Style.STRONG)), *writer)),
-        Section((Line(explanation.verdict),), alarm=True),
+    numbers = (
         Section(_table("What it says", printed)),
         Section(_table("What follows from it", derived)),
-        Section(_listed("What it does not tell", untold)),
+        Section((*_listed("What it does not tell", untold), *writer)),
+    )
+    headline = Span(explanation.headline, Style.STRONG)
+    if explanation.reading.origin is Origin.NONE and explanation.untold:
+        said = f": {'; '.join(explanation.untold)}. {' '.join(explanation.steps)}"
+        return (Section((Line((headline, said)),)),)
+    return (
+        Section((Line(headline),)),
+        Section((Line(explanation.verdict),), alarm=True),
         Section(_listed("What to do next", steps)),
+        *((Folded("Details \u00b7 each number, and what is not told", numbers),) if untold else ()),
     )
 
 
@@ -40,8 +57,7 @@ def size_text(fact: Fact) -> str:
         return "unknown"
     if fact.derived and fact.size.margin >= fact.size.about:
         return f"below {format_bytes(fact.size.high)}"
-    about = "about " if fact.derived else ""
-    return f"{about}{format_bytes(fact.size.about)}"
+    return rough(fact.size) if fact.derived else format_bytes(fact.size.about)
 
 
 def _listed(title: str, items: Sequence[tuple[str, str]]) -> tuple[Piece, ...]:

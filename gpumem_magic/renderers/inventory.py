@@ -59,7 +59,7 @@ _DELETE = (
 )
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
-_FIRST = 4  # of more than twice as many, that are seen before the others are opened
+_FIRST = 3  # that are seen before the others are opened
 _PROCESSES = 5
 _ALWAYS = ("allocated", "free")  # of the card, told where they are 0 bytes as well
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
@@ -292,7 +292,7 @@ def _colour(place: Place) -> str:
 def _who_holds(inventory: Inventory) -> Document:
     """The holders; of many those of most first, in short."""
     whole, count = Section(_holders(inventory)), len(inventory.holdings)
-    if count <= 2 * _FIRST:
+    if count <= _FIRST:
         return (whole,)
     allocated = inventory.level.allocated or 0
     most = (_holding(one, allocated) for one in inventory.holdings[:_FIRST])
@@ -341,11 +341,11 @@ def _remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
     rows = tuple(
         Row(
             (Span(remedy.command, Style.CODE), format_size(remedy.size)),
-            tuple(Line(whose, Style.FAINT) for whose in remedy.whose),
+            tuple(Line(whose, Style.FAINT, low=len(found) > 1) for whose in remedy.whose),
         )
         for remedy in found
     )
-    return (Table(caption, ("command", "size"), rows),) if rows else ()
+    return (Table(caption, ("", ""), rows),) if rows else ()
 
 
 def recovery_document(recovery: Recovery) -> Document:
@@ -356,7 +356,7 @@ def recovery_document(recovery: Recovery) -> Document:
     left = _remedy_table("Still held, and what lets go of it", remedies(recovery.holdings))
     device = Line(device_phrase(recovery.device), Style.FAINT)
     return (
-        Section((device, Line(_what_came_back(recovery), Style.LARGE))),
+        Section((Line(_what_came_back(recovery), Style.LARGE), device)),
         Section((Table("Step by step", head, rows),)),
         Section(left),
         Section(_what_names_hold(recovery.holdings, "Your own names hold the rest:")),

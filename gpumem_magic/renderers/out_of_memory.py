@@ -65,12 +65,19 @@ def ending(report: Report) -> tuple[Line, ...]:
 def failure(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, and the cause, or else the first thing that would have left room; of
     a prediction, whose verdict says the rest, without what was missing."""
-    place = f"{oom.place}:" if report.predicted else _headline(oom)
+    place = (
+        f"{oom.place}:" if report.predicted else f"{short_title(report)} \u00b7 {_headline(oom)}"
+    )
     source = Span(wording.source_of(report, oom.line), Style.EXCERPT)
     title = (Span(place, Style.STRONG), *(("  ", source) if source.text else ()))
     missing = () if report.predicted else (wording.oom_in_short(oom),)
     said = (*_too_large(report, oom), *_causes(report)[:1], *missing, *_first(report, oom))
     return Section((Line(title), *(Line(_with_ends(text)[:400]) for text in said)), alarm=True)
+
+
+def short_title(report: Report, columns: int = 60) -> str:
+    """The report's name, with the ends of one that is too long for a headline."""
+    return fit_middle(wording.title(report), columns)
 
 
 def _with_ends(text: str) -> str:
@@ -169,7 +176,8 @@ def _remedies(
     ]
     explained = oom.too_large or _causes(report)
     helps = any(one.enough is not False for one in oom.remedies)
-    if oom.missing and not explained and not helps:
+    said = report.predicted and wording.short(oom) == oom.missing  # by the verdict
+    if oom.missing and not (explained or helps or said):
         found.insert(0, ("", "To fit", [_left(oom)]))
     return [one for one in found if one[-1]]
 

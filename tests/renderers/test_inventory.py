@@ -227,7 +227,7 @@ def test_many_holdings_are_cut_with_their_sum():
     assert "288 smaller, together 576.00 GiB; the first 100 here, all in .holdings" in page
     seen, _, folded = page.partition("<details")
     assert "Who holds most" in seen
-    assert seen.count('scope="row"') == 4
+    assert seen.count('scope="row"') == 3
     assert "All 300 holders" in folded
     assert "Who holds most" not in many.text()
     assert page.count('scope="row"') < 150
