@@ -152,7 +152,7 @@ def as_it_is(assessment: Assessment) -> str:
         first = " Run what makes it first." if report.error.startswith("NameError") else ""
         return (
             f"Nothing was measured: run from {_beginning(assessment)}, the cell ends{line} with "
-            f"{wording.visible(report.error)[:300]}.{first}"
+            f"{wording.visible(report.error)[:300].rstrip('.')}.{first}"
         )
     fits = f"; {fit(assessment.fits)} the card" if assessment.fits is not None else ""
     return f"As it is: {wording.peak_phrase(report)}{fits}{_other_than_it_ran(assessment)}"
@@ -317,7 +317,9 @@ def _measured(assessment: Assessment, number: int, advice: Advice, brief: bool =
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
     if brief:
         then = "" if assessment.fits else fit(advice.fits)
-        fits = Span(f"then {then}", colour=SHRUNK if advice.fits else ALARM)
+        fits = Span(
+            f"{'then' if advice.fits else 'still'} {then}", colour=SHRUNK if advice.fits else ALARM
+        )
         names = (name, " \u00b7 ", fits) if then else name
         change = Line(wording.visible(advice.change or advice.problem), low=True)
         return Row((names, *sizes, saved), (*_bar(advice), change))

@@ -32,7 +32,7 @@ from gpumem_magic.values.report import Report
 
 _MUCH = 4  # one part of so many of the peak
 _SIZES = ("allocated", "reserved", "device used")
-_NOTES = 2  # that are shown; the others are folded
+_NOTES = 1  # that are shown; the others are folded
 
 
 def cards_document(reports: Sequence[Report]) -> Document:
@@ -141,20 +141,24 @@ def largest_document(found: Sequence[Fit]) -> Document:
 
 def _in_short(found: Sequence[Fit]) -> tuple[Piece, ...]:
     """What fits each card, a row each; under what that is so."""
-    rows = tuple(_largest(one) for one in found)
+    shown = [next(iter(reports_of(one)), None) for one in found]
+    lines = [report and wording.failing_line(report) for report in shown]
+    rows = tuple(
+        _largest(one, report, lines[place] not in lines[:place])
+        for place, (one, report) in enumerate(zip(found, shown, strict=True))
+    )
     name = wording.visible(found[0].name)
     table = Table(f"The largest {name} that fits", ("card", name, *_SIZES), rows)
     return (table,)
 
 
-def _largest(one: Fit) -> Row:
+def _largest(one: Fit, report: Report | None, new: bool) -> Row:
     """A card with the largest value that fits it; what happens with 1 where none does."""
-    report = next(iter(reports_of(one)), None)
     value = str(one.value) if one.exact else f"at least {one.value}"
     value = value if one.value else "none"
     if report is None:
         return Row(("the card", value, "", "", ""))
-    row = _row(report.device.name, report)
+    row = _row(report.device.name, report, new)
     return replace(row, cells=(row.cells[0], Span(value, Style.STRONG), *row.cells[1:]))
 
 

@@ -29,7 +29,8 @@ from gpumem_magic.renderers.formats.files import Files, page, report_files, repo
 from gpumem_magic.renderers.formats.json import FORMAT, all_to_dict, encode, from_dict, to_dict
 from gpumem_magic.renderers.history import comparison_document, history_document
 from gpumem_magic.renderers.html import Markup
-from gpumem_magic.renderers.inventory import inventory_document, recovery_document
+from gpumem_magic.renderers.inventory import inventory_document
+from gpumem_magic.renderers.out_of_memory import recovery_document
 from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.assessment import Assessment, Change, RulePages

@@ -23,7 +23,7 @@ TAGS = {
     *("div", "span", "strong", "code", "details", "summary", "img", "pre"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
 }
-ATTRIBUTES = {"style", "title", "scope", "dir", "src", "alt"}
+ATTRIBUTES = {"style", "title", "scope", "dir", "src", "alt", "colspan"}
 LOST = {"data-gpumem"}  # without it a figure is a picture
 
 
