@@ -280,7 +280,7 @@ def difference(before: str, after: str, whole: bool = False) -> Change:
 def assessment_document(assessment: Assessment) -> Document:
     """What each change saves."""
     title = Span(wording.title(assessment.report), Style.STRONG)
-    how = f"advice for {card(assessment)} \u00b7 {made_by(assessment)}"
+    how = (f"advice for {card(assessment)}", made_by(assessment))
     rest = (
         Section((*_table(assessment), *hidden(assessment.advice))),
         Section(_useless(assessment)),
@@ -288,7 +288,7 @@ def assessment_document(assessment: Assessment) -> Document:
     )
     told = "Details \u00b7 why, the price, the changed code"
     return (
-        Section((Line((title, f" \u00b7 {as_it_is(assessment)}")), Line(how, Style.FAINT))),
+        Section((Line((title, f" \u00b7 {as_it_is(assessment)}")), *_remarks(*how))),
         Section(_table(assessment, brief=True), brief=True),
         *((Folded(told, rest),) if any(one.pieces for one in rest) else ()),
         Section(_remarks(nothing_found(assessment), apply_line(assessment))),

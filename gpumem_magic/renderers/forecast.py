@@ -123,16 +123,16 @@ def _in_all(reports: Sequence[Report]) -> str:
     fitting = sum(1 for one in reports if wording.fits(one) and not one.is_tight)
     said = {0: "none", len(reports): "all"}.get(fitting, str(fitting))
     probably = "probably " if any(report.flow_guessed for report in reports) else ""
-    return f"{probably}fits {said} of {cards}"
+    return f"predicted: {probably}fits {said} of {cards}"
 
 
 def largest_document(found: Sequence[Fit]) -> Document:
     """What was found on each card, and the predictions on both sides of it."""
     reports = [report for one in found for report in reports_of(one)]
-    first = (note for one in found[:1] for note in one.notes)
+    first = (note for one in found[:1] for note in one.notes if len(found) > 1)
     alike = tuple(note for note in first if all(note in one.notes for one in found))
     tables = tuple(Section(_table(one, alike)) for one in found)
-    below = Section((*notes(alike, low=len(found) > 1), *_below(reports)))
+    below = Section((*notes(alike, low=True), *_below(reports)))
     if len(found) < 2:
         return (*tables, below)
     each = "Details \u00b7 what one more would take \u00b7 kinds \u00b7 dry runs"

@@ -174,14 +174,15 @@ def _reservations(report: Report) -> tuple[Line, ...]:
 
 def _in_use(report: Report) -> tuple[Piece, ...]:
     """The card at the peak as one bar, by kind, and the size of each part."""
-    used = report.peak.in_use
+    level = wording.level_then(report)
+    used = level.in_use
     if used is None:
         return ()
     total = report.device.total or used  # a snapshot does not tell how large its device was
     _, held = wording.held_then(report)
     kinds = [Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held)]
-    _, *others = _parts(report.peak, used)
-    parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
+    _, *others = _parts(level, used)
+    parts = (*(kinds or _parts(level, used)[:1]), *others)
     free = Part("free", max(total - used, 0), FREE)
     drawn = sum(held.values())  # the kinds, of which the timeline is made as well
     seen = [one for one in kinds if one.size * _SEEN > drawn]

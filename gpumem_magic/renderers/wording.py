@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.units import format_bytes, format_change
-from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
+from gpumem_magic.values.findings import Block, Call, Level, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -263,6 +263,15 @@ def held_then(report: Report) -> tuple[str, Mapping[Category, int]]:
     if report.oom.held:
         return "allocated at that moment", report.oom.held
     return "allocated at the peak", report.at_peak
+
+
+def level_then(report: Report) -> Level:
+    """The level of that moment: when memory ran out, what PyTorch's own text says was free."""
+    oom, total = report.oom, report.device.total
+    if not (oom and oom.held and total) or oom.device_free is None or oom.reserved_free is None:
+        return report.peak
+    allocated = sum(oom.held.values())
+    return Level(allocated, allocated + oom.reserved_free, total - oom.device_free)
 
 
 def no_lines(report: Report) -> str:
