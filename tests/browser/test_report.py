@@ -188,6 +188,14 @@ def test_the_details_open_by_keyboard(tab):
     assert tab.get_by_text("By kind").is_visible()
 
 
+def test_what_opens_has_its_triangle_in_the_classic_notebook_too(tab):
+    """Bootstrap, its style sheet, makes a block of every summary."""
+    html = mimebundle(MAKERS["calling"]())["text/html"]
+    show(tab, f"<style>summary {{ display: block }}</style><div>{html}</div>", 800, "")
+    display = "all => all.map(one => getComputedStyle(one).display)"
+    assert set(tab.locator("summary").evaluate_all(display)) == {"list-item"}
+
+
 def test_a_saved_page_is_low_as_well(tab, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(whole_page([MAKERS["calling"]()], "calling"))
