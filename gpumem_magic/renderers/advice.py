@@ -1,4 +1,4 @@
-"""Advice: below a report, measured by dry runs, as a change, and what the rules say."""
+"""Advice: below a report, measured by dry runs, as a change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, SHRUNK
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values import assessment as values
 from gpumem_magic.values.advice import Advice, Cost, Kind, Known, Saves
-from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
+from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.report import Report
 
 GROWTH = "growth"
@@ -353,45 +353,6 @@ def change_document(change: values.Change) -> Document:
     """A change with all its lines."""
     shown = difference(change.source, change.advice.source or "", whole=True)
     return (Section((Line(applied(change.number, change.advice)),)), Section((shown,)))
-
-
-def pages_document(pages: RulePages) -> Document:
-    """The rules: a list, or all that is said of each."""
-    note = Section((Line(pages.note),) if pages.note else ())
-    if pages.in_full:
-        return (note, *(section for page in pages.pages for section in _page(page)))
-    rows = Table("The rules", ("rule",), tuple(map(_entry, pages.pages)))
-    return (
-        note,
-        Section((rows,)),
-        Section(_remarks("%gpucheck --explain RULE tells more of one.")),
-    )
-
-
-def _entry(page: RulePage) -> Row:
-    below = (Line(page.problem), Line(KINDS[page.kind], Style.FAINT))
-    return Row((Span(page.name, Style.STRONG),), below)
-
-
-def _page(page: RulePage) -> tuple[Section, ...]:
-    title = Line((Span(page.name, Style.STRONG), f": {page.problem}"))
-    examples = (
-        Section(
-            (
-                Line(f"Example {number}", Style.HEADING),
-                difference(example.before, example.after, whole=True),
-            )
-        )
-        for number, example in enumerate(page.examples, 1)
-    )
-    prose = (Section((Line(_prose(text)),)) for text in page.text)
-    return (Section((title, Line(KINDS[page.kind], Style.FAINT))), *prose, *examples)
-
-
-def _prose(text: str) -> tuple[Span, ...]:
-    """A paragraph with what stands between backticks as code."""
-    parts = enumerate(text.split("`"))
-    return tuple(Span(part, Style.CODE if i % 2 else Style.PLAIN) for i, part in parts)
 
 
 def _remarks(*texts: str) -> tuple[Line, ...]:

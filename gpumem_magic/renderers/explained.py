@@ -1,10 +1,11 @@
-"""An explained out-of-memory text: number by number, what it reads as, what to do next."""
+"""What --explain tells: an out-of-memory text, number by number, and what rules say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gpumem_magic.oom_text import Explanation, Fact, Origin, rough
+from gpumem_magic.renderers.advice import KINDS, difference
 from gpumem_magic.renderers.document import (
     Document,
     Folded,
@@ -16,7 +17,10 @@ from gpumem_magic.renderers.document import (
     Style,
     Table,
 )
+from gpumem_magic.renderers.wording import counted
 from gpumem_magic.units import format_bytes
+from gpumem_magic.values.advice import Kind
+from gpumem_magic.values.assessment import RulePage, RulePages
 
 
 def explained_document(explanation: Explanation) -> Document:
@@ -64,3 +68,50 @@ def _listed(title: str, items: Sequence[tuple[str, str]]) -> tuple[Piece, ...]:
     if not items:
         return ()
     return (Line(title, Style.HEADING), *(Line(item, indent=1, mark=mark) for mark, item in items))
+
+
+def pages_document(pages: RulePages) -> Document:
+    """The rules: a list, or all that is said of each."""
+    note = Section((Line(pages.note),) if pages.note else ())
+    if pages.in_full:
+        return (note, *(section for page in pages.pages for section in _page(page)))
+    by_kind = {kind: [one for one in pages.pages if one.kind is kind] for kind in KINDS}
+    return (
+        note,
+        *(_of_kind(kind, rules) for kind, rules in by_kind.items() if rules),
+        Section((Line("%gpucheck --explain RULE tells more of one.", Style.FAINT),)),
+    )
+
+
+def _of_kind(kind: Kind, pages: Sequence[RulePage]) -> Folded:
+    rows = tuple(Row((Span(one.name, Style.STRONG),), (Line(one.problem),)) for one in pages)
+    table = Table(KINDS[kind].capitalize(), ("",), rows)
+    said = f"{counted(len(rows), 'rule')} \u00b7 {KINDS[kind]}"
+    return Folded(said, (Section((table,)),))
+
+
+def _page(page: RulePage) -> Document:
+    title = Line((Span(page.name, Style.STRONG), f": {page.problem}"))
+    examples = tuple(
+        Section(
+            (
+                Line(f"Example {number}", Style.HEADING),
+                difference(example.before, example.after, whole=True),
+            )
+        )
+        for number, example in enumerate(page.examples, 1)
+    )
+    more = (Folded(counted(len(examples) - 1, "more example"), examples[1:]),)
+    prose = (Section((Line(_prose(text)),)) for text in page.text)
+    return (
+        Section((title, Line(KINDS[page.kind], Style.FAINT))),
+        *prose,
+        *examples[:1],
+        *more[: len(examples) - 1],
+    )
+
+
+def _prose(text: str) -> tuple[Span, ...]:
+    """A paragraph with what stands between backticks as code."""
+    parts = enumerate(text.split("`"))
+    return tuple(Span(part, Style.CODE if i % 2 else Style.PLAIN) for i, part in parts)

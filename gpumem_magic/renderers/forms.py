@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpumem_magic.renderers import html, terminal, wording
-from gpumem_magic.renderers.advice import assessment_document, change_document, pages_document
+from gpumem_magic.renderers.advice import assessment_document, change_document
 from gpumem_magic.renderers.breakdown import breakdowns_document
 from gpumem_magic.renderers.document import Document
-from gpumem_magic.renderers.explained import explained_document
+from gpumem_magic.renderers.explained import explained_document, pages_document
 from gpumem_magic.renderers.forecast import (
     cards_document,
     facts,

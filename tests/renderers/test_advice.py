@@ -280,3 +280,11 @@ def test_every_rule_has_a_page():
         text = RulePages((page,), in_full=True).text()
         assert page.name in text
         assert text.count("Example ") >= 2
+
+
+def test_a_page_of_all_rules_opens_by_kind_and_says_once_what_a_kind_means():
+    pages = RulePages(pages_of(RULES))
+    seen = pages._repr_mimebundle_()["text/html"].partition("<details")[0]
+    assert "gradients-kept" not in seen
+    assert pages.text().count("has its price: told") + pages.text().count("Has its price") == 1
+    assert all(rule.name in pages.text() for rule in RULES)
