@@ -131,6 +131,16 @@ def test_a_wrong_device_lists_the_right_ones(loaded):
         loaded.run_line_magic("gpumem", "--device T1000x")
 
 
+def test_a_cell_is_measured_on_one_device(loaded):
+    with pytest.raises(UsageError, match="%%gpucheck --gpu predicts for several"):
+        gpumem(loaded, "--device T4,L4")
+
+
+def test_a_file_that_is_not_there_is_named(loaded):
+    with pytest.raises(UsageError, match=r"--load: nowhere\.json: No such file or directory$"):
+        gpumem(loaded, "--load nowhere.json")
+
+
 def test_the_device_can_be_chosen_and_the_old_one_is_closed(loaded, source):
     run(loaded, "%gpumem --device A100-80GB")
     assert source.calls == ["enter", "leave", "close", "enter", "leave"]

@@ -130,7 +130,7 @@ def test_several_cards_make_a_table_in_the_order_asked_for(run, shell, dry, opti
     assert names == ["Tesla T4", "NVIDIA A100-SXM4-80GB", "24GiB GPU"]
     places = [text.index(f"\n  {name}  ") for name in names]
     assert places == sorted(places)
-    assert "predicted for 3 cards" in text
+    assert "predicted: fits all of 3 cards" in text
 
 
 def test_options_reach_the_dry_run_the_report_and_the_file(run, shell, dry, tmp_path):

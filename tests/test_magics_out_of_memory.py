@@ -88,7 +88,7 @@ def test_where_every_cell_is_measured_the_post_mortem_stands_for_the_brief_line(
     fill(run)
     run("%gpumem --on")
     _, text, _ = run(f"new = torch.empty(900 << 20, {BYTES})")
-    assert "\nOUT OF MEMORY in line 1: 900.00 MiB asked for  new = torch.empty(" in text
+    assert " · OUT OF MEMORY in line 1: 900.00 MiB asked for" in text
     assert "old" in text
     assert "By line" not in text
     assert "On the card" not in text

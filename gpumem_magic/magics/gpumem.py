@@ -89,7 +89,9 @@ def _act(monitor: Monitor, given: Given) -> None:
     try:
         given.option.run(monitor, *given.values)
     except (IndexError, ValueError, OSError) as error:
-        raise UsageError(f"%gpumem: --{given.key}: {error}") from None
+        told = getattr(error, "strerror", None)  # an OSError: without its number
+        why = f"{given.values[0]}: {told}" if told and given.values else error
+        raise UsageError(f"%gpumem: --{given.key}: {why}") from None
 
 
 def status(monitor: Monitor) -> str:

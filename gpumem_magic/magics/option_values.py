@@ -85,6 +85,8 @@ def switch(text: str) -> bool:
 
 def device(text: str) -> str:
     """A device that exists; ImportError without torch."""
+    if "," in text:
+        raise ValueError("a cell is measured on one device; %%gpucheck --gpu predicts for several")
     check_device(text)
     return text
 

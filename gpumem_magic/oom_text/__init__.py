@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from gpumem_magic.oom_text.meaning import explain
+from gpumem_magic.oom_text.meaning import explain, rough
 from gpumem_magic.oom_text.reading import parse
 from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 
-__all__ = ["Explanation", "Fact", "Origin", "Outlook", "Reading", "Size", "explain", "parse"]
+__all__ = [
+    "Explanation",
+    "Fact",
+    "Origin",
+    "Outlook",
+    "Reading",
+    "Size",
+    "explain",
+    "parse",
+    "rough",
+]

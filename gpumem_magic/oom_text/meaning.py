@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from gpumem_magic.oom_text.reading import parse
 from gpumem_magic.oom_text.steps import SERVERS, next_steps
-from gpumem_magic.units import MIB, format_bytes
+from gpumem_magic.units import GIB, MIB, format_bytes
 from gpumem_magic.values.findings import PART_OF_HELD
 from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 from gpumem_magic.values.recording import LARGE_SEGMENT
@@ -77,7 +77,7 @@ def _missing(reading: Reading) -> str:
     """What the card lacked: it cannot put gaps inside PyTorch's memory together with its own."""
     if reading.asked is None or reading.free is None:
         return "unknown"
-    return _text(reading.asked - reading.free)
+    return rough(reading.asked - reading.free)
 
 
 def _library(reading: Reading) -> str:
@@ -107,6 +107,12 @@ _KILLED = (
     "Most often the computer's own memory is full (or limited, as in a container), not the GPU's: "
     "then the system kills a process, and its log (dmesg) says so. The text itself does not."
 )
+
+
+def rough(size: Size) -> str:
+    """A sum of rounded numbers: of those that are good to some MiB no hundredths."""
+    fine = size.margin < MIB or size.about >= GIB
+    return f"about {format_bytes(size.about, 2 if fine else 0)}"
 
 
 def _text(size: Size | None) -> str:
@@ -302,8 +308,7 @@ def _free(reading: Reading) -> str:
     asked, free = reading.asked, reading.free
     if asked is None or free is None or asked.low <= free.high:
         return "on the card, for any process"
-    missing = format_bytes((asked - free).about)
-    return f"on the card, for any process: {missing} less than was asked for"
+    return f"on the card, for any process: {rough(asked - free)} less than was asked for"
 
 
 def _limit(reading: Reading) -> str:

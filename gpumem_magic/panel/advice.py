@@ -15,6 +15,7 @@ from gpumem_magic.panel.desk import Desk, Draw, Section, cancel_button
 from gpumem_magic.renderers import advice as words
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Bar, Line, Part, Piece, Span, Style
+from gpumem_magic.renderers.explained import pages_document
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
 from gpumem_magic.renderers.html import Printer, element, printed
 from gpumem_magic.units import format_size
@@ -223,7 +224,7 @@ class AdviceSection(Section):
         if not named:
             self.answer.value = told(Line(self._required().problem))
         else:
-            pages = words.pages_document(RulePages(named, in_full=True))
+            pages = pages_document(RulePages(named, in_full=True))
             self.answer.value = printed(pages, plain=False)
 
     def _is_rule(self, name: str) -> bool:

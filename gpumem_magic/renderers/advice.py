@@ -1,4 +1,4 @@
-"""Advice: below a report, measured by dry runs, as a change, and what the rules say."""
+"""Advice: below a report, measured by dry runs, as a change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpumem_magic.renderers.document import (
     Change,
     Document,
     Fold,
+    Folded,
     Line,
     Part,
     Piece,
@@ -23,11 +24,11 @@ from gpumem_magic.renderers.document import (
     Table,
     notes,
 )
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, SHRUNK
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values import assessment as values
 from gpumem_magic.values.advice import Advice, Cost, Kind, Known, Saves
-from gpumem_magic.values.assessment import Assessment, RulePage, RulePages
+from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.report import Report
 
 GROWTH = "growth"
@@ -46,14 +47,14 @@ KINDS = {
 _KNOWN = {
     Known.MEASURED: "measured",
     Known.EXACT: "exact",
-    Known.ESTIMATED: "measured",  # what it is about; what a change would save is not told
+    Known.ESTIMATED: "",  # what a change would save is not told
     None: "",
 }
 
 
 def saving(advice: Advice, report: Report | None = None) -> str:
     """ "saves 1.50 GiB (43 %) at the peak"; of what only a dry run could tell, the bytes that it is
-    about: "concerns 1.50 GiB (43 %) at the peak"; empty where nothing is known or meant."""
+    about: "1.50 GiB (43 %) at the peak"; empty where nothing is known or meant."""
     guessed = advice.known is Known.ESTIMATED
     size = advice.size if guessed else advice.saving
     if size is None:
@@ -63,8 +64,8 @@ def saving(advice: Advice, report: Report | None = None) -> str:
     whole = advice.before if advice.before is not None else _whole(report, advice.saves)
     share = wording.format_share(abs(size), whole)
     told = f"{format_bytes(abs(size))}{f' ({share})' if share else ''}"
-    verb = "concerns" if guessed else "saves" if size > 0 else "costs"
-    return f"{verb} {told} {advice.saves.value}"
+    verb = "" if guessed else "saves " if size > 0 else "costs "
+    return f"{verb}{told} {advice.saves.value}"
 
 
 def how_known(advice: Advice) -> str:
@@ -151,7 +152,7 @@ def as_it_is(assessment: Assessment) -> str:
         first = " Run what makes it first." if report.error.startswith("NameError") else ""
         return (
             f"Nothing was measured: run from {_beginning(assessment)}, the cell ends{line} with "
-            f"{wording.visible(report.error)[:300]}.{first}"
+            f"{wording.visible(report.error)[:300].rstrip('.')}.{first}"
         )
     fits = f"; {fit(assessment.fits)} the card" if assessment.fits is not None else ""
     return f"As it is: {wording.peak_phrase(report)}{fits}{_other_than_it_ran(assessment)}"
@@ -279,37 +280,49 @@ def difference(before: str, after: str, whole: bool = False) -> Change:
 def assessment_document(assessment: Assessment) -> Document:
     """What each change saves."""
     title = Span(wording.title(assessment.report), Style.STRONG)
-    return (
-        Section(
-            (
-                Line((title, f" \u00b7 advice for {card(assessment)}")),
-                Line(made_by(assessment), Style.FAINT),
-                Line(as_it_is(assessment)),
-            )
-        ),
-        Section(_changes(assessment)),
+    how = (f"advice for {card(assessment)}", made_by(assessment))
+    rest = (
+        Section((*_table(assessment), *hidden(assessment.advice))),
         Section(_useless(assessment)),
-        Section((*notes(failures(assessment)), *_remarks(apply_line(assessment)))),
+        Section(notes(failures(assessment))),
+    )
+    told = "Details \u00b7 why, the price, the changed code"
+    return (
+        Section((Line((title, f" \u00b7 {as_it_is(assessment)}")), *_remarks(*how))),
+        Section(_table(assessment, brief=True), brief=True),
+        *((Folded(told, rest),) if any(one.pieces for one in rest) else ()),
+        Section(_remarks(nothing_found(assessment), apply_line(assessment))),
     )
 
 
-def _changes(assessment: Assessment) -> tuple[Piece, ...]:
-    if not assessment.advice:
-        return _remarks(nothing_found(assessment))
-    shown = _each_once(assessment.report, assessment.advice[:MOST])
-    rows = [_measured(assessment, number, advice) for number, advice in enumerate(shown, 1)]
-    if assessment.together is not None:
-        rows.append(_measured(assessment, len(assessment.advice) + 1, assessment.together))
-    table = Table("What each change saves", ("change", "before", "after", "saves"), tuple(rows))
-    return (table, *hidden(assessment.advice))
+def _table(assessment: Assessment, brief: bool = False) -> tuple[Piece, ...]:
+    """What each change saves; brief: whether the cell then fits, and what to do in a line."""
+    rows = tuple(_measured(assessment, *one, brief) for one in _shown(assessment))
+    head = ("change", "before", "after", "saves")
+    return (Table("What each change saves", head, rows),) if rows else ()
 
 
-def _measured(assessment: Assessment, number: int, advice: Advice) -> Row:
+def _shown(assessment: Assessment) -> list[tuple[int, Advice]]:
+    """The advice that is shown in full, each with its number."""
+    shown = [*enumerate(_each_once(assessment.report, assessment.advice[:MOST]), 1)]
+    together = assessment.together
+    return [*shown, (len(assessment.advice) + 1, together)] if together else shown
+
+
+def _measured(assessment: Assessment, number: int, advice: Advice, brief: bool = False) -> Row:
     known = advice.before is not None
     sizes = (format_size(size) if known else "" for size in (advice.before, advice.after))
     sure = advice.saving if advice.known is not Known.ESTIMATED else None
     saved = Span(format_size(sure) if sure else "", Style.STRONG)
     name = Span(f"{number}  {advice.rule}", Style.STRONG)
+    if brief:
+        then = "" if assessment.fits else fit(advice.fits)
+        fits = Span(
+            f"{'then' if advice.fits else 'still'} {then}", colour=SHRUNK if advice.fits else ALARM
+        )
+        names = (name, " \u00b7 ", fits) if then else name
+        change = Line(wording.visible(advice.change or advice.problem), low=True)
+        return Row((names, *sizes, saved), (*_bar(advice), change))
     report = assessment.report
     same = report.error is None and assessment.ran is None  # else shares would be of another peak
     facts = measured(advice, assessment.fits) if known else saving(advice, report if same else None)
@@ -340,45 +353,6 @@ def change_document(change: values.Change) -> Document:
     """A change with all its lines."""
     shown = difference(change.source, change.advice.source or "", whole=True)
     return (Section((Line(applied(change.number, change.advice)),)), Section((shown,)))
-
-
-def pages_document(pages: RulePages) -> Document:
-    """The rules: a list, or all that is said of each."""
-    note = Section((Line(pages.note),) if pages.note else ())
-    if pages.in_full:
-        return (note, *(section for page in pages.pages for section in _page(page)))
-    rows = Table("The rules", ("rule",), tuple(map(_entry, pages.pages)))
-    return (
-        note,
-        Section((rows,)),
-        Section(_remarks("%gpucheck --explain RULE tells more of one.")),
-    )
-
-
-def _entry(page: RulePage) -> Row:
-    below = (Line(page.problem), Line(KINDS[page.kind], Style.FAINT))
-    return Row((Span(page.name, Style.STRONG),), below)
-
-
-def _page(page: RulePage) -> tuple[Section, ...]:
-    title = Line((Span(page.name, Style.STRONG), f": {page.problem}"))
-    examples = (
-        Section(
-            (
-                Line(f"Example {number}", Style.HEADING),
-                difference(example.before, example.after, whole=True),
-            )
-        )
-        for number, example in enumerate(page.examples, 1)
-    )
-    prose = (Section((Line(_prose(text)),)) for text in page.text)
-    return (Section((title, Line(KINDS[page.kind], Style.FAINT))), *prose, *examples)
-
-
-def _prose(text: str) -> tuple[Span, ...]:
-    """A paragraph with what stands between backticks as code."""
-    parts = enumerate(text.split("`"))
-    return tuple(Span(part, Style.CODE if i % 2 else Style.PLAIN) for i, part in parts)
 
 
 def _remarks(*texts: str) -> tuple[Line, ...]:

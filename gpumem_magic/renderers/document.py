@@ -73,8 +73,8 @@ class Legend:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table. cells: its name and its numbers. below: what else is said of it, under its
-    name. inner: the rows that it is the sum of, or that belong to it."""
+    """A row of a table. cells: its name and its numbers. below: what else is said of it, under
+    both. inner: the rows that it is the sum of, or that belong to it."""
 
     cells: tuple[Words | Bar, ...]
     below: tuple[Piece, ...] = ()

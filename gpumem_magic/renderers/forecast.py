@@ -24,15 +24,15 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.palette import ALARM, OUTSIDE, SHRUNK
 from gpumem_magic.renderers.formats.json import all_to_dict
-from gpumem_magic.renderers.out_of_memory import composition, made_of
-from gpumem_magic.renderers.report import output, short_title
+from gpumem_magic.renderers.out_of_memory import composition, made_of, short_title
+from gpumem_magic.renderers.report import output
 from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.forecast import Fit
 from gpumem_magic.values.report import Report
 
 _MUCH = 4  # one part of so many of the peak
 _SIZES = ("allocated", "reserved", "device used")
-_NOTES = 2  # that are shown; the others are folded
+_NOTES = 1  # that are shown; the others are folded
 
 
 def cards_document(reports: Sequence[Report]) -> Document:
@@ -46,7 +46,7 @@ def cards_document(reports: Sequence[Report]) -> Document:
         for place, (report, line) in enumerate(zip(reports, failing, strict=True))
     )
     table = Table("At the peak", ("card", *_SIZES), rows)
-    head = Line((title, f" \u00b7 predicted for {_cards(reports)}"))
+    head = Line((title, " \u00b7 ", Span(_in_all(reports), Style.STRONG)))
     kinds = _by_kind(reports, [report.device.name for report in reports])
     return (Section((head,)), Section((table, *kinds)), Section(_below(reports)))
 
@@ -60,7 +60,8 @@ def _row(label: str, report: Report, new: bool = True) -> Row:
     source = wording.source_of(report, wording.failing_line(report)) if report.oom and new else ""
     colour = {True: SHRUNK, False: ALARM, None: ""}[wording.fits(report)]
     colour = ALARM if report.is_tight else colour
-    below = [Line(Span(f"{wording.verdict(report)}{':' if source else ''}", Style.STRONG, colour))]
+    said = wording.verdict(report, used=False)
+    below = [Line(Span(f"{said}{':' if source else ''}", Style.STRONG, colour))]
     if source:
         below.append(Line(Span(source, Style.EXCERPT), indent=1))
     if eager := wording.as_written(report):
@@ -114,15 +115,24 @@ def _found(report: Report) -> str:
     )
 
 
-def _cards(reports: Sequence[Report]) -> str:
-    return f"{len(reports)} cards" if len(reports) > 1 else wording.visible(reports[0].device.name)
+def _in_all(reports: Sequence[Report]) -> str:
+    """On how many cards the cell fits, where all predictions came to an end."""
+    cards = f"{len(reports)} cards" if len(reports) > 1 else reports[0].device.name
+    if len(reports) < 2 or any(wording.fits(report) is None for report in reports):
+        return f"predicted for {wording.visible(cards)}"
+    fitting = sum(1 for one in reports if wording.fits(one) and not one.is_tight)
+    said = {0: "none", len(reports): "all"}.get(fitting, str(fitting))
+    probably = "probably " if any(report.flow_guessed for report in reports) else ""
+    return f"predicted: {probably}fits {said} of {cards}"
 
 
 def largest_document(found: Sequence[Fit]) -> Document:
     """What was found on each card, and the predictions on both sides of it."""
     reports = [report for one in found for report in reports_of(one)]
-    tables = tuple(Section(_table(one)) for one in found)
-    below = Section(_below(reports))
+    first = (note for one in found[:1] for note in one.notes if len(found) > 1)
+    alike = tuple(note for note in first if all(note in one.notes for one in found))
+    tables = tuple(Section(_table(one, alike)) for one in found)
+    below = Section((*notes(alike, low=True), *_below(reports)))
     if len(found) < 2:
         return (*tables, below)
     each = "Details \u00b7 what one more would take \u00b7 kinds \u00b7 dry runs"
@@ -131,31 +141,36 @@ def largest_document(found: Sequence[Fit]) -> Document:
 
 def _in_short(found: Sequence[Fit]) -> tuple[Piece, ...]:
     """What fits each card, a row each; under what that is so."""
-    rows = tuple(_largest(one) for one in found)
+    shown = [next(iter(reports_of(one)), None) for one in found]
+    lines = [report and wording.failing_line(report) for report in shown]
+    rows = tuple(
+        _largest(one, report, lines[place] not in lines[:place])
+        for place, (one, report) in enumerate(zip(found, shown, strict=True))
+    )
     name = wording.visible(found[0].name)
     table = Table(f"The largest {name} that fits", ("card", name, *_SIZES), rows)
-    said = dict.fromkeys(note for one in found for note in one.notes)
-    return (table, *notes(tuple(said), low=True))
+    return (table,)
 
 
-def _largest(one: Fit) -> Row:
+def _largest(one: Fit, report: Report | None, new: bool) -> Row:
     """A card with the largest value that fits it; what happens with 1 where none does."""
-    report = next(iter(reports_of(one)), None)
     value = str(one.value) if one.exact else f"at least {one.value}"
     value = value if one.value else "none"
     if report is None:
         return Row(("the card", value, "", "", ""))
-    row = _row(report.device.name, report)
+    row = _row(report.device.name, report, new)
     return replace(row, cells=(row.cells[0], Span(value, Style.STRONG), *row.cells[1:]))
 
 
-def _table(one: Fit) -> tuple[Piece, ...]:
+def _table(one: Fit, told: Sequence[str]) -> tuple[Piece, ...]:
+    """What fits a card and what does not; its notes but those that are `told` of all."""
     rows = tuple(_row(wording.title(report), report) for report in reports_of(one))
     effort = f"{one.runs} dry run{'' if one.runs == 1 else 's'}"
     table = Table("At the peak", (one.name, *_SIZES), rows)
     kinds = _by_kind(reports_of(one), [wording.title(report) for report in reports_of(one)])
     said = Line(headline(one), Style.LARGE)
-    return (said, table, *kinds, Line(effort, Style.FAINT), *notes(one.notes))
+    own = [note for note in one.notes if note not in told]
+    return (said, table, *kinds, Line(effort, Style.FAINT), *notes(own))
 
 
 def headline(one: Fit) -> str:

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpumem_magic.renderers import html, terminal, wording
-from gpumem_magic.renderers.advice import assessment_document, change_document, pages_document
+from gpumem_magic.renderers.advice import assessment_document, change_document
 from gpumem_magic.renderers.breakdown import breakdowns_document
 from gpumem_magic.renderers.document import Document
-from gpumem_magic.renderers.explained import explained_document
+from gpumem_magic.renderers.explained import explained_document, pages_document
 from gpumem_magic.renderers.forecast import (
     cards_document,
     facts,
@@ -29,7 +29,8 @@ from gpumem_magic.renderers.formats.files import Files, page, report_files, repo
 from gpumem_magic.renderers.formats.json import FORMAT, all_to_dict, encode, from_dict, to_dict
 from gpumem_magic.renderers.history import comparison_document, history_document
 from gpumem_magic.renderers.html import Markup
-from gpumem_magic.renderers.inventory import inventory_document, recovery_document
+from gpumem_magic.renderers.inventory import inventory_document
+from gpumem_magic.renderers.out_of_memory import recovery_document
 from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.values.answer import Answer
 from gpumem_magic.values.assessment import Assessment, Change, RulePages

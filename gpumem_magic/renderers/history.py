@@ -24,7 +24,7 @@ from gpumem_magic.renderers.document import (
     Words,
 )
 from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
-from gpumem_magic.renderers.report import short_title
+from gpumem_magic.renderers.out_of_memory import short_title
 from gpumem_magic.trace.peak import UNKNOWN
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.comparison import Comparison, Difference, LineDifference

@@ -70,7 +70,7 @@ _CUT = "overflow:hidden;white-space:nowrap;text-overflow:ellipsis"
 _BOXED = f"{_CUT};display:inline-block;vertical-align:bottom;max-width:100%"
 _WRAPS = "display:flex;flex-wrap:wrap;justify-content:flex-end;padding:0;background:transparent"
 _ROW = f"{_WRAPS};align-items:baseline;border-top:1px solid {_GREY}"
-_SUMMARY = "cursor:pointer;padding:2px 0"
+_SUMMARY = "cursor:pointer;padding:2px 0;display:list-item"  # Bootstrap takes its triangle
 _FAINT = "opacity:0.7"
 _PLAIN = "border:none;max-width:none;box-sizing:border-box"
 _NAME = (
@@ -78,6 +78,9 @@ _NAME = (
     "min-width:0;flex-grow:1;flex-shrink:1"
 )
 _CELL = f"{_PLAIN};padding:2px 0 2px 12px;text-align:right;white-space:nowrap;flex-shrink:0"
+_BELOW = (
+    f"{_PLAIN};padding:0 0 2px 0;text-align:left;overflow-wrap:anywhere;min-width:0;flex-basis:100%"
+)
 _CAPTION = "caption-side:top;text-align:left;font-weight:600;padding:2px 0;color:inherit;margin:0"
 _TABLE = "border-collapse:collapse;margin:0;width:100%;font-size:1em;table-layout:fixed"
 _TRACK = "background:rgba(128,128,128,0.18);border-radius:2px;overflow:hidden;display:flex"
@@ -93,7 +96,7 @@ _BACK = {"+": "rgba(46,158,68,0.18)", "-": "rgba(204,102,51,0.18)"}
 
 
 # Where a page has a style sheet, the cells of tables say only what they are: they are many.
-_LOOKS = {"row": _ROW, "name": _NAME, "cell": _CELL}
+_LOOKS = {"row": _ROW, "name": _NAME, "cell": _CELL, "below": _BELOW}
 CLASSES = "\n".join(
     f".gpumem-panel .gpumem-{name} {{ {style}; }}" for name, style in _LOOKS.items()
 )
@@ -212,15 +215,18 @@ class Printer:
 
     def rows(self, row: Row, columns: Sequence[int], depth: int = 0) -> list[Markup]:
         """A row of a table of such `columns`, and those inside it."""
-        name = join(_words(row.cells[0]), self.pieces(row.below))
         cells = [
             element("td", _words(cell), **self._look("cell", f"flex-basis:{column}px"))
             for cell, column in zip(row.cells[1:], columns[1:], strict=False)
             if column
         ]
+        if row.below:
+            inset = f"padding-left:{24 * depth}px" if depth else ""
+            look, whole = self._look("below", inset), str(len(cells) + 1)
+            cells.append(element("td", self.pieces(row.below), colspan=whole, **look))
         edge = f"flex-basis:{columns[0]}px;padding-left:{24 * depth}px"
         edge += f";{_CUT}" if _is_excerpt(row.cells[0]) else ""
-        head = element("th", name, scope="row", **self._look("name", edge))
+        head = element("th", _words(row.cells[0]), scope="row", **self._look("name", edge))
         look = self._look("row", "opacity:0.8" if depth else "")
         inner = [printed for one in row.inner for printed in self.rows(one, columns, depth + 1)]
         return [element("tr", head, *cells, **look), *inner]

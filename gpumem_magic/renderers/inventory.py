@@ -1,4 +1,4 @@
-"""Who holds a device's memory, and what letting go of it has given back."""
+"""Who holds a device's memory, and what can go."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure import palette
 from gpumem_magic.renderers.wording import format_share, reasons, shown, visible
-from gpumem_magic.units import format_bytes, format_change, format_size, format_some
-from gpumem_magic.values.findings import Level
+from gpumem_magic.units import format_bytes, format_size
 from gpumem_magic.values.inventory import (
-    Freed,
     FreeMemory,
     HolderKind,
     Holding,
     Inventory,
-    Recovery,
 )
 from gpumem_magic.values.recording import Category, Device
 
@@ -59,7 +56,7 @@ _DELETE = (
 )
 _NAMES = 3  # that one row of what is no longer needed says
 _HOLDINGS = 12  # a screenful; the others are folded
-_FIRST = 4  # of more than twice as many, that are seen before the others are opened
+_FIRST = 3  # that are seen before the others are opened
 _PROCESSES = 5
 _ALWAYS = ("allocated", "free")  # of the card, told where they are 0 bytes as well
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
@@ -235,18 +232,22 @@ def inventory_document(inventory: Inventory) -> Document:
     said = f" allocated; {headline(inventory)}"
     size = Span(format_bytes(inventory.level.allocated), Style.LARGE)
     facts = (*unused_facts(inventory.cached), *reasons(inventory.unknown))
-    held = _what_names_hold(inventory.holdings, "Held by your own names:")
+    held = what_names_hold(inventory.holdings, "Held by your own names:")
     parts = tuple(_place_row(place, inventory.device.total) for place in places(inventory))
+    unneeded = _unneeded(inventory)
     whole = Table("On the card", ("", "size", "share", ""), parts)
     return (
         Section((Line((device_phrase(inventory.device), " · ", size, said)), *held)),
+        Section(_in_short(unneeded), brief=True),
         Section(_in_use(inventory), brief=True),
         *_who_holds(inventory),
-        Section(_unneeded(inventory)),
         Section(notes(inventory.notes)),
         Folded(
-            "The whole card, as nvidia-smi adds it up",
-            (Section((whole, *(Line(fact, Style.FAINT, 1) for fact in facts))),),
+            f"{'Why it can go · t' if unneeded else 'T'}he whole card, as nvidia-smi adds it up",
+            (
+                Section(remedy_table("No longer needed, and what lets go of it", unneeded)),
+                Section((whole, *(Line(fact, Style.FAINT, 1) for fact in facts))),
+            ),
         ),
     )
 
@@ -292,12 +293,15 @@ def _colour(place: Place) -> str:
 def _who_holds(inventory: Inventory) -> Document:
     """The holders; of many those of most first, in short."""
     whole, count = Section(_holders(inventory)), len(inventory.holdings)
-    if count <= 2 * _FIRST:
+    if count <= _FIRST:
         return (whole,)
     allocated = inventory.level.allocated or 0
     most = (_holding(one, allocated) for one in inventory.holdings[:_FIRST])
     rows = tuple(replace(row, below=()) for row in most)
-    brief = Section((Table("Who holds most", _head(inventory), rows),), brief=True)
+    caption = (
+        "Who holds most" if births_note(inventory) else "Who holds most, and where it was made"
+    )
+    brief = Section((Table(caption, ("", "", "", ""), rows),), brief=True)
     return (brief, Folded(f"All {count} holders, and what each of them is", (whole,)))
 
 
@@ -330,14 +334,27 @@ def _holding(holding: Holding, whole: int | None) -> Row:
     )
 
 
-def _unneeded(inventory: Inventory) -> tuple[Piece, ...]:
-    found = list(remedies(inventory.holdings))
+def _unneeded(inventory: Inventory) -> tuple[Remedy, ...]:
+    """What commands would let go of, or give back of what is unused already."""
+    found = {one.command: one for one in remedies(inventory.holdings)}
     if returnable := inventory.cached.returnable:
-        found.append(Remedy(FREE, returnable, ("reserved but unused: back to the device",)))
-    return _remedy_table("No longer needed, and what lets go of it", found)
+        first = found.get(FREE, Remedy(FREE, 0, ()))
+        unused = "reserved but unused: back to the device"
+        found[FREE] = Remedy(FREE, first.size + returnable, (*first.whose, unused))
+    return tuple(sorted(found.values(), key=lambda remedy: -remedy.size))
 
 
-def _remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
+def _in_short(found: Sequence[Remedy]) -> tuple[Line, ...]:
+    """What can go, and what to type, in a sentence."""
+    words: list[str | Span] = []
+    for one in found:
+        words += [", " if words else "No longer needed: ", f"{format_size(one.size)} ("]
+        words += [Span(one.command.replace(" ", "\u00a0"), Style.CODE), ")"]
+    return (Line(tuple(words)),) if words else ()
+
+
+def remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
+    """Commands, the bytes that each lets go of, and whose they are."""
     rows = tuple(
         Row(
             (Span(remedy.command, Style.CODE), format_size(remedy.size)),
@@ -348,22 +365,7 @@ def _remedy_table(caption: str, found: Sequence[Remedy]) -> tuple[Piece, ...]:
     return (Table(caption, ("command", "size"), rows),) if rows else ()
 
 
-def recovery_document(recovery: Recovery) -> Document:
-    """What every step of letting go has given back, and what is still held."""
-    steps = tuple(_step(step) for step in recovery.steps)
-    rows = (_level("before", recovery.before), *steps, _level("after", recovery.after))
-    head = ("", "allocated", "reserved", "device used")
-    left = _remedy_table("Still held, and what lets go of it", remedies(recovery.holdings))
-    device = Line(device_phrase(recovery.device), Style.FAINT)
-    return (
-        Section((device, Line(_what_came_back(recovery), Style.LARGE))),
-        Section((Table("Step by step", head, rows),)),
-        Section(left),
-        Section(_what_names_hold(recovery.holdings, "Your own names hold the rest:")),
-    )
-
-
-def _what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]:
+def what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]:
     """The names that hold most of what no command lets go of: only a person knows if it goes."""
     sizes: Counter[str] = Counter()
     for one in holdings:
@@ -371,26 +373,3 @@ def _what_names_hold(holdings: Iterable[Holding], said: str) -> tuple[Line, ...]
             sizes[re.split(r"\W", name_of(one), maxsplit=1)[0]] += one.size
     named = ", ".join(f"{name} {format_size(size)}" for name, size in sizes.most_common(_NAMES))
     return (Line((f"{said} {named}. ", *_DELETE)),) if named else ()
-
-
-def _what_came_back(recovery: Recovery) -> str:
-    before, after = recovery.before.reserved, recovery.after.reserved
-    back = None if before is None or after is None else before - after
-    freed = recovery.freed
-    if freed or back:
-        return f"{format_bytes(freed)} let go, {format_bytes(back)} back to the device"
-    if remedies(recovery.holdings):
-        return "Nothing came back: what is still held needs a command of its own, see below"
-    return "Nothing came back: nothing was held that no name needs"
-
-
-def _level(name: str, level: Level) -> Row:
-    sizes = (level.allocated, level.reserved, level.device_used)
-    return Row((name, *(Span(format_size(size), Style.STRONG) for size in sizes)))
-
-
-def _step(step: Freed) -> Row:
-    cost = (Line(f"what it costs: {step.cost}", Style.FAINT),) if step.cost else ()
-    rest = (Line(f"not all: {step.left}", Style.FAINT),) if step.left else ()
-    changes = (format_change(-size, format_some) for size in (step.allocated, step.reserved))
-    return Row((step.what, *changes, ""), (*cost, *rest))

@@ -1,5 +1,5 @@
 """What a report says of an out-of-memory error: what was asked for, what was in the way, what would
-have helped."""
+have helped; and what letting go of memory has given back."""
 
 from __future__ import annotations
 
@@ -17,16 +17,24 @@ from gpumem_magic.renderers.document import (
     Line,
     Part,
     Piece,
+    Row,
     Section,
     Span,
     Style,
     Table,
 )
 from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.renderers.inventory import (
+    device_phrase,
+    remedies,
+    remedy_table,
+    what_names_hold,
+)
 from gpumem_magic.renderers.terminal import fit_middle
-from gpumem_magic.units import format_bytes, format_size
+from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values.advice import Advice, Kind
-from gpumem_magic.values.findings import OutOfMemory, Remedy
+from gpumem_magic.values.findings import Level, OutOfMemory, Remedy
+from gpumem_magic.values.inventory import Freed, Recovery
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -65,12 +73,19 @@ def ending(report: Report) -> tuple[Line, ...]:
 def failure(report: Report, oom: OutOfMemory) -> Section:
     """Where, what was missing, and the cause, or else the first thing that would have left room; of
     a prediction, whose verdict says the rest, without what was missing."""
-    place = f"{oom.place}:" if report.predicted else _headline(oom)
+    place = (
+        f"{oom.place}:" if report.predicted else f"{short_title(report)} \u00b7 {_headline(oom)}"
+    )
     source = Span(wording.source_of(report, oom.line), Style.EXCERPT)
     title = (Span(place, Style.STRONG), *(("  ", source) if source.text else ()))
     missing = () if report.predicted else (wording.oom_in_short(oom),)
     said = (*_too_large(report, oom), *_causes(report)[:1], *missing, *_first(report, oom))
     return Section((Line(title), *(Line(_with_ends(text)[:400]) for text in said)), alarm=True)
+
+
+def short_title(report: Report, columns: int = 60) -> str:
+    """The report's name, with the ends of one that is too long for a headline."""
+    return fit_middle(wording.title(report), columns)
 
 
 def _with_ends(text: str) -> str:
@@ -169,7 +184,8 @@ def _remedies(
     ]
     explained = oom.too_large or _causes(report)
     helps = any(one.enough is not False for one in oom.remedies)
-    if oom.missing and not explained and not helps:
+    said = report.predicted and wording.short(oom) == oom.missing  # by the verdict
+    if oom.missing and not (explained or helps or said):
         found.insert(0, ("", "To fit", [_left(oom)]))
     return [one for one in found if one[-1]]
 
@@ -185,3 +201,41 @@ def _left(oom: OutOfMemory) -> str:
 
 def _list(title: str, said: list[str]) -> tuple[Line, ...]:
     return (Line(f"{title}:"), *(Line(text, indent=1) for text in said)) if said else ()
+
+
+def recovery_document(recovery: Recovery) -> Document:
+    """What every step of letting go has given back, and what is still held."""
+    steps = tuple(_step(step) for step in recovery.steps)
+    rows = (_level("before", recovery.before), *steps, _level("after", recovery.after))
+    head = ("", "allocated", "reserved", "device used")
+    left = remedy_table("Still held, and what lets go of it", remedies(recovery.holdings))
+    device = Line(device_phrase(recovery.device), Style.FAINT)
+    return (
+        Section((Line(_what_came_back(recovery), Style.LARGE), device)),
+        Section((Table("Step by step", head, rows),)),
+        Section(left),
+        Section(what_names_hold(recovery.holdings, "Your own names hold the rest:")),
+    )
+
+
+def _what_came_back(recovery: Recovery) -> str:
+    before, after = recovery.before.reserved, recovery.after.reserved
+    back = None if before is None or after is None else before - after
+    freed = recovery.freed
+    if freed or back:
+        return f"{format_bytes(freed)} let go, {format_bytes(back)} back to the device"
+    if remedies(recovery.holdings):
+        return "Nothing came back: what is still held needs a command of its own, see below"
+    return "Nothing came back: nothing was held that no name needs"
+
+
+def _level(name: str, level: Level) -> Row:
+    sizes = (level.allocated, level.reserved, level.device_used)
+    return Row((name, *(Span(format_size(size), Style.STRONG) for size in sizes)))
+
+
+def _step(step: Freed) -> Row:
+    cost = (Line(f"what it costs: {step.cost}", Style.FAINT),) if step.cost else ()
+    rest = (Line(f"not all: {step.left}", Style.FAINT),) if step.left else ()
+    changes = (format_change(-size, format_some) for size in (step.allocated, step.reserved))
+    return Row((step.what, *changes, ""), (*cost, *rest))

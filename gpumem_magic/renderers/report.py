@@ -33,8 +33,13 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
-from gpumem_magic.renderers.out_of_memory import ending, failure, failure_in_detail, tells
-from gpumem_magic.renderers.terminal import fit_middle
+from gpumem_magic.renderers.out_of_memory import (
+    ending,
+    failure,
+    failure_in_detail,
+    short_title,
+    tells,
+)
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
 from gpumem_magic.values.findings import Call, Level
@@ -80,9 +85,9 @@ def report_document(report: Report, plot: bool = True) -> Document:
         Section(advice_pieces(report)),
         Section((*notes(report.notes), *output(report))),
     )
+    head, told = Section(_head(report)), failure(report, oom) if oom else Section(())
     return (
-        Section(_head(report)),
-        failure(report, oom) if oom else Section(()),
+        *((head, told) if report.predicted else (told, head)),  # the verdict first
         Section(_in_use(report), brief=True),
         Section(_figure(report) if plot else ()),
         Section(() if oom else _that_matter(report), brief=True),
@@ -96,11 +101,6 @@ def report_document(report: Report, plot: bool = True) -> Document:
 def _first_advice(report: Report) -> tuple[Line, ...]:
     """The first advice in short, unless the error was told with it."""
     return () if any(tells(report, one) for one in report.advice[:1]) else first_advice(report)
-
-
-def short_title(report: Report, columns: int = 60) -> str:
-    """The report's name, with the ends of one that is too long for a headline."""
-    return fit_middle(wording.title(report), columns)
 
 
 def _nothing_done(report: Report) -> bool:
@@ -156,7 +156,8 @@ def _head(report: Report) -> tuple[Piece, ...]:
         return (said, *_reservations(report), Line(tuple(numbers)), *(Line(one) for one in eager))
     raised = f"the cell raised {(report.error or '')[:300]}"
     error = (Line(raised, indent=1),) if report.error and not report.oom else ()
-    return (Line((title, " \u00b7 ", *numbers)), *error)
+    named = () if report.oom else (title, " \u00b7 ")  # of an error it stands above
+    return (Line((*named, *numbers)), *error)
 
 
 def _reservations(report: Report) -> tuple[Line, ...]:
@@ -173,14 +174,15 @@ def _reservations(report: Report) -> tuple[Line, ...]:
 
 def _in_use(report: Report) -> tuple[Piece, ...]:
     """The card at the peak as one bar, by kind, and the size of each part."""
-    used = report.peak.in_use
+    level = wording.level_then(report)
+    used = level.in_use
     if used is None:
         return ()
     total = report.device.total or used  # a snapshot does not tell how large its device was
     _, held = wording.held_then(report)
     kinds = [Part(kind.value, size, COLOURS[kind]) for kind, size in wording.shown(held)]
-    _, *others = _parts(report.peak, used)
-    parts = (*(kinds or _parts(report.peak, used)[:1]), *others)
+    _, *others = _parts(level, used)
+    parts = (*(kinds or _parts(level, used)[:1]), *others)
     free = Part("free", max(total - used, 0), FREE)
     drawn = sum(held.values())  # the kinds, of which the timeline is made as well
     seen = [one for one in kinds if one.size * _SEEN > drawn]

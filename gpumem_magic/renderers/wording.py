@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem_magic.units import format_bytes, format_change
-from gpumem_magic.values.findings import Block, Call, Line, OutOfMemory
+from gpumem_magic.values.findings import Block, Call, Level, Line, OutOfMemory
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
@@ -225,11 +225,10 @@ def oom_in_short(oom: OutOfMemory) -> str:
 def _asked(oom: OutOfMemory) -> str:
     if oom.requested is None:
         return "asked for outside PyTorch's allocator: how much is unknown"
-    asked = f"{visible(oom.op)} asked for " if oom.op else "asked for "
-    asked += format_bytes(oom.requested)
+    asked = [f"the operator {visible(oom.op)} asked for it"] if oom.op else []
     if oom.segment is not None and oom.segment != oom.requested:
-        asked += f", for which PyTorch asked the device for {format_bytes(oom.segment)}"
-    return asked
+        asked.append(f"PyTorch asked the device for {format_bytes(oom.segment)}")
+    return "; ".join(asked)
 
 
 def _other_processes(oom: OutOfMemory) -> str:
@@ -266,6 +265,15 @@ def held_then(report: Report) -> tuple[str, Mapping[Category, int]]:
     return "allocated at the peak", report.at_peak
 
 
+def level_then(report: Report) -> Level:
+    """The level of that moment: when memory ran out, what PyTorch's own text says was free."""
+    oom, total = report.oom, report.device.total
+    if not (oom and oom.held and total) or oom.device_free is None or oom.reserved_free is None:
+        return report.peak
+    allocated = sum(oom.held.values())
+    return Level(allocated, allocated + oom.reserved_free, total - oom.device_free)
+
+
 def no_lines(report: Report) -> str:
     """Why the table by line is empty."""
     if "lines" in report.unknown:
@@ -299,16 +307,17 @@ def word(report: Report) -> str:
     return f"probably {found}" if report.flow_guessed and not _raised(report) else found
 
 
-def verdict(report: Report) -> str:
-    """The headline of a prediction: fits or not, and by how much."""
+def verdict(report: Report, used: bool = True) -> str:
+    """The headline of a prediction: fits or not, and by how much. used: also what is in use, which
+    the columns of a table say beside it."""
     if _raised(report):
         where = f" in line {report.error_line}" if report.error_line else ""
         return f"The prediction ends{where}: {visible(report.error or '')[:300]}"
     said = word(report)
-    return f"{said[0].upper()}{said[1:]}: {by_how_much(report)}"
+    return f"{said[0].upper()}{said[1:]}: {by_how_much(report, used)}"
 
 
-def by_how_much(report: Report) -> str:
+def by_how_much(report: Report, in_use: bool = True) -> str:
     """What stays free of the card or what was missing and where, as far as it is known."""
     used = format_bytes(report.peak.in_use)
     total = format_bytes(report.device.total)
@@ -316,7 +325,9 @@ def by_how_much(report: Report) -> str:
         return f"out of memory{_place(report.oom.line)}{_lack(report.oom)}"
     if report.error:
         return f"up to there {used} of {total} in use at the peak"
-    left = f"{used} of {total} in use at the peak, {format_bytes(report.free_at_peak)} free"
+    free = format_bytes(report.free_at_peak)
+    left = f"{used} of {total} in use at the peak, {free} free"
+    left = left if in_use else f"{free} of {total} free"
     more = f"; convolutions may take up to {format_bytes(report.uncounted)} more"
     return left + more if report.uncounted else left
 

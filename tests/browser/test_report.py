@@ -8,11 +8,15 @@ from dataclasses import replace
 import pytest
 
 from gpumem_magic.history import compare
+from gpumem_magic.oom_text import explain
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page as whole_page
-from gpumem_magic.values.advice import Advice
+from gpumem_magic.values.advice import Advice, Known
+from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.forecast import Fit, Fits, Forecast
 from tests.renderers.conftest import MAKERS
+from tests.renderers.test_explained import NEW
+from tests.renderers.test_inventory import make_inventory
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +52,7 @@ def show(tab, html, width, colours):
 
 
 # How many rows of numbers each row of a table takes.
-ROWS = """rows => rows.map(row => new Set([...row.children].slice(1)
+ROWS = """rows => rows.map(row => new Set([...row.children].slice(1).filter(c => c.colSpan == 1)
   .map(cell => Math.round(cell.getBoundingClientRect().bottom))).size)"""
 
 
@@ -106,6 +110,39 @@ def test_what_stands_side_by_side_is_low_too(tab):
         assert tab.evaluate(TOO_WIDE) == []
 
 
+def beside_reports():
+    """Answers that are no reports, of the most that they are likely to say."""
+    unfit, fits = with_long_names(MAKERS["unfit"]()), MAKERS["predicted"]()
+    first = replace(fits, notes=("One note. " * 30, "Another.", "A third."))
+    fit = Fit("batch_size", 96, first, unfit, 9, notes=("So.",))
+    none = Fit("batch_size", 0, None, unfit, 9, notes=("So.",))
+    advice = Advice(
+        "activations", "Activations wait. " * 5, "Checkpoint the blocks. " * 6,
+        size=9 << 30, saving=9 << 30, known=Known.MEASURED, before=30 << 30, after=21 << 30,
+        fits=False, price="One more forward pass.",
+    )  # fmt: skip
+    return {
+        "cards": Forecast((first, *[unfit] * 3)),
+        "largest": Fits((fit, none, none, none)),
+        "advice": Assessment(
+            replace(fits, name="train"), (advice,) * 5, (advice,) * 2, advice,
+            (), 7, 14 << 30, False, 2.0,
+        ),
+        "explained": explain(NEW),
+        "held": make_inventory(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(beside_reports()))
+def test_answers_that_are_no_reports_are_low_too(tab, name, screenshots):
+    for width in (1400, 800, 600):
+        html = beside_reports()[name]._repr_mimebundle_()["text/html"]
+        show(tab, html, width, THEMES["light"])
+        tab.screenshot(path=screenshots / f"low-{name}-{width}.png", full_page=True)
+        assert height(tab) <= HEIGHT
+        assert tab.evaluate(TOO_WIDE) == []
+
+
 @pytest.mark.parametrize("name", ["story", "calling", "unfit", "hostile", "unknown"])
 def test_nothing_is_cut_off(tab, name, screenshots):
     for width in (1400, 600, 360):
@@ -141,7 +178,7 @@ def test_numbers_stand_below_their_headings(tab):
     heads = table.locator("thead th").evaluate_all(right)
     for row in range(3):
         cells = table.locator("tbody tr").nth(row).locator("th, td")
-        assert cells.evaluate_all(right)[1:] == heads[1:]
+        assert cells.evaluate_all(right)[1 : len(heads)] == heads[1:]
 
 
 def test_the_details_open_by_keyboard(tab):
@@ -149,6 +186,14 @@ def test_the_details_open_by_keyboard(tab):
     tab.keyboard.press("Tab")
     tab.keyboard.press("Enter")
     assert tab.get_by_text("By kind").is_visible()
+
+
+def test_what_opens_has_its_triangle_in_the_classic_notebook_too(tab):
+    """Bootstrap, its style sheet, makes a block of every summary."""
+    html = mimebundle(MAKERS["calling"]())["text/html"]
+    show(tab, f"<style>summary {{ display: block }}</style><div>{html}</div>", 800, "")
+    display = "all => all.map(one => getComputedStyle(one).display)"
+    assert set(tab.locator("summary").evaluate_all(display)) == {"list-item"}
 
 
 def test_a_saved_page_is_low_as_well(tab, tmp_path):
@@ -163,7 +208,7 @@ def test_a_saved_page_is_low_as_well(tab, tmp_path):
 
 # The right edges of each column of numbers, in every table: one edge, where nothing wraps.
 EDGES = """() => [...document.querySelectorAll('table')].map(table => {
-  const rows = [...table.rows].map(row => [...row.cells].slice(1));
+  const rows = [...table.rows].map(row => [...row.cells].slice(1).filter(c => c.colSpan == 1));
   const right = cells => cells.map(cell => Math.round(cell.getBoundingClientRect().right * 2) / 2);
   return [table.caption.textContent, [...new Set(rows.map(row => right(row).join()))]];
 }).filter(([_, edges]) => edges.length > 1)"""

@@ -23,7 +23,7 @@ def text(asked="2.00 GiB", free="1.00 GiB", process="6.00 GiB", more="", cached=
 @pytest.mark.parametrize(
     ("changes", "outlook", "said"),
     [
-        ({"process": "7.00 GiB"}, Outlook.FULL, "The card lacked 1.00 GiB"),
+        ({"process": "7.00 GiB"}, Outlook.FULL, "The card lacked about 1.00 GiB"),
         ({"allocated": "3.00 GiB", "process": "4.00 GiB"}, Outlook.OTHERS, "3.00 GiB of it is"),
         ({"cached": "2.50 GiB", "allocated": "3.00 GiB"}, Outlook.FRAGMENTED, "no single gap"),
         ({"cached": "1.25 GiB", "allocated": "4.00 GiB"}, Outlook.EITHER, "2.25 GiB, enough had"),

@@ -71,11 +71,12 @@ def test_a_comparison_is_shown_as_far_as_it_fits(lines, whole):
 def test_a_prediction_is_called_as_its_report_or_by_its_code(measured):
     predict = measured.predict
     predict.run.click()
-    assert ">second</span> \u00b7 predicted for" in predict.result.value
+    assert ">second</span> \u00b7 <span" in predict.result.value
+    assert "predicted for" in predict.result.value
     predict.what.value = predict.what.options[1]
     predict.code.value = "\nc = 3\nd = 4"
     predict.run.click()
-    assert ">c = 3</span> \u00b7 predicted for" in predict.result.value
+    assert ">c = 3</span> \u00b7 <span" in predict.result.value
 
 
 def test_a_row_of_the_history_keeps_its_numbers_apart(measured):

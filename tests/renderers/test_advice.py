@@ -123,8 +123,8 @@ def test_each_piece_tells_problem_saving_how_it_is_known_and_price(story, advice
     assert "at the peak, exact" in text
     assert "one by one: foreach=False. Price: the step takes longer." in text
     assert "+ optimizer = Adam(model.parameters(), foreach=False)" in text
-    assert "2 kept-graph: concerns 300.00 MiB (" in text
-    assert "after the cell, measured" in text
+    assert "2 kept-graph: 300.00 MiB (" in text
+    assert "MiB (2 %) after the cell losses" in text  # no saving is claimed
     assert "3 clipping: saves nothing at the peak" in text
     assert "4 no-claim. Clear them." in text
     assert "--apply 1 puts the changed cell" in text
@@ -232,7 +232,7 @@ def test_where_the_cell_fails_it_says_that_nothing_was_measured(assessment, stor
     failed = replace(story, oom=None, error="NameError: name 'y' is not defined", error_line=3)
     text = Assessment(failed, (), runs=1).text()
     assert "Nothing was measured" in text
-    assert "ends in line 3 with" in text
+    assert "ends in line 3 with" in " ".join(text.split())
     assert "NameError: name 'y' is not defined." in " ".join(text.split())
     assert "No change that the rules know" not in text
 
@@ -280,3 +280,11 @@ def test_every_rule_has_a_page():
         text = RulePages((page,), in_full=True).text()
         assert page.name in text
         assert text.count("Example ") >= 2
+
+
+def test_a_page_of_all_rules_opens_by_kind_and_says_once_what_a_kind_means():
+    pages = RulePages(pages_of(RULES))
+    seen = pages._repr_mimebundle_()["text/html"].partition("<details")[0]
+    assert "gradients-kept" not in seen
+    assert pages.text().count("has its price: told") + pages.text().count("Has its price") == 1
+    assert all(rule.name in pages.text() for rule in RULES)

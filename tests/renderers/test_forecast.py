@@ -37,7 +37,7 @@ def test_it_says_the_value_and_what_happens_above_it(found):
     page = re.sub("<[^>]*>", "", largest_html([found])).replace("\xa0", " ")
     for text in (largest_text([found]), page):
         assert "The largest batch_size that fits Tesla T4 (14.57 GiB) is 96" in text
-        assert "14.09 GiB free" in text
+        assert "Fits: 14.09 GiB of 14.57 GiB free" in text
         assert "out of memory in line 7, at least 303.50 MiB short:" in " ".join(text.split())
         assert "9 dry runs" in text
     assert re.findall(r"^  batch_size = (\d+)", largest_text([found]), re.MULTILINE) == ["96", "97"]
@@ -93,7 +93,7 @@ def test_a_page_shows_one_table_of_many_cards_and_folds_the_rest(found):
     assert folded.count("<table") == 3
     cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]+)", first)
     assert [cells[i] for i in (0, 4, 8)] == ["96", "at least 100", "none"]
-    assert "note: Up to 100 was tried." in first
+    assert "note: Up to 100 was tried." in folded  # of one card; what holds for all stands below
     assert "Probably" not in first
     assert "out of memory in line" in first  # what happens with 1 on the last card
 
@@ -113,3 +113,11 @@ def test_as_values_it_has_the_reports_one_after_the_other(found):
         found.next_report,
         found.next_report,
     ]
+
+
+def test_what_holds_for_all_cards_is_said_once(found):
+    noted = replace(found, notes=("3 % stays free.",))
+    own = replace(noted, value=100, notes=("3 % stays free.", "Up to 100 was tried."))
+    for said in (largest_text([noted, own]), largest_html([noted, own])):
+        assert said.count("3 % stays free.") == 1 + said.count('title="note: 3 % stays free."')
+        assert said.count("Up to 100 was tried.") == 1

@@ -49,7 +49,7 @@ def test_each_card_says_its_peak_and_its_verdict(forecast):
     said = "Probably does not fit: out of memory in line 7, at least 303.50 MiB short:"
     assert f"{said} optimizer.step()" in " ".join(text.split())
     assert f"{A100.name} " in text
-    assert "79.52 GiB free" in text
+    assert "Fits: 79.52 GiB of 80.00 GiB free" in text
     assert "The prediction ends in line 2" in text
     assert first.notes[0].split(":")[0] in text.replace("\n      ", " ")
     assert second.name in text.splitlines()[0]
@@ -71,3 +71,11 @@ def test_in_html_the_composition_is_in_words_and_to_scale(forecast):
 def test_of_nothing_it_says_so():
     assert cards_text([]) == "Nothing was predicted."
     assert "Nothing was predicted." in cards_html([])
+
+
+def test_the_first_line_says_on_how_many_cards_it_fits(reports):
+    fits, unfit = reports["predicted"](), reports["unfit"]()
+    several = ([fits, fits], [fits, unfit], [unfit, unfit])
+    first = [cards_text(reports).splitlines()[0] for reports in several]
+    said = [line.rpartition("fits ")[2] for line in first]
+    assert said == ["all of 2 cards", "1 of 2 cards", "none of 2 cards"]

@@ -13,6 +13,7 @@ import pytest
 
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.formats.files import page
+from gpumem_magic.units import format_size
 from gpumem_magic.values.findings import Block, Line
 from gpumem_magic.values.recording import Category
 
@@ -23,7 +24,7 @@ TAGS = {
     *("div", "span", "strong", "code", "details", "summary", "img", "pre"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
 }
-ATTRIBUTES = {"style", "title", "scope", "dir", "src", "alt"}
+ATTRIBUTES = {"style", "title", "scope", "dir", "src", "alt", "colspan"}
 LOST = {"data-gpumem"}  # without it a figure is a picture
 
 
@@ -159,3 +160,9 @@ def test_page_stands_alone(story):
 
 def test_page_of_nothing():
     assert "Nothing was measured." in page([])
+
+
+def test_where_memory_ran_out_the_bar_shows_what_the_error_says_was_free(story):
+    html = story._repr_mimebundle_()["text/html"].replace("\xa0", " ")
+    assert f"free {format_size(story.oom.device_free)}" in html
+    assert story.oom.device_free != story.free_at_peak

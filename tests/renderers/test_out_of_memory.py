@@ -94,7 +94,7 @@ def test_a_limit_and_a_library_are_no_full_card(story):
     text = said(story, allowed=1 << 30, device_free=4 << 30, missing=50 * MIB)
     assert "Stopped by the limit of 1.00 GiB on PyTorch; 50.00 MiB more was needed" in text
     library = said(story, requested=None, segment=None, missing=None, library="cuBLAS (X)")
-    assert library.startswith("OUT OF MEMORY in line 7: cuBLAS (X) asked for it")
+    assert library.startswith("train \u00b7 OUT OF MEMORY in line 7: cuBLAS (X) asked for it")
     assert "how much is unknown" in library
 
 

@@ -71,9 +71,8 @@ def test_in_short_it_is_only_what_was_missing(story):
 
 def test_the_segment_is_named_where_it_is_not_the_request(story):
     asked = wording.oom_facts(replace(story.oom, requested=3 << 20, segment=20 << 20))[0]
-    assert asked == (
-        "aten._foreach_sqrt asked for 3.00 MiB, for which PyTorch asked the device for 20.00 MiB"
-    )
+    said = "the operator aten._foreach_sqrt asked for it; PyTorch asked the device for 20.00 MiB"
+    assert asked == said
 
 
 def test_what_was_held_falls_back_to_the_peak_and_says_so(story):

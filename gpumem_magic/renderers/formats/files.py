@@ -68,7 +68,7 @@ def _source(report: Report) -> Markup:
     for number, text in enumerate(report.cell.source.splitlines(), 1):
         margin = Markup(f'<span class="number">{number}</span>')
         rows.append(join(margin, text) + "\n")
-    summary = element("summary", "the cell")
+    summary = element("summary", "the cell", style="cursor:pointer;font-size:13px")
     return element("details", summary, element("pre", Markup("".join(rows)), dir="ltr"))
 
 
