@@ -106,7 +106,8 @@ class LikeLayers:
         self._source = source
         self._values = values
         self._storages = source.gpu.storages
-        self._depth = 0
+        self._layers: Any = None
+        self._is_generating = False
         self._last = 0
         self._kinds: dict[int, Any] = {}
         self._scripts: dict[Any, _Script] = {}  # of this pass through the layers
@@ -116,33 +117,49 @@ class LikeLayers:
     def expect(self, arrivals: Arrivals) -> None:
         """Take over in transformers, once it is loaded."""
         arrivals.expect("transformers.generation.utils", self._follow, "GenerationMixin")
-        arrivals.expect("transformers.modeling_layers", self._replace, "GradientCheckpointingLayer")
+        arrivals.expect("transformers.modeling_layers", self._meet, "GradientCheckpointingLayer")
         arrivals.expect("transformers.cache_utils", self._replace_reorder, "CacheLayerMixin")
+
+    def _meet(self, module: Any) -> None:
+        self._layers = module.GradientCheckpointingLayer
 
     def _follow(self, module: Any) -> None:
         generate = module.GenerationMixin.generate
 
         def generating(model: Any, *args: Any, **kwargs: Any) -> Any:
-            self._depth += 1
-            try:
+            if self._is_generating:
                 return generate(model, *args, **kwargs)
+            self._is_generating = True
+            try:
+                with self._calls_replaced():
+                    return generate(model, *args, **kwargs)
             finally:
-                self._depth -= 1
-                if not self._depth:
-                    for each in (self._kinds, self._scripts, self._alike, self._reordered):
-                        each.clear()
+                self._is_generating = False
+                for each in (self._kinds, self._scripts, self._alike, self._reordered):
+                    each.clear()
 
         module.GenerationMixin.generate = generating
 
-    def _replace(self, module: Any) -> None:
-        call = module.GradientCheckpointingLayer.__call__
+    @contextlib.contextmanager
+    def _calls_replaced(self) -> Iterator[None]:
+        """Only while text is generated: dynamo, which compiles models elsewhere, would break their
+        graphs at each layer."""
+        layers = self._layers
+        if layers is None:
+            yield
+            return
+        call = layers.__call__
 
         def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._depth or not args or torch.is_grad_enabled() or _has_any_global_hook():
+            if not args or torch.is_grad_enabled() or _has_any_global_hook():
                 return call(layer, *args, **kwargs)
             return self._run(call, layer, args, kwargs)
 
-        module.GradientCheckpointingLayer.__call__ = called
+        layers.__call__ = called
+        try:
+            yield
+        finally:
+            layers.__call__ = call
 
     def _replace_reorder(self, module: Any) -> None:
         reorder = getattr(module.CacheLayerMixin, "reorder_cache", None)
@@ -150,7 +167,7 @@ class LikeLayers:
             return
 
         def reordering(part: Any, beam_idx: Any) -> Any:
-            if not self._depth or type(part).__module__ == "__main__" or torch.is_grad_enabled():
+            if not self._is_generating or type(part).__module__ == "__main__" or torch.is_grad_enabled():
                 return reorder(part, beam_idx)
             if id(part) in self._reordered:  # the next pass
                 self._scripts.clear()
