@@ -11,9 +11,10 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import root
-from gpumem_magic.trace.enlarged import EMBEDDINGS
+from gpumem_magic.trace.enlarged import EMBEDDINGS, LOOKUPS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
@@ -44,7 +45,6 @@ _DIFFERENCES: Final = frozenset(
     {"sub", "rsub", "pow", "_cdist_forward", "linalg_vector_norm", "_euclidean_dist"}
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
-_LOOKUPS: Final = frozenset({"index", "embedding", "index_select", "gather"})
 _COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
 
 _WHOLE: Final = re.compile(
@@ -118,7 +118,7 @@ class EnlargedResult(Rule):
         for one in trace.enlarged:
             change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
             change = "" if _are_collected(trace, one) else change
-            if change and _is_linear(one) and not _trains(trace):
+            if change and _is_linear(one) and not _trains(trace, cell, names):
                 change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
                 continue
@@ -166,10 +166,12 @@ class EnlargedResult(Rule):
                 )
 
 
-def _trains(trace: Trace) -> bool:
-    """Whether autograd records in the cell, so that a loss can be meant."""
+def _trains(trace: Trace, cell: Code, names: Names) -> bool:
+    """Whether a backward pass ran in the cell, or may have been about to."""
     lives = trace.lives
-    return bool(np.any(lives.recorded) or np.any(lives.born == Phase.BACKWARD))
+    if np.any(lives.born == Phase.BACKWARD):
+        return True
+    return bool(np.any(lives.recorded)) and not find_unused_graphs(trace, cell, names)
 
 
 def _are_collected(trace: Trace, one: Enlarged) -> bool:
@@ -210,7 +212,7 @@ def _problem(one: Enlarged) -> str:
         size = format_bytes(one.derived)
         return f"{place}: {made}, gone by then; what was computed of it holds {size}."
     rest = f"; what was computed of it, {format_bytes(one.derived)}" if one.derived else ""
-    verb = "asks for" if one.failed else "holds"
+    verb = ("holds and asks for" if several else "asks for") if one.failed else "holds"
     return f"{place} {verb} {format_bytes(own)}{several}: {made}{rest}."
 
 
@@ -275,6 +277,14 @@ def _of_rows(one: Enlarged) -> str:
             "a sparse matrix, which holds no row twice. What is computed of them takes as much "
             "again each: fewer features before they are looked up, and fewer edges in a batch."
         )
+    if _is_of_neighbours(one):
+        return (
+            "Each row is copied for every row that it is a neighbour of, and all that is computed "
+            "of the copies takes as much again each. A linear layer of the rows, before they are "
+            "looked up, is computed once for each: lin(x)[index] in place of lin(x[index]). A sum "
+            "or a maximum over neighbours can be taken of some of the rows at a time, each part "
+            "under torch.utils.checkpoint where it is trained; or with fewer neighbours."
+        )
     if one.op in ("clone", "_to_copy") and len(one.shape) > len(one.operands[0]):
         return (
             "Windows that overlap copy each element once for every window that it lies in: "
@@ -292,7 +302,7 @@ def _of_rows(one: Enlarged) -> str:
 def _is_of_pairs(one: Enlarged) -> bool:
     """Whether rows of a table of distances were looked up for each pair of positions: L x L x D of
     at most 4 L rows, as those of distances in an image are."""
-    if one.op not in _LOOKUPS or len(one.shape) < 3 or not one.operands:
+    if one.op not in LOOKUPS or len(one.shape) < 3 or not one.operands:
         return False
     rows, columns, width = one.shape[-3:]
     most = 2 * rows + 1 if one.op == "embedding" else 4 * rows  # of words there may be as few
@@ -308,6 +318,20 @@ def _is_of_edges(one: Enlarged) -> bool:
         one.op in ("index", "index_select", "embedding")
         and len(one.shape) == 2
         and any(s[1] == one.shape[1] > 1 and s[0] * _TIMES <= one.shape[0] for s in rows)
+    )
+
+
+def _is_of_neighbours(one: Enlarged) -> bool:
+    """Whether several of the same rows were looked up for each of many places: [N, k, D] of [M, D],
+    as the nearest points are."""
+    if one.op not in LOOKUPS - {"embedding"} or len(one.shape) < 3:
+        return False
+    *batch, _, near, width = one.shape
+    sources = [s for s in one.operands if len(s) > 1 and s[-1] == width > 1]
+    return any(
+        s[-2] >= _TIMES * near and np.prod(s) * _TIMES <= np.prod(one.shape)
+        for s in sources
+        if len(s) == 2 or [*s[:-2]] == batch
     )
 
 

@@ -46,6 +46,10 @@ _RISING = 0.4
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
+_BESIDE = 256
+"""Times that a pass may leave less than another: what does is beside the result of one operator,
+such as the two numbers that cross_entropy() keeps."""
+
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
 
@@ -311,10 +315,9 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     alive[rows] = True
     for stack in np.unique(lives.stack[rows]).tolist():
         own, number = passes.numbers(stack)
-        kept = alive[own]
-        left = np.unique(number[kept])
-        size = int(lives.size[own[kept]].sum())
-        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, size))
+        kept = np.bincount(number, lives.size[own] * alive[own])
+        left = np.flatnonzero(kept * _BESIDE >= kept.max())
+        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, int(kept.sum())))
     votes.sort()
     half, total = sum(vote[3] for vote in votes) / 2, 0
     for survived, first, ran, size in votes:
