@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -330,9 +331,10 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
 def _entries(group: Group, survived: int) -> tuple[int, int]:
     """In how many places of a container something is held: numbered ones, of a level with as many
     as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
-    are keys under which all was made before there was another."""
+    are keys under which all was made before there was another. Of a tree, all its places."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, dict[str, list[int]]] = {}
+    ways = {tuple(BETWEEN.findall(one.path)) for _, one in group if one}
     for row, one in group:
         for level, match in enumerate(BETWEEN.finditer(one.path if one else "")):
             if match[0][1:-1].isdigit():
@@ -340,6 +342,8 @@ def _entries(group: Group, survived: int) -> tuple[int, int]:
             else:
                 keys.setdefault(level, {}).setdefault(match[0], []).append(row)
     counts = {*map(len, numbers.values())}
+    if len(ways) == survived < math.prod(map(len, numbers.values())):
+        return survived, 0  # places of a tree, of which not each is taken
     numbered = survived if survived in counts - {1} else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
     outer = keys.get(0, {})
