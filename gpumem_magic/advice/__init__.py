@@ -280,9 +280,9 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
     """What ended the cell first; gaps, of more than any advice is about, which else come after the
-    cures; then what grows; graphs without a use that fill the device; what saves little of `peak` last; causes before cures; what costs
-    nothing before time before accuracy; what makes the cell fit first; then what saves most, of
-    cures at no other price."""
+    cures; then what grows; graphs without a use that fill the device; what saves little of `peak`
+    last; causes before cures; what costs nothing before time before accuracy; what makes the cell
+    fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
     most = max((_size(one) for one in advice if one.rule != Fragmentation.name), default=0)

@@ -108,7 +108,6 @@ class _Derived:
         near = np.isin(of, [of[row], *own]) | (one.op == "one_hot")  # a model is given them
         return lives.bytes(same & (near | (lives.born == Phase.BACKWARD)))
 
-
     def _of_rows(self, rows: int) -> NDArray[np.bool_]:
         """Which results have one vector for each of so many rows, in any of their dimensions."""
         found = [any(np.prod(s) == rows * n for n in s) for s in self._shapes]

@@ -270,14 +270,14 @@ def _of_rows(one: Enlarged) -> str:
             "user and an item: take some of the indices at a time, and keep of their rows what is "
             "wanted, such as a score."
         )
-    if _is_of_edges(one):
+    if _is_of_edges(one) and len(one.shape) == 2:
         return (
             "Each row is copied for every index that means it, such as the edges of a graph: add "
             "up the results of some of the indices at a time (index_add_, scatter), or multiply by "
             "a sparse matrix, which holds no row twice. What is computed of them takes as much "
             "again each: fewer features before they are looked up, and fewer edges in a batch."
         )
-    if _is_of_neighbours(one):
+    if _is_of_edges(one) or _is_of_neighbours(one):
         return (
             "Each row is copied for every row that it is a neighbour of, and all that is computed "
             "of the copies takes as much again each. A linear layer of the rows, before they are "
@@ -311,13 +311,14 @@ def _is_of_pairs(one: Enlarged) -> bool:
 
 
 def _is_of_edges(one: Enlarged) -> bool:
-    """Whether rows were looked up by an index that means each of them several times; of words, of
-    which an embedding is given a table of texts, there may be as few."""
-    rows = [shape for shape in one.operands if len(shape) == 2]
+    """Whether rows were looked up by an index that means each of them several times, of each of a
+    batch; of words, of which an embedding is given a table of texts, there may be as few."""
+    *batch, rows, width = 0, 0, *one.shape
+    sources = [s for s in one.operands if len(s) == len(one.shape) and s[-1] == width > 1]
     return (
-        one.op in ("index", "index_select", "embedding")
-        and len(one.shape) == 2
-        and any(s[1] == one.shape[1] > 1 and s[0] * _TIMES <= one.shape[0] for s in rows)
+        one.op in LOOKUPS
+        and (len(one.shape) == 2 or one.op in ("gather", "index_select"))
+        and any([*s[:-2]] == batch[2:] and s[-2] * _TIMES <= rows for s in sources)
     )
 
 
@@ -377,8 +378,8 @@ def _of_pairs(one: Enlarged) -> str:
             "to be taken one by one, both need one shape (.squeeze(1), or .view_as(the other)). "
             f"If pairs are meant, {_ROWS}."
         )
-    if len(one.shape) < 3:
-        return f"All pairs at once: {_ROWS}."
+    if len(one.shape) < 3 or any(s and s[-1] != one.shape[-1] for s in one.operands):
+        return f"All pairs at once: {_ROWS}."  # or triples, of no vectors
     if one.op in ("mul", "div"):
         return (
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
