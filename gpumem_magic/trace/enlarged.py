@@ -39,13 +39,15 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
     places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
     each = zip(recording.expansions, places.tolist(), strict=True)
     rows = [_first_so_large(lives, order[n : n + 16], one) for one, n in each]
-    known = _Derived(lives, alive, {row for row in rows if row is not None})
+    made_by = zip(recording.expansions, rows, strict=True)
+    own_rows = {n for one, n in made_by if n is not None and _is_asked_for(one, lives.born[n])}
+    known = _Derived(lives, alive, own_rows)
     found: dict[tuple[str, int | None, str], Enlarged] = {}
     for one, row in zip(recording.expansions, rows, strict=True):
         made: Enlarged | None = None
         if row is not None:
             own = int(lives.size[row]) if alive[row] else 0
-            if _is_asked_for(one, Phase(int(lives.born[row]))):
+            if row in own_rows:
                 derived = known.of(one, row)
                 if own or derived:
                     frames = lives.frames(row)
@@ -114,7 +116,7 @@ class _Derived:
         return np.array(found)[self._lives.made]
 
 
-def _is_asked_for(one: Expansion, phase: Phase) -> bool:
+def _is_asked_for(one: Expansion, phase: int) -> bool:
     """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
     which only those of embeddings could be smaller."""
     return phase == Phase.FORWARD or one.op in EMBEDDINGS

@@ -13,8 +13,9 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rules.enlarged_rows import ROWS, of_rows
 from gpumem_magic.advice.tree import root
-from gpumem_magic.trace.enlarged import EMBEDDINGS, LOOKUPS
+from gpumem_magic.trace.enlarged import EMBEDDINGS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
@@ -29,7 +30,6 @@ _SHARE_IF_SHORT: Final = 0.1
 _MANY: Final = 3
 """Results from which they may be those of passes."""
 
-_TIMES: Final = 4
 _WIDE: Final = 4096
 _MUCH_WIDER: Final = 6
 _VOCABULARY: Final = 30_000
@@ -45,14 +45,12 @@ _DIFFERENCES: Final = frozenset(
     {"sub", "rsub", "pow", "_cdist_forward", "linalg_vector_norm", "_euclidean_dist"}
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
-_COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
 
 _WHOLE: Final = re.compile(
     r"linalg|cholesky|lu_factor|inverse|solve|lstsq|eigh?|svd|slogdet|logdet|det|triangular_solve"
 )
 """What is given a matrix as a whole, whose rows cannot be taken in pieces."""
 
-_ROWS: Final = "take the rows in pieces, and reduce each piece before the next"
 _ONE_HOT: Final = (
     "One-hot rows say what an index says: F.embedding(index, weight) for one_hot @ weight, "
     "F.cross_entropy(logits, index, label_smoothing=...) for a loss, == for a mask. "
@@ -253,87 +251,7 @@ def _cure(one: Enlarged) -> str:
         return _of_product(one)
     if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
         return _of_pairs(one)
-    return _of_rows(one)
-
-
-def _of_rows(one: Enlarged) -> str:
-    """What to do in place of copies of the same rows."""
-    if _is_of_pairs(one):
-        return (
-            "A row of the table for every pair of positions repeats the same few rows. Where "
-            "queries are multiplied by them, (q @ table.T).gather(-1, index) holds a number for "
-            f"each pair in place of a row; else {_ROWS}."
-        )
-    if _is_of_edges(one) and one.op == "embedding":
-        return (
-            "A row of the table is copied for every index that means it, such as each pair of a "
-            "user and an item: take some of the indices at a time, and keep of their rows what is "
-            "wanted, such as a score."
-        )
-    if _is_of_edges(one) and len(one.shape) == 2:
-        return (
-            "Each row is copied for every index that means it, such as the edges of a graph: add "
-            "up the results of some of the indices at a time (index_add_, scatter), or multiply by "
-            "a sparse matrix, which holds no row twice. What is computed of them takes as much "
-            "again each: fewer features before they are looked up, and fewer edges in a batch."
-        )
-    if _is_of_edges(one) or _is_of_neighbours(one):
-        return (
-            "Each row is copied for every row that it is a neighbour of, and all that is computed "
-            "of the copies takes as much again each. A linear layer of the rows, before they are "
-            "looked up, is computed once for each: lin(x)[index] in place of lin(x[index]). A sum "
-            "or a maximum over neighbours can be taken of some of the rows at a time, each part "
-            "under torch.utils.checkpoint where it is trained; or with fewer neighbours."
-        )
-    if one.op in ("clone", "_to_copy") and len(one.shape) > len(one.operands[0]):
-        return (
-            "Windows that overlap copy each element once for every window that it lies in: "
-            "unfold() alone only looks at them, and reshape() or contiguous() copies. Copy those "
-            "of one batch at a time."
-        )
-    if one.op in _COPIES:
-        return (
-            "expand() gives the same values without a copy, and broadcasting needs neither; keys "
-            "and values of grouped attention: scaled_dot_product_attention(..., enable_gqa=True)."
-        )
-    return ""
-
-
-def _is_of_pairs(one: Enlarged) -> bool:
-    """Whether rows of a table of distances were looked up for each pair of positions: L x L x D of
-    at most 4 L rows, as those of distances in an image are."""
-    if one.op not in LOOKUPS or len(one.shape) < 3 or not one.operands:
-        return False
-    rows, columns, width = one.shape[-3:]
-    most = 2 * rows + 1 if one.op == "embedding" else 4 * rows  # of words there may be as few
-    tables = [t for t in one.operands if len(t) == 2 and t[1] == width and t[0] <= most]
-    return rows == columns and bool(tables)
-
-
-def _is_of_edges(one: Enlarged) -> bool:
-    """Whether rows were looked up by an index that means each of them several times, of each of a
-    batch; of words, of which an embedding is given a table of texts, there may be as few."""
-    *batch, rows, width = 0, 0, *one.shape
-    sources = [s for s in one.operands if len(s) == len(one.shape) and s[-1] == width > 1]
-    return (
-        one.op in LOOKUPS
-        and (len(one.shape) == 2 or one.op in ("gather", "index_select"))
-        and any([*s[:-2]] == batch[2:] and s[-2] * _TIMES <= rows for s in sources)
-    )
-
-
-def _is_of_neighbours(one: Enlarged) -> bool:
-    """Whether several of the same rows were looked up for each of many places: [N, k, D] of [M, D],
-    as the nearest points are."""
-    if one.op not in LOOKUPS - {"embedding"} or len(one.shape) < 3:
-        return False
-    *batch, _, near, width = one.shape
-    sources = [s for s in one.operands if len(s) > 1 and s[-1] == width > 1]
-    return any(
-        s[-2] >= _TIMES * near and np.prod(s) * _TIMES <= np.prod(one.shape)
-        for s in sources
-        if len(s) == 2 or [*s[:-2]] == batch
-    )
+    return of_rows(one)
 
 
 def _of_product(one: Enlarged) -> str:
@@ -353,9 +271,9 @@ def _of_product(one: Enlarged) -> str:
     if len(one.shape) == 3:
         return (
             "If these are scores of attention, F.scaled_dot_product_attention computes the same "
-            f"without holding them; else {_ROWS}."
+            f"without holding them; else {ROWS}."
         )
-    pairs = f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+    pairs = f"All pairs at once: {ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
     if _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
         return f"{pairs} Of logits: they and the loss in pieces of the positions."
     return pairs
@@ -376,18 +294,18 @@ def _of_pairs(one: Enlarged) -> str:
         return (
             f"A column of {one.shape[0]} numbers and a row of as many make all pairs: if they were "
             "to be taken one by one, both need one shape (.squeeze(1), or .view_as(the other)). "
-            f"If pairs are meant, {_ROWS}."
+            f"If pairs are meant, {ROWS}."
         )
     if len(one.shape) < 3 or any(s and s[-1] != one.shape[-1] for s in one.operands):
-        return f"All pairs at once: {_ROWS}."  # or triples, of no vectors
+        return f"All pairs at once: {ROWS}."  # or triples, of no vectors
     if one.op in ("mul", "div"):
         return (
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
-            f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {_ROWS}."
+            f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {ROWS}."
         )
     if one.op in _DIFFERENCES:
         return (
             "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only "
-            f"N x M of them. Where they are something else, {_ROWS}."
+            f"N x M of them. Where they are something else, {ROWS}."
         )
-    return f"All pairs at once: {_ROWS}."
+    return f"All pairs at once: {ROWS}."
