@@ -75,8 +75,8 @@ class EnlargedResult(Rule):
     """One operator makes a result with many times the elements of what it is given.
 
     `x[:, None] - y[None]` holds N x M x D numbers where only N x M distances are wanted; a product
-    `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `repeat()` copies
-    what `expand()` only looks at again; a one-hot row takes 8 bytes for each word of the vocabulary
+    `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `x[index]` copies a
+    row for each of its neighbours; `repeat()` copies what `expand()` only looks at again; a one-hot row takes 8 bytes for each word of the vocabulary
     where one index says the same; the gradient of an embedding has a row for each word, also for
     those that no batch had. What is computed of such a result takes as much again. The rule sees
     operators, so it speaks on a virtual card and in predictions.
@@ -296,14 +296,15 @@ def _of_pairs(one: Enlarged) -> str:
             "to be taken one by one, both need one shape (.squeeze(1), or .view_as(the other)). "
             f"If pairs are meant, {ROWS}."
         )
-    if len(one.shape) < 3 or any(s and s[-1] != one.shape[-1] for s in one.operands):
-        return f"All pairs at once: {ROWS}."  # or triples, of no vectors
+    if len(one.shape) < 3:
+        return f"All pairs at once: {ROWS}."
     if one.op in ("mul", "div"):
         return (
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
             f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {ROWS}."
         )
-    if one.op in _DIFFERENCES:
+    of_vectors = all(s[-1:] in ((), one.shape[-1:]) for s in one.operands)  # not triples of numbers
+    if one.op in _DIFFERENCES and of_vectors:
         return (
             "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only "
             f"N x M of them. Where they are something else, {ROWS}."
