@@ -76,10 +76,11 @@ class EnlargedResult(Rule):
 
     `x[:, None] - y[None]` holds N x M x D numbers where only N x M distances are wanted; a product
     `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `x[index]` copies a
-    row for each of its neighbours; `repeat()` copies what `expand()` only looks at again; a one-hot row takes 8 bytes for each word of the vocabulary
-    where one index says the same; the gradient of an embedding has a row for each word, also for
-    those that no batch had. What is computed of such a result takes as much again. The rule sees
-    operators, so it speaks on a virtual card and in predictions.
+    row for each of its neighbours; `repeat()` copies what `expand()` only looks at again; a one-hot
+    row takes 8 bytes for each word of the vocabulary where one index says the same; the gradient of
+    an embedding has a row for each word, also for those that no batch had. What is computed of such
+    a result takes as much again. The rule sees operators, so it speaks on a virtual card and in
+    predictions.
     """
 
     name: ClassVar[str] = "enlarged-result"
@@ -259,8 +260,9 @@ def _of_product(one: Enlarged) -> str:
         if not _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
             return ""
         return (
-            "Compute the last layer and the loss in pieces of the positions (each checkpointed), "
-            "or only for the positions that are needed; the loss takes as much again, twice."
+            "Compute the last layer and the loss in pieces of the positions (each checkpointed "
+            "where it is trained), or only for the positions that are needed; the loss takes as "
+            "much again, twice."
         )
     if one.layer == "activation":
         return (

@@ -38,11 +38,11 @@ def of_rows(one: Enlarged) -> str:
         )
     if _is_of_edges(one) or _is_of_neighbours(one):
         return (
-            "Each row is copied for every row that it is a neighbour of, and all that is computed "
-            "of the copies takes as much again each. A linear layer of the rows, before they are "
-            "looked up, is computed once for each: lin(x)[index] in place of lin(x[index]). A sum "
-            "or a maximum over neighbours can be taken of some of the rows at a time, each part "
-            "under torch.utils.checkpoint where it is trained; or with fewer neighbours."
+            "Each row is copied for every index that means it, such as those of neighbours, and "
+            "all that is computed of the copies takes as much again each. A linear layer of the "
+            "rows, before they are looked up, is computed once for each: lin(x)[index] in place of "
+            "lin(x[index]). A sum or a maximum of those of one place can be taken for some places "
+            "at a time, each part under torch.utils.checkpoint where it is trained."
         )
     if _are_matrices(one):
         return (

@@ -160,3 +160,42 @@ trip = d.unsqueeze(2) - d.unsqueeze(1) + 0.2
 mask = (labels[:, None] == labels[None]).unsqueeze(2) & (labels[:, None] != labels[None]).unsqueeze(1)
 loss = (trip.relu() * mask).sum() / mask.sum()
 loss.backward()
+# %% bits-of-each-byte | 700MiB | ^missing-no-grad .*line 5
+# ## earlier
+class Net(nn.Module):
+    def __init__(self, V=256, d=384, n=8):
+        super().__init__(); self.e = nn.Embedding(V, d)
+        self.b = nn.ModuleList([nn.TransformerEncoderLayer(d, 6, 4 * d, batch_first=True, norm_first=True) for _ in range(n)]); self.head = nn.Linear(d, V)
+    def forward(self, x):
+        h = self.e(x)
+        for b in self.b: h = b(h)
+        return self.head(h)
+bm = Net().to(device)
+data = torch.randint(0, 256, (20000,))
+# ## cell
+i, bits, n = 0, 0., 0
+while i + 513 < len(data):
+    xy = data[i:i + 513].unsqueeze(0).repeat(2, 1).to(device)
+    logits = bm(xy[:, :-1])
+    bits += F.cross_entropy(logits.reshape(-1, 256), xy[:, 1:].reshape(-1), reduction="sum") / math.log(2)
+    n += 1024; i += 512
+print((bits / n).item())
+# %% weights-of-each-tokens-expert | T4 | ^enlarged-result .*index makes \[2048, 256, 256\] .*\(x\[index == i\] @ w\[i\]\)
+W = nn.Parameter(torch.randn(16, 256, 256, device=device) * 0.02)
+tok = torch.randn(2048, 256, device=device)
+eid = torch.randint(0, 16, (2048,), device=device)
+y = torch.bmm(tok.unsqueeze(1), W[eid]).squeeze(1)
+y.square().mean().backward()
+# %% groups-around-centres | 900MiB | ^enlarged-result .*index makes \[4096, 64, 128\] .*lin\(x\)\[index\]
+# ## earlier
+class SetAbstraction(nn.Module):
+    def __init__(self, m, k, c, o): super().__init__(); self.m, self.k = m, k; self.mlp = nn.Sequential(nn.Linear(c, o), nn.ReLU(), nn.Linear(o, o), nn.ReLU())
+    def forward(self, xyz, f):
+        ctr = torch.randperm(len(xyz), device=xyz.device)[: self.m]
+        idx = torch.cdist(xyz[ctr], xyz).topk(self.k, largest=False).indices
+        return xyz[ctr], self.mlp(f[idx]).amax(1)
+# ## cell
+sa = SetAbstraction(4096, 64, 128, 128).to(device)
+xyz, f = torch.rand(16384, 3, device=device), torch.randn(16384, 128, device=device)
+_, g = sa(xyz, f)
+g.square().mean().backward()
