@@ -334,13 +334,15 @@ def _entries(group: Group, survived: int) -> tuple[int, int]:
     are keys under which all was made before there was another. Of a tree, all its places."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, dict[str, list[int]]] = {}
-    ways = {tuple(BETWEEN.findall(one.path)) for _, one in group if one}
+    ways: set[tuple[str, ...]] = set()
     for row, one in group:
-        for level, match in enumerate(BETWEEN.finditer(one.path if one else "")):
-            if match[0][1:-1].isdigit():
-                numbers.setdefault(level, set()).add(match[0])
+        places = BETWEEN.findall(one.path) if one else []
+        ways |= {tuple(places)} if places else set()
+        for level, place in enumerate(places):
+            if place[1:-1].isdigit():
+                numbers.setdefault(level, set()).add(place)
             else:
-                keys.setdefault(level, {}).setdefault(match[0], []).append(row)
+                keys.setdefault(level, {}).setdefault(place, []).append(row)
     counts = {*map(len, numbers.values())}
     if len(ways) == survived < math.prod(map(len, numbers.values())):
         return survived, 0  # places of a tree, of which not each is taken
