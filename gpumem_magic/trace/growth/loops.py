@@ -48,8 +48,7 @@ _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
 
 _BESIDE = 256
-"""Times that a pass may leave less than another: what does is beside the result of one operator,
-such as the two numbers that cross_entropy() keeps."""
+"""Times that the largest storage is larger than all others where one operator made them."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -211,7 +210,8 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
-    if not holder and 2 * int(lives.size[largest]) > size:
+    rest = size - int(lives.size[largest])
+    if (2 * rest < size and not holder) or (_BESIDE * rest < size and "[" not in holder):
         return None  # results of one operator: passes leave as much each
     line, cell = passes.line_of(largest)
     return Growth(
@@ -317,7 +317,7 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     for stack in np.unique(lives.stack[rows]).tolist():
         own, number = passes.numbers(stack)
         kept = np.bincount(number, lives.size[own] * alive[own])
-        left = np.flatnonzero(kept * _BESIDE >= kept.max())
+        left = np.flatnonzero(kept)
         votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, int(kept.sum())))
     votes.sort()
     half, total = sum(vote[3] for vote in votes) / 2, 0

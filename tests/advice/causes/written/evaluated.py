@@ -51,29 +51,6 @@ def perplexity(model, ids, stride=512, length=1024):
     return math.exp(nll_sum / n)
 lm.eval()
 print(perplexity(lm, text))
-# %% perplexity-of-kept-losses | 600MiB | ^eval-is-not-no-grad .*lines 6-7
-# ## earlier
-class LM(nn.Module):
-    def __init__(self, V=16000, d=128):
-        super().__init__()
-        self.emb = nn.Embedding(V, d)
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(d, 4, 256, batch_first=True) for _ in range(2)])
-        self.head = nn.Linear(d, V)
-    def forward(self, ids):
-        h = self.emb(ids)
-        for l in self.layers: h = l(h)
-        return self.head(h)
-lm = LM().to(device)
-text = torch.randint(0, 16000, (1, 20000))
-# ## cell
-lm.eval()
-nlls = []
-for i in range(0, 20000 - 1024, 1024):
-    ids = text[:, i:i+1024].repeat(2, 1).to(device)
-    logits = lm(ids)
-    loss = F.cross_entropy(logits[:, :-1].reshape(-1, 16000), ids[:, 1:].reshape(-1))
-    nlls.append(loss)
-ppl = torch.exp(torch.stack(nlls).mean())
 # %% neighbours-that-are-looked-up | 400MiB | ^enlarged-result .*index makes \[20000, 16, 128\] .*lin\(x\)\[index\]
 # ## earlier
 lin = nn.Linear(128, 128).to(device)
