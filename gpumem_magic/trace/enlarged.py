@@ -18,6 +18,9 @@ from gpumem_magic.values.recording import Expansion, Phase, Recording, Stack
 EMBEDDINGS = frozenset({"embedding_dense_backward", "_embedding_bag_dense_backward"})
 """What makes the gradients of nn.Embedding and nn.EmbeddingBag."""
 
+LOOKUPS = frozenset({"index", "embedding", "index_select", "gather"})
+"""What copies rows by their numbers."""
+
 _LAYERS = "torch/nn/modules/"
 _LARGE = 32 * MIB
 
@@ -36,13 +39,15 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
     places = np.searchsorted(lives.birth[order], [one.position for one in recording.expansions])
     each = zip(recording.expansions, places.tolist(), strict=True)
     rows = [_first_so_large(lives, order[n : n + 16], one) for one, n in each]
-    known = _Derived(lives, alive, {row for row in rows if row is not None})
+    made_by = zip(recording.expansions, rows, strict=True)
+    own_rows = {n for one, n in made_by if n is not None and _is_asked_for(one, lives.born[n])}
+    known = _Derived(lives, alive, own_rows)
     found: dict[tuple[str, int | None, str], Enlarged] = {}
     for one, row in zip(recording.expansions, rows, strict=True):
         made: Enlarged | None = None
         if row is not None:
             own = int(lives.size[row]) if alive[row] else 0
-            if _is_asked_for(one, Phase(int(lives.born[row]))):
+            if row in own_rows:
                 derived = known.of(one, row)
                 if own or derived:
                     frames = lives.frames(row)
@@ -66,15 +71,17 @@ def _first_so_large(lives: Lifetimes, rows: NDArray[np.int64], one: Expansion) -
 
 class _Derived:
     """What was computed of large results, element by element: what is younger, of as many elements,
-    and made by the same function or one that called it; by the backward pass, of any. Each number
-    of elements is told once, for the first of its results."""
+    and made by the same function or one that called it; by the backward pass, of any. Of rows that
+    were looked up, what layers make of each counts, too. Each number of elements is told once, for
+    the first of its results."""
 
     def __init__(self, lives: Lifetimes, alive: NDArray[np.bool_], own: set[int]) -> None:
         self._lives = lives
         self._rest = alive & (lives.stack >= 0) & (lives.birth >= 0)
         self._rest[list(own)] = False
         shapes = [shape for shape, _ in lives.results]
-        self._elements = np.array([*(np.prod(s) for s in shapes), -1], np.float64)[lives.made]
+        self._shapes = [*(shape or () for shape in shapes), (-1,)]
+        self._elements = np.array([np.prod(s) for s in self._shapes], np.float64)[lives.made]
         self._told: set[int] = set()
 
     @functools.cached_property
@@ -94,6 +101,8 @@ class _Derived:
             return 0
         self._told.add(count)
         same = self._rest & ((self._elements == count) | (lives.size == size))
+        if one.op in LOOKUPS:
+            same |= self._rest & self._of_rows(count // one.shape[-1])
         same &= lives.birth > lives.birth[row]
         numbers, of = self._functions
         calling = [f for f in asked_by(lives.frames(row)) if not f.function.startswith("<")]
@@ -101,8 +110,13 @@ class _Derived:
         near = np.isin(of, [of[row], *own]) | (one.op == "one_hot")  # a model is given them
         return lives.bytes(same & (near | (lives.born == Phase.BACKWARD)))
 
+    def _of_rows(self, rows: int) -> NDArray[np.bool_]:
+        """Which results have one vector for each of so many rows, in any of their dimensions."""
+        found = [any(np.prod(s) == rows * n for n in s) for s in self._shapes]
+        return np.array(found)[self._lives.made]
 
-def _is_asked_for(one: Expansion, phase: Phase) -> bool:
+
+def _is_asked_for(one: Expansion, phase: int) -> bool:
     """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
     which only those of embeddings could be smaller."""
     return phase == Phase.FORWARD or one.op in EMBEDDINGS

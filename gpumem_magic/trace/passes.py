@@ -271,11 +271,19 @@ class LoopPasses:
         elif self.in_module[stack]:
             units = self.calls[rows]
         else:
-            return rows, np.arange(len(rows))
+            return rows, np.arange(len(rows)) // self._at_once(rows)
         number = np.unique(units, return_inverse=True)[1].reshape(-1)
         if number[-1] == 0 and self.lives.born[rows[0]] == Phase.FORWARD:
             number = np.arange(len(rows)) * self._told(rows) // len(rows)
         return rows, number
+
+    def _at_once(self, rows: NDArray[np.int64]) -> int:
+        """How many of these follow each other at a time, such as a batch and its labels, each moved
+        by one `to()`, or what one operator returns and keeps; 1 where that differs."""
+        begins = np.flatnonzero(np.diff(self.lives.birth[rows], prepend=-3) > 2)
+        many = np.diff(begins, append=len(rows))
+        same = len(begins) > 2 and (many[:-1] == many[0]).all() and many[-1] <= many[0]
+        return int(many[0]) if same else 1
 
     def _told(self, rows: NDArray[np.int64]) -> int:
         """How often the line ran that called the module, as the trace counts: calls may follow each

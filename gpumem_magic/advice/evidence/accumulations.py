@@ -134,8 +134,18 @@ def goes_on(code: Code, one: Accumulation) -> bool:
 
 
 def is_read_as_number(code: Code, name: str) -> bool:
-    """Whether the cell prints a name, or computes with it as with a number."""
-    return any(_use(code, read) == "number" for read in code.reads(name))
+    """Whether the cell prints a name, or computes with it as with a number, or takes one out."""
+    return any(_use(code, read) == "number" or _gives_item(code, read) for read in code.reads(name))
+
+
+def _gives_item(code: Code, read: ast.expr) -> bool:
+    """Whether what is computed of it ends in a number of Python: torch.exp(total / n).item()."""
+    for above in code.ancestors(read):
+        if isinstance(above, ast.stmt):
+            break
+        if isinstance(above, ast.Attribute) and above.attr in ("item", "tolist"):
+            return True
+    return False
 
 
 def is_only_a_number(code: Code, name: str, within: ast.AST | None = None) -> bool:

@@ -11,7 +11,9 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rules.enlarged_rows import ROWS, of_rows
 from gpumem_magic.advice.tree import root
 from gpumem_magic.trace.enlarged import EMBEDDINGS
 from gpumem_magic.units import MIB, format_bytes
@@ -28,7 +30,6 @@ _SHARE_IF_SHORT: Final = 0.1
 _MANY: Final = 3
 """Results from which they may be those of passes."""
 
-_TIMES: Final = 4
 _WIDE: Final = 4096
 _MUCH_WIDER: Final = 6
 _VOCABULARY: Final = 30_000
@@ -44,15 +45,12 @@ _DIFFERENCES: Final = frozenset(
     {"sub", "rsub", "pow", "_cdist_forward", "linalg_vector_norm", "_euclidean_dist"}
 )
 _PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "matmul", "_scaled_mm"})
-_LOOKUPS: Final = frozenset({"index", "embedding", "index_select", "gather"})
-_COPIES: Final = frozenset({"repeat", "clone", "repeat_interleave", "_to_copy"})
 
 _WHOLE: Final = re.compile(
     r"linalg|cholesky|lu_factor|inverse|solve|lstsq|eigh?|svd|slogdet|logdet|det|triangular_solve"
 )
 """What is given a matrix as a whole, whose rows cannot be taken in pieces."""
 
-_ROWS: Final = "take the rows in pieces, and reduce each piece before the next"
 _ONE_HOT: Final = (
     "One-hot rows say what an index says: F.embedding(index, weight) for one_hot @ weight, "
     "F.cross_entropy(logits, index, label_smoothing=...) for a loss, == for a mask. "
@@ -77,11 +75,12 @@ class EnlargedResult(Rule):
     """One operator makes a result with many times the elements of what it is given.
 
     `x[:, None] - y[None]` holds N x M x D numbers where only N x M distances are wanted; a product
-    `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `repeat()` copies
-    what `expand()` only looks at again; a one-hot row takes 8 bytes for each word of the vocabulary
-    where one index says the same; the gradient of an embedding has a row for each word, also for
-    those that no batch had. What is computed of such a result takes as much again. The rule sees
-    operators, so it speaks on a virtual card and in predictions.
+    `x @ x.T` holds all pairs at once, which `topk()` or a softmax then reduces; `x[index]` copies a
+    row for each of its neighbours; `repeat()` copies what `expand()` only looks at again; a one-hot
+    row takes 8 bytes for each word of the vocabulary where one index says the same; the gradient of
+    an embedding has a row for each word, also for those that no batch had. What is computed of such
+    a result takes as much again. The rule sees operators, so it speaks on a virtual card and in
+    predictions.
     """
 
     name: ClassVar[str] = "enlarged-result"
@@ -118,7 +117,7 @@ class EnlargedResult(Rule):
         for one in trace.enlarged:
             change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
             change = "" if _are_collected(trace, one) else change
-            if change and _is_linear(one) and not _trains(trace):
+            if change and _is_linear(one) and not _trains(trace, cell, names):
                 change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
                 continue
@@ -166,10 +165,12 @@ class EnlargedResult(Rule):
                 )
 
 
-def _trains(trace: Trace) -> bool:
-    """Whether autograd records in the cell, so that a loss can be meant."""
+def _trains(trace: Trace, cell: Code, names: Names) -> bool:
+    """Whether a backward pass ran in the cell, or may have been about to."""
     lives = trace.lives
-    return bool(np.any(lives.recorded) or np.any(lives.born == Phase.BACKWARD))
+    if np.any(lives.born == Phase.BACKWARD):
+        return True
+    return bool(np.any(lives.recorded)) and not find_unused_graphs(trace, cell, names)
 
 
 def _are_collected(trace: Trace, one: Enlarged) -> bool:
@@ -210,7 +211,7 @@ def _problem(one: Enlarged) -> str:
         size = format_bytes(one.derived)
         return f"{place}: {made}, gone by then; what was computed of it holds {size}."
     rest = f"; what was computed of it, {format_bytes(one.derived)}" if one.derived else ""
-    verb = "asks for" if one.failed else "holds"
+    verb = ("holds and asks for" if several else "asks for") if one.failed else "holds"
     return f"{place} {verb} {format_bytes(own)}{several}: {made}{rest}."
 
 
@@ -251,64 +252,7 @@ def _cure(one: Enlarged) -> str:
         return _of_product(one)
     if one.op in _PAIRS and (len(one.operands) > 1 or one.op == "pow"):
         return _of_pairs(one)
-    return _of_rows(one)
-
-
-def _of_rows(one: Enlarged) -> str:
-    """What to do in place of copies of the same rows."""
-    if _is_of_pairs(one):
-        return (
-            "A row of the table for every pair of positions repeats the same few rows. Where "
-            "queries are multiplied by them, (q @ table.T).gather(-1, index) holds a number for "
-            f"each pair in place of a row; else {_ROWS}."
-        )
-    if _is_of_edges(one) and one.op == "embedding":
-        return (
-            "A row of the table is copied for every index that means it, such as each pair of a "
-            "user and an item: take some of the indices at a time, and keep of their rows what is "
-            "wanted, such as a score."
-        )
-    if _is_of_edges(one):
-        return (
-            "Each row is copied for every index that means it, such as the edges of a graph: add "
-            "up the results of some of the indices at a time (index_add_, scatter), or multiply by "
-            "a sparse matrix, which holds no row twice. What is computed of them takes as much "
-            "again each: fewer features before they are looked up, and fewer edges in a batch."
-        )
-    if one.op in ("clone", "_to_copy") and len(one.shape) > len(one.operands[0]):
-        return (
-            "Windows that overlap copy each element once for every window that it lies in: "
-            "unfold() alone only looks at them, and reshape() or contiguous() copies. Copy those "
-            "of one batch at a time."
-        )
-    if one.op in _COPIES:
-        return (
-            "expand() gives the same values without a copy, and broadcasting needs neither; keys "
-            "and values of grouped attention: scaled_dot_product_attention(..., enable_gqa=True)."
-        )
-    return ""
-
-
-def _is_of_pairs(one: Enlarged) -> bool:
-    """Whether rows of a table of distances were looked up for each pair of positions: L x L x D of
-    at most 4 L rows, as those of distances in an image are."""
-    if one.op not in _LOOKUPS or len(one.shape) < 3 or not one.operands:
-        return False
-    rows, columns, width = one.shape[-3:]
-    most = 2 * rows + 1 if one.op == "embedding" else 4 * rows  # of words there may be as few
-    tables = [t for t in one.operands if len(t) == 2 and t[1] == width and t[0] <= most]
-    return rows == columns and bool(tables)
-
-
-def _is_of_edges(one: Enlarged) -> bool:
-    """Whether rows were looked up by an index that means each of them several times; of words, of
-    which an embedding is given a table of texts, there may be as few."""
-    rows = [shape for shape in one.operands if len(shape) == 2]
-    return (
-        one.op in ("index", "index_select", "embedding")
-        and len(one.shape) == 2
-        and any(s[1] == one.shape[1] > 1 and s[0] * _TIMES <= one.shape[0] for s in rows)
-    )
+    return of_rows(one)
 
 
 def _of_product(one: Enlarged) -> str:
@@ -316,8 +260,9 @@ def _of_product(one: Enlarged) -> str:
         if not _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
             return ""
         return (
-            "Compute the last layer and the loss in pieces of the positions (each checkpointed), "
-            "or only for the positions that are needed; the loss takes as much again, twice."
+            "Compute the last layer and the loss in pieces of the positions (each checkpointed "
+            "where it is trained), or only for the positions that are needed; the loss takes as "
+            "much again, twice."
         )
     if one.layer == "activation":
         return (
@@ -328,9 +273,9 @@ def _of_product(one: Enlarged) -> str:
     if len(one.shape) == 3:
         return (
             "If these are scores of attention, F.scaled_dot_product_attention computes the same "
-            f"without holding them; else {_ROWS}."
+            f"without holding them; else {ROWS}."
         )
-    pairs = f"All pairs at once: {_ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
+    pairs = f"All pairs at once: {ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
     if _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
         return f"{pairs} Of logits: they and the loss in pieces of the positions."
     return pairs
@@ -351,18 +296,19 @@ def _of_pairs(one: Enlarged) -> str:
         return (
             f"A column of {one.shape[0]} numbers and a row of as many make all pairs: if they were "
             "to be taken one by one, both need one shape (.squeeze(1), or .view_as(the other)). "
-            f"If pairs are meant, {_ROWS}."
+            f"If pairs are meant, {ROWS}."
         )
     if len(one.shape) < 3:
-        return f"All pairs at once: {_ROWS}."
+        return f"All pairs at once: {ROWS}."
     if one.op in ("mul", "div"):
         return (
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "
-            f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {_ROWS}."
+            f"a @ b.T, and cosine similarity F.normalize(a) @ F.normalize(b).T. Or {ROWS}."
         )
-    if one.op in _DIFFERENCES:
+    of_vectors = all(s[-1:] in ((), one.shape[-1:]) for s in one.operands)  # not triples of numbers
+    if one.op in _DIFFERENCES and of_vectors:
         return (
             "Distances of all pairs do not need the differences: torch.cdist(a, b) holds only "
-            f"N x M of them. Where they are something else, {_ROWS}."
+            f"N x M of them. Where they are something else, {ROWS}."
         )
-    return f"All pairs at once: {_ROWS}."
+    return f"All pairs at once: {ROWS}."

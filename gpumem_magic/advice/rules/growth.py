@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ from gpumem_magic.advice.rules.growth_told import entries, told
 from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
 from gpumem_magic.advice.tree import Loop, defined
 from gpumem_magic.advice.work import TooMuchWorkError
+from gpumem_magic.trace.growth.ways import SEVERAL
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -254,7 +255,7 @@ def _collecting(cell: Code, loop: Loop) -> set[str]:
     return {one.name for one in added if not one.binds}
 
 
-def _carried(cell: Code, lives: Lifetimes, found: Iterable[Growth]) -> Iterator[Growth]:
+def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[Growth]:
     """What grew, by the name that goes from pass to pass rather than by what each pass makes of it;
     what is made anew of something that grows is told with that."""
     graphs = any(growth.graph and not growth.anew for growth in found)
@@ -275,6 +276,8 @@ def _carried(cell: Code, lives: Lifetimes, found: Iterable[Growth]) -> Iterator[
             path = growth.holder.removesuffix(name)
             path = path if function and path == f"{function.name}()." else ""
             joined = "[*]" if carrier in _collecting(cell, loop) else ""  # when the loop was over
+            several = (o.holder for o in found if o.holder.startswith(f"{path}{carrier}{SEVERAL}"))
+            joined = next((way[len(path + carrier) :] for way in several), joined)
             kind = growth.kind if len(defined(statement)) == 1 else ""  # it may be of several
             yield replace(growth, holder=f"{path}{carrier}{joined}", kind=kind)
         elif growth.graph and name in _collecting(cell, loop):

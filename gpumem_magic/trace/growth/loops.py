@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -45,6 +46,9 @@ _RISING = 0.4
 
 _OFTEN = 8
 """New heights that do as well, where several blocks of a pass come from one place."""
+
+_BESIDE = 256
+"""Times that the largest storage is larger than all others where one operator made them."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -206,7 +210,8 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
             holder = f"{holder[:-3]}{SEVERAL}{numbered - 1}]"  # a state of several, not a list
     size = int(lives.size[rows].sum())
     largest = int(rows[np.argmax(lives.size[rows])])
-    if not holder and 2 * int(lives.size[largest]) > size:
+    rest = size - int(lives.size[largest])
+    if (2 * rest < size and not holder) or (_BESIDE * rest < size and "[" not in holder):
         return None  # results of one operator: passes leave as much each
     line, cell = passes.line_of(largest)
     return Growth(
@@ -311,10 +316,9 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     alive[rows] = True
     for stack in np.unique(lives.stack[rows]).tolist():
         own, number = passes.numbers(stack)
-        kept = alive[own]
-        left = np.unique(number[kept])
-        size = int(lives.size[own[kept]].sum())
-        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, size))
+        kept = np.bincount(number, lives.size[own] * alive[own])
+        left = np.flatnonzero(kept)
+        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, int(kept.sum())))
     votes.sort()
     half, total = sum(vote[3] for vote in votes) / 2, 0
     for survived, first, ran, size in votes:
@@ -327,16 +331,21 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
 def _entries(group: Group, survived: int) -> tuple[int, int]:
     """In how many places of a container something is held: numbered ones, of a level with as many
     as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
-    are keys under which all was made before there was another."""
+    are keys under which all was made before there was another. Of a tree, all its places."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, dict[str, list[int]]] = {}
+    ways: set[tuple[str, ...]] = set()
     for row, one in group:
-        for level, match in enumerate(BETWEEN.finditer(one.path if one else "")):
-            if match[0][1:-1].isdigit():
-                numbers.setdefault(level, set()).add(match[0])
+        places = BETWEEN.findall(one.path) if one else []
+        ways |= {tuple(places)} if places else set()
+        for level, place in enumerate(places):
+            if place[1:-1].isdigit():
+                numbers.setdefault(level, set()).add(place)
             else:
-                keys.setdefault(level, {}).setdefault(match[0], []).append(row)
+                keys.setdefault(level, {}).setdefault(place, []).append(row)
     counts = {*map(len, numbers.values())}
+    if len(ways) == survived < math.prod(map(len, numbers.values())):
+        return survived, 0  # places of a tree, of which not each is taken
     numbered = survived if survived in counts - {1} else max(counts, default=0)
     keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
     outer = keys.get(0, {})
