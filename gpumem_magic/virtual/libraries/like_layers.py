@@ -167,7 +167,11 @@ class LikeLayers:
             return
 
         def reordering(part: Any, beam_idx: Any) -> Any:
-            if not self._is_generating or type(part).__module__ == "__main__" or torch.is_grad_enabled():
+            if (
+                not self._is_generating
+                or type(part).__module__ == "__main__"
+                or torch.is_grad_enabled()
+            ):
                 return reorder(part, beam_idx)
             if id(part) in self._reordered:  # the next pass
                 self._scripts.clear()

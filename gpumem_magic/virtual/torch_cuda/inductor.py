@@ -33,10 +33,15 @@ PLANNED = (
 AS_WRITTEN = "torch.compile: runs eagerly in a dry run; compiled code may take less memory"
 
 
-_MOST_NODES = 2000
-"""Of the graphs that are planned, a last one's backward pass aside: AOTAutograd and inductor take
-some 10 to 20 ms for each (12 layers of GPT-2 have 1,255 forward and 1,651 backward). What is
-compiled later runs as it is written."""
+_MOST_NODES = 2200
+"""Of a forward graph that is planned: AOTAutograd and inductor take some 10 to 20 ms for each node
+(12 layers of GPT-2 have 1,255, and 1,651 in the backward graph; a ResNet-50 has 2,146)."""
+
+_MOST_IN_ALL = 3000
+"""Nodes of forward graphs. What is compiled later, or is larger, runs as it is written."""
+
+_OF_A_CALL = 3.5
+"""Nodes that AOTAutograd makes of a call in dynamo's graph, at least (GPT-2; 8 of ResNet-50)."""
 
 
 class _NotPlannedError(Exception):
@@ -82,7 +87,7 @@ class Inductor:
         self._told: set[str] = set()
         self._on_card = False
         self._is_ready = False
-        self._most = _MOST_NODES if plans else -1
+        self._plans = plans
         self._nodes = 0
         self._codes: dict[str, str] = {}
 
@@ -120,7 +125,7 @@ class Inductor:
         """Compile a frame, or leave it as it is written."""
         from torch._dynamo.types import ConvertFrameReturn
 
-        if self._nodes > self._most or _backend_name(wrapper) not in _BACKENDS:
+        if not self._has_room(0) or _backend_name(wrapper) not in _BACKENDS:
             self._mark(AS_WRITTEN)
             return ConvertFrameReturn()
         self._on_card = False
@@ -223,17 +228,22 @@ class Inductor:
         MetaTensorDescriber.describe_tensor = described  # type: ignore[method-assign, assignment]
 
     def _trace(self, compile_graph: Any, graph: Any, *inputs: Any, **options: Any) -> Any:
-        """Have AOTAutograd, which makes some three nodes of one, trace a graph of dynamo's."""
-        if self._nodes + 3 * len(graph.graph.nodes) > self._most:
+        """Have AOTAutograd trace a graph of dynamo's, but one that is sure to be too large."""
+        calls = sum(node.op.startswith("call") for node in graph.graph.nodes)
+        if not self._has_room(int(_OF_A_CALL * calls)):
             raise _NotPlannedError
         return compile_graph(graph, *inputs, **options)
 
+    def _has_room(self, nodes: int) -> bool:
+        return self._plans and nodes <= min(_MOST_NODES, _MOST_IN_ALL - self._nodes)
+
     def _lower(self, compile_inner: Any, graph: Any, inputs: Any, **options: Any) -> Any:
         """Plan one graph, forward or backward, for the card."""
-        is_first = not options.get("is_backward")  # later, the plan of the other half is in use
-        self._nodes += len(graph.graph.nodes)
-        if is_first and not (self._on_card and self._nodes <= self._most):
-            raise _NotPlannedError
+        if not options.get("is_backward"):  # later, the plan of the other half is in use
+            nodes = len(graph.graph.nodes)
+            if not (self._on_card and self._has_room(nodes)):
+                raise _NotPlannedError
+            self._nodes += nodes
         with self._tracing():
             for part in graph.modules():
                 if isinstance(part, torch.fx.GraphModule):
