@@ -280,9 +280,9 @@ def _as_told(rule: Rule, advice: Advice) -> Advice:
 
 def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
     """What ended the cell first; gaps, of more than any advice is about, which else come after the
-    cures; then what grows; graphs without a use that fill the device; what saves little of `peak`
-    last; causes before cures; what costs nothing before time before accuracy; what makes the cell
-    fit first; then what saves most, of cures at no other price."""
+    cures; then what grows; graphs without a use that fill the device, and float64 by accident; what
+    saves little of `peak` last; causes before cures; what costs nothing before time before
+    accuracy; what makes the cell fit first; then what saves most, of cures at no other price."""
     costs = list(Cost)
     advice = list(advice)
     most = max((_size(one) for one in advice if one.rule != Fragmentation.name), default=0)
@@ -293,7 +293,8 @@ def ranked(advice: Iterable[Advice], peak: int | None) -> list[Advice]:
         cure = KINDS.get(one.rule) is Kind.TRADE or (gaps and saving <= most)
         little = saving < (LITTLE if cure else LITTLE_OF_A_CAUSE) * (peak or 0)
         first = 1 if gaps and not cure else 2 if one.rule == GrowingMemory.name else 4
-        if one.rule in OF_GRAPHS and 2 * (one.size or 0) >= (peak or 0) and not little:
+        fills = one.rule in OF_GRAPHS and 2 * (one.size or 0) >= (peak or 0)
+        if (fills or one.rule == Float64ByAccident.name) and not little:
             first = 3
         first = 0 if one.rule in OF_ERRORS else first
         cost = costs.index(one.cost) if not gaps else len(costs)

@@ -815,7 +815,7 @@ V = 20000
 ids = torch.randint(0, V, (16, 128), device=device)
 table = torch.eye(V, device=device)
 x = table[ids]
-# %% double-in-forward | T4 | double|float64
+# %% double-in-forward | T4 | double|float64|no_grad
 class Norm(nn.Module):
     def forward(self, x):
         x = x.double()
