@@ -187,6 +187,17 @@ def test_of_each_step_one_layer_runs(recorded):
     assert recorded(code).output.split() == [str(5 + 5 + 2 + 1 + 1 + 1)]
 
 
+def test_layers_that_generate_nothing_are_called_as_ever(recorded):
+    """Dynamo would break the graph of a compiled model at a call that is not torch's."""
+    code = (
+        "from transformers.modeling_layers import GradientCheckpointingLayer as Base\n"
+        "as_ever = lambda: Base.__call__ is torch.nn.Module.__call__\n"
+        "print(as_ever())\n"
+    )
+    recording = recorded(code + CELLS["alike"] + "\nprint(as_ever())")
+    assert recording.output.split() == ["True", "True"]
+
+
 def test_of_each_step_one_part_of_a_cache_is_reordered(recorded):
     code = (
         CELLS["beams"] + "\nfrom transformers.cache_utils import REORDERED; print(len(REORDERED))"
