@@ -98,7 +98,7 @@ def test_a_guessed_way_is_marked(run, shell):
 def test_cards_differ_in_what_fits(run, shell):
     _, text = run("%%gpucheck --gpu T4,A100-80GB -o f\nx = torch.ones(1 << 32, device='cuda')")
     assert [report.oom is None for report in shell.user_ns["f"].reports] == [False, True]
-    assert "predicted for 2 cards" in text
+    assert "fits 1 of 2 cards" in text
 
 
 def test_the_largest_value_is_the_largest(run, shell):
