@@ -5,7 +5,6 @@ the first of a step runs, and what it did is done again for the others. What can
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -16,22 +15,21 @@ from torch.nn.modules.module import _has_any_global_hook
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.values.recording import Action
 from gpumem_magic.virtual.event_log import EventLog
+from gpumem_magic.virtual.libraries.layer_geometry import (
+    UnlikeError,
+    kind_of,
+    plain,
+    same,
+    shape_of,
+    states_of,
+    unseen,
+    values_of,
+)
 from gpumem_magic.virtual.source import VirtualSource
 from gpumem_magic.virtual.storages import Step
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
-
 _PASSES = 2
 """Passes in which a layer of some shape has to do as another, before that one stands for it."""
-
-_INDEX = "layer_idx"
-"""What layers, or their attention, call their place in the model and in its cache."""
-
-_MOST = 16
-"""Elements of tensors whose values are compared where they are known: counters of caches."""
-
-_KEY, _KEYS = torch._C.DispatchKey, torch._C.DispatchKeySet
-_MODES = _KEYS(_KEY.Python) | _KEYS(_KEY.PythonTLSSnapshot)
 
 
 class Values(Protocol):
@@ -45,10 +43,6 @@ class Values(Protocol):
 
     def blank(self, nbytes: int) -> torch.UntypedStorage:
         """A storage of unknown contents."""
-
-
-class _UnlikeError(Exception):
-    """Something that cannot be done again without running it."""
 
 
 class _Made(NamedTuple):
@@ -179,7 +173,7 @@ class LikeLayers:
             self._reordered.add(id(part))
             try:
                 key = type(part), self._key((None,), {"beams": beam_idx}, [part])
-            except _UnlikeError:
+            except UnlikeError:
                 return reorder(part, beam_idx)
             phase = id(part), beam_idx.shape
             return self._once(lambda: reorder(part, beam_idx), key, phase, (beam_idx,), [part])
@@ -195,9 +189,9 @@ class LikeLayers:
             if not index or index != self._last + 1:
                 self._scripts.clear()
             self._last = index
-            states = _states((*args, *kwargs.values()), index)
+            states = states_of((*args, *kwargs.values()), index)
             key = kind, self._key(args, kwargs, states)
-        except _UnlikeError:
+        except UnlikeError:
             return call(layer, *args, **kwargs)
         phase, run = (id(layer), args[0].shape), lambda: call(layer, *args, **kwargs)
         return self._once(run, key, phase, (*args, *kwargs.values()), states)
@@ -214,9 +208,9 @@ class LikeLayers:
         before = self._held(states)
         result = run()
         try:
-            with _unseen():
+            with unseen():
                 found = self._script(began, before, result, given, states)
-        except _UnlikeError:
+        except UnlikeError:
             return result
         self._alike[phase] = alike + 1 if script == found else 0
         self._scripts.setdefault(key, found)
@@ -226,9 +220,9 @@ class LikeLayers:
         """The layer's place, and all else that may decide what it asks for."""
         known = self._kinds.get(id(layer))
         if known is None:
-            known = self._kinds[id(layer)] = _kind_of(layer)
+            known = self._kinds[id(layer)] = kind_of(layer)
         if known[0] is None or layer.training:
-            raise _UnlikeError
+            raise UnlikeError
         index: int = known[0]
         return index, known[1]
 
@@ -236,26 +230,26 @@ class LikeLayers:
         """Of the first argument, which layers hand on, and of the caches the geometry; of the other
         arguments which objects they are: the model's code holds them until its last layer is done.
         """
-        with _unseen():
-            others = tuple((name, _same(value)) for name, value in kwargs.items())
+        with unseen():
+            others = tuple((name, same(value)) for name, value in kwargs.items())
             held = tuple(
                 (type(state), *((name, self._geometry(it)) for name, it in vars(state).items()))
                 for state in states
             )
-            return self._geometry(args[0]), tuple(map(_same, args[1:])), others, held
+            return self._geometry(args[0]), tuple(map(same, args[1:])), others, held
 
     def _geometry(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
-            return _plain(value)
-        known = None if value in self._values else _values_of(value)
+            return plain(value)
+        known = None if value in self._values else values_of(value)
         at = value in self._storages
         return value.size(), value.stride(), value.storage_offset(), value.dtype, at, known
 
     def _held(self, states: list[Any]) -> dict[tuple[int, str], _Held]:
         """The tensors of the caches, by which one and by name."""
-        with _unseen():
+        with unseen():
             return {
-                (place, name): _Held(self._storages.locate(value), _shape(value), id(value))
+                (place, name): _Held(self._storages.locate(value), shape_of(value), id(value))
                 for place, state in enumerate(states)
                 for name, value in vars(state).items()
                 if isinstance(value, torch.Tensor)
@@ -264,7 +258,7 @@ class LikeLayers:
     def _script(
         self, began: int, before: Mapping[Any, _Held], result: Any, given: Any, states: list[Any]
     ) -> _Script:
-        """What the allocator's events since `began` come to. Raises _UnlikeError."""
+        """What the allocator's events since `began` come to. Raises UnlikeError."""
         held: dict[int, Any] = {it.address: name for name, it in before.items() if it.address}
         steps, taken = [], 0
         for action, address, _, requested, stack, *_ in self._source.events_so_far()[began:]:
@@ -273,7 +267,7 @@ class LikeLayers:
                 held[address], taken = taken, taken + 1
             elif action == Action.FREE:
                 if address not in held:
-                    raise _UnlikeError
+                    raise UnlikeError
                 steps.append((False, held.pop(address), stack))
         state = {
             (place, name): self._left((place, name), value, before, held)
@@ -283,7 +277,7 @@ class LikeLayers:
         result = self._pattern(result, held, given)
         stays = {it.number for it in _flat((result, *state.values())) if isinstance(it, _Made)}
         if stays != {number for number in held.values() if isinstance(number, int)}:
-            raise _UnlikeError
+            raise UnlikeError
         return _Script(tuple(steps), result, state)
 
     def _left(self, name: Any, value: Any, before: Mapping[Any, _Held], held: Any) -> Any:
@@ -292,29 +286,29 @@ class LikeLayers:
         if not isinstance(value, torch.Tensor) or was is None:
             return self._pattern(value, held, ())
         if held.get(was.address) == name if was.address else was.identity == id(value):
-            if (self._storages.locate(value), _shape(value)) != was[:2]:
-                raise _UnlikeError
-            return _Kept(None if value in self._values else _values_of(value))
+            if (self._storages.locate(value), shape_of(value)) != was[:2]:
+                raise UnlikeError
+            return _Kept(None if value in self._values else values_of(value))
         return self._pattern(value, held, ())
 
     def _pattern(self, value: Any, held: Mapping[int, Any], given: Any) -> Any:
         if isinstance(value, (tuple, list)):
             return type(value)(self._pattern(item, held, given) for item in value)
         if not isinstance(value, torch.Tensor):
-            return _plain(value)
+            return plain(value)
         for place, argument in enumerate(given):
             if value is argument:
                 return _Given(place)
         number = held.get(self._storages.locate(value) or 0)
         if not isinstance(number, int) or value not in self._values:
-            raise _UnlikeError
+            raise UnlikeError
         nbytes, offset = value.untyped_storage().nbytes(), int(value.storage_offset())
         return _Made(number, nbytes, value.dtype, value.size(), value.stride(), offset)
 
     def _repeat(self, script: _Script, given: tuple[Any, ...], states: list[Any]) -> Any:
         """Do it again, for another layer."""
         taken: list[int] = []
-        with _unseen(), self._source.repeating() as log:
+        with unseen(), self._source.repeating() as log:
             self._storages.repeat(_again(script, states, log), taken)
             made: dict[int, torch.UntypedStorage] = {}
             for (place, name), pattern in script.state.items():
@@ -350,67 +344,6 @@ def _again(script: _Script, states: list[Any], log: EventLog) -> Iterator[Step]:
         else:
             setattr(states[what[0]], what[1], None)
             yield None, 0
-
-
-@contextlib.contextmanager
-def _unseen() -> Iterator[None]:
-    """Within, what is asked of tensors is no doing of the layer's."""
-    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_MODES):
-        yield
-
-
-def _kind_of(layer: Any) -> tuple[int | None, Any]:
-    """Its place, None where it cannot be done again, as code of the user's may do anything; and
-    types, settings and geometry of weights, of the layer and all within it."""
-    found: list[Any] = []
-    index: Any = None
-    with _unseen():
-        for module in layer.modules():
-            hooks = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-            home = type(module).__module__
-            if hooks or home == "__main__" or home not in sys.modules:
-                return None, None
-            settings = {n: v for n, v in vars(module).items() if isinstance(v, _PLAIN)}
-            index = settings.pop(_INDEX, index)
-            tensors = (*module._parameters.items(), *module._buffers.items())
-            shapes = tuple((name, _shape(it)) for name, it in tensors if it is not None)
-            others = tuple(id(v) for n, v in vars(module).items() if n == "config")
-            found.append((type(module), tuple(settings.items()), shapes, others))
-    return index, tuple(found)
-
-
-def _shape(tensor: torch.Tensor) -> Any:
-    return tensor.size(), tensor.stride(), tensor.dtype, tensor.storage_offset(), type(tensor)
-
-
-def _states(arguments: tuple[Any, ...], index: int) -> list[Any]:
-    """The parts, for this layer, of caches among the arguments. Raises _UnlikeError."""
-    found: list[Any] = []
-    for cache in arguments:
-        parts = (getattr(cache, f"{kind}_attention_cache", None) for kind in ("self", "cross"))
-        for part in [part for part in parts if part is not None] or [cache]:
-            layers = getattr(part, "layers", None)
-            if isinstance(layers, list):
-                if len(layers) <= index or getattr(part, "offloading", False):
-                    raise _UnlikeError
-                found.append(layers[index])
-    return found
-
-
-def _same(value: Any) -> Any:
-    return value if isinstance(value, _PLAIN) else id(value)
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, _PLAIN):
-        raise _UnlikeError
-    return value
-
-
-def _values_of(tensor: torch.Tensor) -> Any:
-    if tensor.numel() > _MOST:
-        raise _UnlikeError
-    return tuple(tensor.flatten().tolist())
 
 
 def _flat(value: Any) -> Iterator[Any]:
