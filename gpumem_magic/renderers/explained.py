@@ -101,13 +101,14 @@ def _page(page: RulePage) -> Document:
         )
         for number, example in enumerate(page.examples, 1)
     )
-    more = (Folded(counted(len(examples) - 1, "more example"), examples[1:]),)
+    rest = examples[1:]
+    more = (Folded(counted(len(rest), "more example"), rest),) if rest else ()
     prose = (Section((Line(_prose(text)),)) for text in page.text)
     return (
         Section((title, Line(KINDS[page.kind], Style.FAINT))),
         *prose,
         *examples[:1],
-        *more[: len(examples) - 1],
+        *more,
     )
 
 

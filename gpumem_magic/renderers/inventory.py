@@ -243,7 +243,9 @@ def inventory_document(inventory: Inventory) -> Document:
         *_who_holds(inventory),
         Section(notes(inventory.notes)),
         Folded(
-            f"{'Why it can go · t' if unneeded else 'T'}he whole card, as nvidia-smi adds it up",
+            "Why it can go · the whole card, as nvidia-smi adds it up"
+            if unneeded
+            else "The whole card, as nvidia-smi adds it up",
             (
                 Section(remedy_table("No longer needed, and what lets go of it", unneeded)),
                 Section((whole, *(Line(fact, Style.FAINT, 1) for fact in facts))),

@@ -81,7 +81,8 @@ class _Derived:
         self._rest[list(own)] = False
         shapes = [shape for shape, _ in lives.results]
         self._shapes = [*(shape or () for shape in shapes), (-1,)]
-        self._elements = np.array([np.prod(s) for s in self._shapes], np.float64)[lives.made]
+        self._counts = np.array([np.prod(s) for s in self._shapes], np.float64)
+        self._elements = self._counts[lives.made]
         self._told: set[int] = set()
 
     @functools.cached_property
@@ -112,7 +113,8 @@ class _Derived:
 
     def _of_rows(self, rows: int) -> NDArray[np.bool_]:
         """Which results have one vector for each of so many rows, in any of their dimensions."""
-        found = [any(np.prod(s) == rows * n for n in s) for s in self._shapes]
+        widths = (self._counts / rows).tolist()
+        found = [width in shape for width, shape in zip(widths, self._shapes, strict=True)]
         return np.array(found)[self._lives.made]
 
 

@@ -337,7 +337,8 @@ def _entries(group: Group, survived: int) -> tuple[int, int]:
     ways: set[tuple[str, ...]] = set()
     for row, one in group:
         places = BETWEEN.findall(one.path) if one else []
-        ways |= {tuple(places)} if places else set()
+        if places:
+            ways.add(tuple(places))
         for level, place in enumerate(places):
             if place[1:-1].isdigit():
                 numbers.setdefault(level, set()).add(place)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 
 _INDEX = "layer_idx"
 """What layers, or their attention, call their place in the model and in its cache."""
@@ -43,7 +43,7 @@ def kind_of(layer: Any) -> tuple[int | None, Any]:
             home = type(module).__module__
             if hooks or home == "__main__" or home not in sys.modules:
                 return None, None
-            settings = {n: v for n, v in vars(module).items() if isinstance(v, PLAIN)}
+            settings = {n: v for n, v in vars(module).items() if isinstance(v, _PLAIN)}
             index = settings.pop(_INDEX, index)
             tensors = (*module._parameters.items(), *module._buffers.items())
             shapes = tuple((name, shape_of(it)) for name, it in tensors if it is not None)
@@ -73,12 +73,12 @@ def states_of(arguments: tuple[Any, ...], index: int) -> list[Any]:
 
 def same(value: Any) -> Any:
     """A plain value, or which object it is."""
-    return value if isinstance(value, PLAIN) else id(value)
+    return value if isinstance(value, _PLAIN) else id(value)
 
 
 def plain(value: Any) -> Any:
     """The value. Raises UnlikeError where it is not plain."""
-    if not isinstance(value, PLAIN):
+    if not isinstance(value, _PLAIN):
         raise UnlikeError
     return value
 
