@@ -70,20 +70,26 @@ def find_held(
     memory = read()
     alive = memory.blocks.keys() - memory.libraries.keys()
     blocks = {a: memory.blocks[a] for a in events.address[rows].tolist() if a in alive}
-    if sum(blocks.values()) < _SHARE * (memory.reading.allocated or 0):
+    least = _SHARE * (memory.reading.allocated or 0)
+    if sum(blocks.values()) <= least:
         return ()
     few = replace(memory, blocks=blocks, libraries={}, unlisted="")
     with no_collection(), torch._C.DisableTorchFunction(), few.aside():
         walk = Walk(torch, few, Looked())
+
+        def much_is_left() -> bool:
+            return sum(map(blocks.__getitem__, walk.unexplained())) > least
+
         walk.leave_out(namespace)
         walk.set_out(named_roots(torch, namespace, namespace.keys()))
         walk.add(_failed_frames(torch, error))
         walk.run(_MOST, until_explained=True)
-        if walk.unexplained():
+        if much_is_left():
             walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
             walk.run(_MOST, until_explained=True)
-        walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
-        walk.run(_MOST)
+        if much_is_left():
+            walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
+            walk.run(_MOST)
         found, modules, tensors = walk.reached.found, walk.modules(), walk.tensors()
         return tuple(_held(a, found[a], modules, tensors) for a in blocks if a in found)
 

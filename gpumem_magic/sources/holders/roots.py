@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 from gpumem_magic.sources.holders.code import of_frame
@@ -101,9 +101,12 @@ def _is_users_own(name: str, held: Mapping[str, Any]) -> bool:
 
 
 def registry_roots() -> Iterator[Node]:
-    """The arguments of what `weakref.finalize` will call."""
+    """The arguments of what `weakref.finalize` will call, but for torch's own libraries of
+    operators: thousands of names."""
     calls = list(weakref.finalize.__dict__.get("_registry", {}).values())
     for number, call in enumerate(calls):
+        if type(call.func) is FunctionType and call.func.__module__ == "torch.library":
+            continue
         for argument in (*call.args, *(call.kwargs or {}).values()):
             if not is_plain(argument):
                 path = f"weakref.finalize: arguments[{number}]"

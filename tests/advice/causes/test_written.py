@@ -26,7 +26,7 @@ net = nn.Sequential(
     nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256),
 ).to(device)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-X = torch.randn(100*512, 256); Y = torch.randn(100*512, 256)
+X = torch.zeros(100*512, 256); Y = torch.zeros(100*512, 256)
 loader = DataLoader(TensorDataset(X, Y), batch_size=512)
 criterion = nn.MSELoss()
 class progress:
