@@ -15,6 +15,7 @@ class Notebook:
 
     def __init__(self, shell, card):
         self.shell = shell
+        shell.display_formatter.active_types = ["text/plain"]  # nobody looks at the figures
         self.run(f"%load_ext gpumem_magic\n%gpumem --device {card}")
 
     def run(self, cell):

@@ -94,6 +94,7 @@ def new_shell() -> InteractiveShell:
     shell = InteractiveShell.instance(config=config)
     with suppress(ValueError):
         shell.colors = "nocolor"
+    shell.display_formatter.active_types = ["text/plain"]  # nobody looks at the figures
     run(shell, "%load_ext gpumem_magic\n%gpumem --device T4")
     return shell
 
