@@ -53,9 +53,8 @@ class _Fused(torch.autograd.Function):
         """The normalized tensor."""
         storages, tracker, shape, eps = ctx.call = call
         with tracker.suspended():
-            values = composite_kernel(_COMPOSITE)(tensor, shape, weight, eps)
-            out = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(values)
-            norms = torch.empty(tensor.shape[: tensor.dim() - len(shape)])
+            normed, norms = torch.ops.aten._fused_rms_norm(tensor, shape, weight, eps)
+            out: torch.Tensor = normed.contiguous()
         with Blocks(storages) as copies:
             copies.take(0 if tensor.is_contiguous() else tensor.nbytes)
             storages.place(out)
@@ -66,19 +65,33 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """The gradients of tensor and weight."""
-        storages, tracker, shape, eps = ctx.call
-        tensor, weight, _ = ctx.saved_tensors
-        with tracker.suspended(), torch.enable_grad():
-            inputs = [t.detach().requires_grad_() for t in (tensor, weight) if t is not None]
-            values = composite_kernel(_COMPOSITE)(
-                inputs[0], shape, inputs[1] if weight is not None else None, eps
-            )
-            found = torch.autograd.grad(values, inputs, gradients[0])
-            results = [torch.empty(g.shape, dtype=g.dtype).copy_(g) for g in found]
+        storages, tracker, shape, _ = ctx.call
+        tensor, weight, norms = ctx.saved_tensors
+        with tracker.suspended():
+            results = _gradients(gradients[0], tensor, weight, norms, len(shape))
         with Blocks(storages) as copies:
             copies.take(0 if tensor.is_contiguous() else tensor.nbytes)
             for result, is_needed in zip(results, ctx.needs_input_grad[1:], strict=False):
                 if is_needed:
                     storages.place(result)
             copies.take(0 if gradients[0].is_contiguous() else gradients[0].nbytes)
-        return None, results[0], results[1] if weight is not None else None
+        return None, *results
+
+
+def _gradients(
+    gradient: torch.Tensor,
+    tensor: torch.Tensor,
+    weight: torch.Tensor | None,
+    norms: torch.Tensor,
+    dims: int,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Of the tensor and of the weight, in float32 or wider. dims: that are normalized over."""
+    wide = norms.dtype
+    scaled, whole = tensor.to(wide) * norms, gradient.to(wide)
+    of_weight = None
+    if weight is not None:
+        products = (whole * scaled).reshape(-1, *weight.shape)
+        of_weight = products.sum(0).to(weight.dtype)
+        whole = whole * weight
+    common = (whole * scaled).mean(tuple(range(-dims, 0)), keepdim=True)
+    return ((whole - scaled * common) * norms).to(tensor.dtype), of_weight

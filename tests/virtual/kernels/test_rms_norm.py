@@ -35,6 +35,18 @@ def test_nothing_but_the_norms_is_kept(blocks):
     assert sum(blocks()) == 0
 
 
+def test_the_norms_are_float32_whatever_the_default_is(blocks):
+    norm = nn.RMSNorm(256).bfloat16().cuda()
+    x = torch.randn(8, 50, 256, device="cuda").bfloat16()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        blocks()
+        out = norm(x)
+        assert blocks() == [out.nbytes, 8 * 50 * 4]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_types_that_differ_are_taken_apart(blocks):
     norm, x = nn.RMSNorm(256).cuda(), torch.randn(8, 50, 256, device="cuda").half()
     blocks()
