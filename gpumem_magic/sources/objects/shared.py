@@ -117,9 +117,9 @@ class _Met:
 
 def _all_known(torch: Any, tensors: list[Any]) -> bool:
     """Whether these are all the tensors of their storage, and C++ (a graph, say) holds none."""
-    views = [tensor._base for tensor in tensors if tensor._base is not None]
+    views = Counter(id(tensor._base) for tensor in tensors)
     for tensor in tensors:
-        if tensor._use_count() - 1 > sum(base is tensor for base in views):
+        if tensor._use_count() - 1 > views[id(tensor)]:
             return False
     storage = tensors[0].untyped_storage()
     if sys.getrefcount(storage) > _OF_STORAGE:
