@@ -62,8 +62,8 @@ _ELSEWHERE = (
 )
 _COPIES = (
     "These are copies by deepcopy(), made where the model is. What is only kept to be loaded or "
-    "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
-    "model.state_dict().items()}; of the best so far one is enough."
+    "returned later may wait on the host, each tensor's .cpu(), as in {name: tensor.cpu() for "
+    "name, tensor in model.state_dict().items()}; of the best so far one is enough."
 )
 _HOOKS = (
     "Hooks stay until they are removed, and all of them run: register them once, before the loop, "
@@ -104,7 +104,7 @@ def change(case: Case, growth: Growth) -> str:
         return _COPIES
     if came_of(case.lives, case.cell, growth):
         return _ELSEWHERE
-    if told := of_libraries(case.lives, growth):
+    if told := of_libraries(case.lives, code, growth):
         return told
     if _are_views(growth):
         return _VIEWS.format(name=_name(growth))
@@ -323,7 +323,8 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
     holder = growth.holder.rpartition("().")[2]
     if growth.kind == HolderKind.HOOK.value and holder.endswith("hooks[*]"):
         return _HOOKS
-    if growth.kind in _OF_KINDS:
+    failed = growth.kind == HolderKind.EXCEPTION.value and holder != growth.holder
+    if growth.kind in _OF_KINDS and not failed:  # a function's variable is no error's
         return _OF_KINDS[growth.kind]
     if holder.endswith(GRADIENTS):
         return of_gradients(case.cell)

@@ -183,8 +183,10 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     rows = np.array([row for row, _ in group], np.int64)
     own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
-    if at_once or _is_replaced(lives, rows) or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
+    if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
+    if _is_replaced(lives, rows):
+        return None
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
