@@ -108,7 +108,8 @@ class Activations(Rule):
             return
         held = _waiting(trace, cell, names)
         others = [category for category in Category if category not in _FOLLOWING]
-        at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]
+        own = lives.at_peak & ((lives.born != Phase.BACKWARD) | lives.named())  # else in between
+        at_peak = [lives.bytes(own & lives.of(category)) for category in others]
         size, peak = lives.bytes(held), int(lives.levels().max())
         if size < max(MIB, _SHARE * peak, *at_peak):
             return
