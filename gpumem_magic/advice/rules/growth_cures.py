@@ -177,8 +177,9 @@ def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[in
 
 
 def _name(growth: Growth) -> str:
-    """The container, without the places in it; the name alone."""
-    return growth.holder.rpartition("().")[2].removesuffix("[*]")
+    """The container, without the places in it; the name alone, also of a closure's."""
+    holder = growth.holder.rpartition(": closure.")[2]
+    return holder.rpartition("().")[2].removesuffix("[*]")
 
 
 def _backward_through(case: Case, held: _Held) -> ast.Call | None:

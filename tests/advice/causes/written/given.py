@@ -23,3 +23,26 @@ class Attend(nn.Module):
         return torch.zeros_like(z).index_add(0, edges[1], source * weight[..., None])
 nodes = torch.randn(3000, 64, device=device); edges = torch.randint(0, 3000, (2, 100000), device=device)
 Attend(64, 4, 32).to(device)(nodes, edges).mean().backward()
+# %% states-of-optimizers-that-are-gone | 60MiB | ^second-optimizer .*states that earlier optimizers made
+saved = {}
+for task in range(30):
+    adam = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    for x, y in [(X[:8].to(device), Y[:8].to(device))] * 2:
+        loss = criterion(net(x), y)
+        adam.zero_grad(); loss.backward(); adam.step()
+    saved[task] = adam.state_dict()
+# %% an-ensemble-at-once | 60MiB | ^weights-too-large .*comprehension in line 2 .*models of their own
+ensemble = [nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)).to(device) for _ in range(30)]
+with torch.no_grad():
+    votes = torch.stack([one(torch.randn(8, 512, device=device)) for one in ensemble]).mean(0)
+# %% a-sum-in-a-closure | 60MiB | ^growth .*closure.total holds .* take total.detach\(\)
+def make_meter():
+    total, n = 0.0, 0
+    def update(loss):
+        nonlocal total, n
+        total += loss; n += 1
+        return total / n
+    return update
+meter = make_meter()
+for x, y in loader:
+    average = meter(criterion(net(x.to(device)), y.to(device)))
