@@ -65,6 +65,11 @@ _OF_PAIRS: Final = (
     "A layer that is applied to every pair makes its outputs for all of them: take some rows of "
     "one side at a time, each with its part of the loss and checkpointed; or fewer pairs."
 )
+_DECOMPOSED: Final = (
+    "linalg is given the matrix of all pairs as a whole, and each step on the way there takes as "
+    "much again: compute in place where nothing goes backward through it (mul_(), exp_(), "
+    "diagonal().add_()); float32 takes half of float64; or take fewer points, or blocks of them."
+)
 _EXAMPLE = """\
 import torch
 torch.manual_seed(0)
@@ -122,7 +127,7 @@ class EnlargedResult(Rule):
             if change and _is_linear(one) and not _trains(trace, cell, names):
                 change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
-                continue
+                change = _DECOMPOSED if trace.oom else ""
             if one.op.startswith("upsample") and one.layer:
                 continue  # of a model: large is what its result has to be
             small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not

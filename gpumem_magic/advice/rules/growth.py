@@ -14,6 +14,7 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
     carried_attributes,
     carried_names,
+    computed_of,
     made_anew,
     passed_on,
 )
@@ -271,6 +272,7 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
             continue
         carriers = carried_names(cell, loop)
         given = carriers & passed_on(cell, loop, statement)
+        given = given or carriers & computed_of(cell, loop, statement)
         if growth.graph and name not in carriers and len(given) == 1:
             function, carrier = cell.function(statement), next(iter(given))
             path = growth.holder.removesuffix(name)

@@ -183,6 +183,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     rows = np.array([row for row, _ in group], np.int64)
     own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
+    at_once &= 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
     if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
     if _is_replaced(lives, rows):

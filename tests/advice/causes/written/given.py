@@ -46,3 +46,22 @@ def make_meter():
 meter = make_meter()
 for x, y in loader:
     average = meter(criterion(net(x.to(device)), y.to(device)))
+# %% an-attack-that-goes-on | 100MiB | ^growth .*adv in attack\(\) holds .*adv.detach\(\)
+def attack(x, y, steps=40):
+    adv = x.clone().requires_grad_(True)
+    for _ in range(steps):
+        loss = criterion(net(adv), y)
+        g = torch.autograd.grad(loss, adv, create_graph=True)[0]
+        adv = adv + 0.01 * g.sign()
+        adv = torch.min(torch.max(adv, x - 0.1), x + 0.1)
+    return adv
+attack(X[:1024].to(device), Y[:1024].to(device))
+# %% an-exact-kernel | 300MiB | ^enlarged-result .*linalg is given the matrix of all pairs
+points = torch.rand(3000, 8, device=device, dtype=torch.float64); values = points.sum(1)
+scale = torch.tensor(0.5, device=device, dtype=torch.float64, requires_grad=True)
+def likelihood():
+    far = torch.cdist(points, points).pow(2)
+    kernel = torch.exp(-0.5 * far / scale**2) + 1e-4 * torch.eye(len(points), device=device, dtype=torch.float64)
+    lower = torch.linalg.cholesky(kernel)
+    return (values[:, None] * torch.cholesky_solve(values[:, None], lower)).sum() + lower.diagonal().log().sum()
+likelihood().backward()
