@@ -31,7 +31,7 @@ from gpumem_magic.values.recording import Phase
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
 _UNTRAINED = (
-    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+    "Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
@@ -118,7 +118,7 @@ def if_untrained(lives: Lifetimes, names: Names) -> str:
     skipped = names.skipped
     if skipped is not None:
         why = f"{skipped.whole}, but not in that pass ({skipped.why})"
-        return f" {why}: evaluate under torch.no_grad()."
+        return f"{why}: evaluate under torch.no_grad()."
     return "" if bool((lives.born == Phase.BACKWARD).any()) else _UNTRAINED
 
 

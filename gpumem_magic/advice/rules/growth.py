@@ -152,7 +152,7 @@ class GrowingMemory(Rule):
         if same is None:
             return advice
         listed = growth.holder.endswith("[*]") and ".detach()" in same.change
-        change = f"{same.change}{COLLECTED if listed else ''}{untrained(case, growth)}"
+        change = untrained(case, growth, f"{same.change}{COLLECTED if listed else ''}")
         written = replace(advice, change=change, edits=same.edits, source=same.source)
         return replace(written, line=same.line, saving=same.saving, price=same.price)
 
@@ -190,7 +190,7 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
 def _change(case: Case, growth: Growth) -> str:
     if growth.unit is Unit.PASS:
         return change(case, growth)
-    return _OF_UNITS[growth.unit] + untrained(case, growth)
+    return untrained(case, growth, _OF_UNITS[growth.unit])
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:

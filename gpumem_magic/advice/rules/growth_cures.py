@@ -108,7 +108,7 @@ def change(case: Case, growth: Growth) -> str:
         return told
     if _are_views(growth):
         return _VIEWS.format(name=_name(growth))
-    return _cure(whole, cycled(whole, growth), held) + untrained(case, growth)
+    return untrained(case, growth, _cure(whole, cycled(whole, growth), held))
 
 
 def _are_views(growth: Growth) -> bool:
@@ -116,10 +116,14 @@ def _are_views(growth: Growth) -> bool:
     return 0 < _LITTLE * growth.shown <= growth.size and not growth.graph
 
 
-def untrained(case: Case, growth: Growth) -> str:
-    """What more there is to say of what grew with graphs that no backward pass goes through."""
+def untrained(case: Case, growth: Growth, cure: str) -> str:
+    """The cure, and what there is to say of a graph that no backward pass goes through: first,
+    unless the text has one that may have been to come."""
     graphs = growth.graph and not growth.anew
-    return if_untrained(case.lives, case.names) if graphs else ""
+    told = if_untrained(case.lives, case.names) if graphs else ""
+    code, _ = case.cell.joined() or (case.cell, case.trace)
+    said = (cure, told) if code.calls(".backward") else (told, cure)
+    return " ".join(filter(None, said))
 
 
 @dataclass(frozen=True, slots=True)
