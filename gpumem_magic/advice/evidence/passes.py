@@ -22,6 +22,7 @@ from gpumem_magic.advice.tree import (
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 
+_WITHOUT_GRAPH = (".detach", ".item", ".tolist", ".numpy")
 _ALWAYS_ALIVE = 2
 """Passes whose results a loop that keeps nothing holds at a time: of the pass before, until their
 names get new values, and of the pass that runs."""
@@ -89,6 +90,18 @@ def passed_on(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
     for one in sorted(later, key=lambda s: s.lineno):
         parts = one.value.elts if isinstance(one.value, ast.Tuple | ast.List) else [one.value]
         if all(isinstance(part, ast.Name) and part.id in found for part in parts):
+            found |= defined(one)
+    return found
+
+
+def computed_of(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
+    """Names that a statement of the loop gives values, and those that later ones compute of these,
+    with their graphs."""
+    found = defined(statement)
+    later = (s for s in cell.nodes(ast.Assign, within=loop) if s.lineno > statement.lineno)
+    for one in sorted(later, key=lambda s: s.lineno):
+        ends = bool(cell.calls(*_WITHOUT_GRAPH, within=one))
+        if not ends and cell.spoken(one.value) & found:
             found |= defined(one)
     return found
 

@@ -31,7 +31,7 @@ from gpumem_magic.values.recording import Phase
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
 _UNTRAINED = (
-    " Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
+    "Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
 _SHARE = 0.02
 """Of the line that saves most: lines with less are not worth a wrapper."""
@@ -118,7 +118,7 @@ def if_untrained(lives: Lifetimes, names: Names) -> str:
     skipped = names.skipped
     if skipped is not None:
         why = f"{skipped.whole}, but not in that pass ({skipped.why})"
-        return f" {why}: evaluate under torch.no_grad()."
+        return f"{why}: evaluate under torch.no_grad()."
     return "" if bool((lives.born == Phase.BACKWARD).any()) else _UNTRAINED
 
 
@@ -166,11 +166,18 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
         if size < MIB:
             continue
         here = saved & (lines >= first) & (lines <= last)
-        outputs = NEEDED_ANYWAY - (trace.oom is not None)  # one was to be the next
+        outputs = _needed_anyway(here, lives) - (trace.oom is not None)  # one was to be the next
         saving = lives.saved_at_peak(not_needed(here, lives, outputs))
         if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), here, size, saving, evaluated, at)
+
+
+def _needed_anyway(here: NDArray[np.bool_], lives: Lifetimes) -> int:
+    """Of an expression in the text, a * x + b * y, both sides as well as their sum."""
+    stacks = (lives.stacks[one] for one in np.unique(lives.stack[here]).tolist() if one >= 0)
+    layers = any("/torch/nn/" in f.filename.replace("\\", "/") for s in stacks for f in s)
+    return NEEDED_ANYWAY if layers else NEEDED_ANYWAY + 1
 
 
 def _lines_outside(cell: Code, lines: list[int], needed: set[ast.stmt]) -> list[int]:
@@ -300,10 +307,15 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
 def not_needed(
     here: NDArray[np.bool_], lives: Lifetimes, outputs: int = NEEDED_ANYWAY
 ) -> NDArray[np.bool_]:
-    """Without the largest outputs of the peak, and what has a name at the end: they stay."""
+    """Without the largest outputs of the peak, and what has a name at the end: they stay, as do
+    those that had the name before."""
     alive = np.flatnonzero(here & lives.at_peak)
-    mask = here.copy()
-    mask[[i for i in np.flatnonzero(here).tolist() if lives.name(i) is not None]] = False
+    named = here & lives.named()
+    mask = here & ~named
+    for stack in np.unique(lives.stack[named]).tolist():
+        alike = lives.stack == stack
+        if np.count_nonzero(alike[alive]) <= np.count_nonzero(alike & named):
+            mask &= ~alike
     by_size = alive[np.argsort(lives.size[alive], kind="stable")]
     mask[by_size[-outputs:]] = False
     return mask

@@ -48,6 +48,7 @@ _FOLLOWING = (Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
 """What goes with the activations: their gradients are temporary."""
 
 _LEAST = 0.01
+_LONGEST = ("True", "'longest'", '"longest"')
 _SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
 
 
@@ -108,7 +109,8 @@ class Activations(Rule):
             return
         held = _waiting(trace, cell, names)
         others = [category for category in Category if category not in _FOLLOWING]
-        at_peak = [lives.bytes(lives.at_peak & lives.of(category)) for category in others]
+        own = lives.at_peak & ((lives.born != Phase.BACKWARD) | lives.named())  # else in between
+        at_peak = [lives.bytes(own & lives.of(category)) for category in others]
         size, peak = lives.bytes(held), int(lives.levels().max())
         if size < max(MIB, _SHARE * peak, *at_peak):
             return
@@ -254,7 +256,7 @@ def _pieces(case: _Case) -> _Changes:
     facts = model[1]
     yield (
         _advice(
-            f"Take the batch in {PIECES} pieces and add up their gradients.",
+            f"Take the batch in {PIECES} pieces and add up their gradients.{_padded(case.cell)}",
             case.size * (PIECES - 1) // PIECES,
             Cost.TIME,
             f"{PIECES} smaller passes in place of one, which use the device less well.",
@@ -262,6 +264,17 @@ def _pieces(case: _Case) -> _Changes:
         case.named,
         lambda: in_pieces(case.named, names, case.place(), facts),
     )
+
+
+def _padded(cell: Code) -> str:
+    """What there is to say of sequences that are padded to the longest."""
+    given = (k for call in cell.nodes(ast.Call) for k in call.keywords if k.arg == "padding")
+    if cell.calls_of("pad_sequence") or any(cell.text(k.value) in _LONGEST for k in given):
+        return (
+            " All sequences of a batch are padded to the longest: batches of like lengths, or a "
+            "limit to the length, take less where lengths differ."
+        )
+    return ""
 
 
 def _has_few_samples(case: _Case) -> bool:

@@ -19,8 +19,9 @@ from gpumem_magic.trace.enlarged import EMBEDDINGS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Phase
+from gpumem_magic.values.recording import Category, Phase
 
 _LEAST: Final = 32 * MIB
 _SHARE: Final = 0.25
@@ -63,6 +64,11 @@ _SCORES: Final = (
 _OF_PAIRS: Final = (
     "A layer that is applied to every pair makes its outputs for all of them: take some rows of "
     "one side at a time, each with its part of the loss and checkpointed; or fewer pairs."
+)
+_DECOMPOSED: Final = (
+    "linalg is given the matrix of all pairs as a whole, and each step on the way there takes as "
+    "much again: compute in place where nothing goes backward through it (mul_(), exp_(), "
+    "diagonal().add_()); float32 takes half of float64; or take fewer points, or blocks of them."
 )
 _EXAMPLE = """\
 import torch
@@ -116,11 +122,12 @@ class EnlargedResult(Rule):
         paired = {int(np.prod(one.shape[:-1])) for one in of_pairs}
         for one in trace.enlarged:
             change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
-            change = "" if _are_collected(trace, one) else change
+            if _are_collected(trace, one) or (_is_linear(one) and _are_read(trace.lives, one)):
+                change = ""
             if change and _is_linear(one) and not _trains(trace, cell, names):
                 change = _SCORES
             if one.op in _PAIRS | _PRODUCTS and not _is_linear(one) and _decomposes(cell, one):
-                continue
+                change = _DECOMPOSED if trace.oom else ""
             if one.op.startswith("upsample") and one.layer:
                 continue  # of a model: large is what its result has to be
             small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not
@@ -189,6 +196,13 @@ def _decomposes(cell: Code, one: Enlarged) -> bool:
 
 def _is_linear(one: Enlarged) -> bool:
     return one.layer == "linear"
+
+
+def _are_read(lives: Lifetimes, one: Enlarged) -> bool:
+    """Whether another layer has weights for so many inputs: then these are no classes."""
+    weights = np.flatnonzero(lives.of(Category.PARAMETER)).tolist()
+    shapes = (lives.tensor(row)[0] or () for row in weights)
+    return any(len(shape) == 2 and shape[1] == one.shape[-1] for shape in shapes)
 
 
 def _positions(one: Enlarged) -> int:

@@ -29,7 +29,7 @@ def of_rows(one: Enlarged) -> str:
             "user and an item: take some of the indices at a time, and keep of their rows what is "
             "wanted, such as a score."
         )
-    if _is_of_edges(one) and len(one.shape) == 2:
+    if (_is_of_edges(one) and len(one.shape) == 2) or _is_of_heads(one):
         return (
             "Each row is copied for every index that means it, such as the edges of a graph: add "
             "up the results of some of the indices at a time (index_add_, scatter), or multiply by "
@@ -85,6 +85,12 @@ def _is_of_edges(one: Enlarged) -> bool:
         and (len(one.shape) == 2 or one.op in ("gather", "index_select"))
         and any([*s[:-2]] == batch[2:] and s[-2] * _TIMES <= rows for s in sources)
     )
+
+
+def _is_of_heads(one: Enlarged) -> bool:
+    """Whether rows of several heads each were looked up: there are more of them than each has
+    numbers, which no weights of experts are."""
+    return _are_matrices(one) and any(s[0] > np.prod(s[1:]) for s in one.operands if len(s) > 2)
 
 
 def _are_matrices(one: Enlarged) -> bool:

@@ -118,8 +118,12 @@ def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
     statement = cell.statement_at(line) if line else None
     if statement is None or not trace.growth:
         return bool(trace.growth)
-    made = (row for growth in trace.growth for row in growth.rows)
-    if any(int(trace.lives.line[row]) == line for row in made):
+    lives, own = trace.lives, cell.cell.filename
+    stacks = np.unique(lives.stack[[row for growth in trace.growth for row in growth.rows]])
+    frames = (frame for one in stacks.tolist() if one >= 0 for frame in lives.stacks[one])
+    if any(frame.line == line and frame.filename == own for frame in frames) or any(
+        growth.line == line and not growth.cell for growth in trace.growth
+    ):
         return True  # the loop is in what the line calls, or on the line itself
     return cell.loop(statement) is not None or cell.function(statement) is not None
 

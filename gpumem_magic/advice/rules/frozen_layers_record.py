@@ -65,20 +65,23 @@ class FrozenLayersRecord(Rule):
             named = _frozen(names) if stepped else _never_cleared(lives, cell, names)
             frozen = _outermost(named) if stepped else list(named)
         made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
+        calls = [*untrained_calls(cell, lives, names)]
+        through = [*self._through(trace, cell, [one for one in calls if not one.needed])]
         for name in dict.fromkeys(root(ast.parse(f.text, mode="eval").body) for f in frozen):
             own = [
                 f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
             ]
             size = sum(f.gradients for f in own)
             if size >= least_saving(trace) and made >= size:
-                told.add(name)
                 made -= size  # a model may have several names
-                yield self._advice(cell, lives, name, own, size)
-        calls = [one for one in untrained_calls(cell, lives, names) if one.model not in told]
-        untrained = [one for one in calls if not one.needed]
-        for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):
-            here = [one for one in untrained if cell.statement(one.call) is statement]
-            yield from self._of_calls(trace, cell, statement, here)
+                advice = self._advice(cell, lives, name, own, size)
+                graph = max((one.saving or 0 for one in through if one.name == name), default=0)
+                if (advice.saving or 0) >= graph:
+                    told.add(name)
+                    yield advice
+        yield from (one for one in through if one.name not in told)
+        calls = [one for one in calls if one.model not in told]
+        untrained = any(not one.needed for one in calls)
         if not told and not untrained:
             thrown = [*self._thrown(trace, cell, names)]
             yield from thrown or self._unread(trace, cell, calls)
@@ -125,6 +128,13 @@ class FrozenLayersRecord(Rule):
                 known=Known.ESTIMATED,
             )
             return
+
+    def _through(
+        self, trace: Trace, cell: Code, untrained: list[UntrainedCall]
+    ) -> Iterator[Advice]:
+        for statement in dict.fromkeys(cell.statement(one.call) for one in untrained):
+            here = [one for one in untrained if cell.statement(one.call) is statement]
+            yield from self._of_calls(trace, cell, statement, here)
 
     def _of_calls(
         self, trace: Trace, cell: Code, statement: ast.stmt, untrained: list[UntrainedCall]

@@ -14,6 +14,7 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
     carried_attributes,
     carried_names,
+    computed_of,
     made_anew,
     passed_on,
 )
@@ -151,7 +152,7 @@ class GrowingMemory(Rule):
         if same is None:
             return advice
         listed = growth.holder.endswith("[*]") and ".detach()" in same.change
-        change = f"{same.change}{COLLECTED if listed else ''}{untrained(case, growth)}"
+        change = untrained(case, growth, f"{same.change}{COLLECTED if listed else ''}")
         written = replace(advice, change=change, edits=same.edits, source=same.source)
         return replace(written, line=same.line, saving=same.saving, price=same.price)
 
@@ -189,7 +190,7 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
 def _change(case: Case, growth: Growth) -> str:
     if growth.unit is Unit.PASS:
         return change(case, growth)
-    return _OF_UNITS[growth.unit] + untrained(case, growth)
+    return untrained(case, growth, _OF_UNITS[growth.unit])
 
 
 def _is_loaded(case: Case, growth: Growth) -> bool:
@@ -271,6 +272,7 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
             continue
         carriers = carried_names(cell, loop)
         given = carriers & passed_on(cell, loop, statement)
+        given = given or carriers & computed_of(cell, loop, statement)
         if growth.graph and name not in carriers and len(given) == 1:
             function, carrier = cell.function(statement), next(iter(given))
             path = growth.holder.removesuffix(name)

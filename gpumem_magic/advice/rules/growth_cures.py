@@ -62,8 +62,8 @@ _ELSEWHERE = (
 )
 _COPIES = (
     "These are copies by deepcopy(), made where the model is. What is only kept to be loaded or "
-    "returned later may wait on the host, {name: tensor.cpu() for name, tensor in "
-    "model.state_dict().items()}; of the best so far one is enough."
+    "returned later may wait on the host, each tensor's .cpu(), as in {name: tensor.cpu() for "
+    "name, tensor in model.state_dict().items()}; of the best so far one is enough."
 )
 _HOOKS = (
     "Hooks stay until they are removed, and all of them run: register them once, before the loop, "
@@ -104,11 +104,11 @@ def change(case: Case, growth: Growth) -> str:
         return _COPIES
     if came_of(case.lives, case.cell, growth):
         return _ELSEWHERE
-    if told := of_libraries(case.lives, growth):
+    if told := of_libraries(case.lives, code, growth):
         return told
     if _are_views(growth):
         return _VIEWS.format(name=_name(growth))
-    return _cure(whole, cycled(whole, growth), held) + untrained(case, growth)
+    return untrained(case, growth, _cure(whole, cycled(whole, growth), held))
 
 
 def _are_views(growth: Growth) -> bool:
@@ -116,10 +116,14 @@ def _are_views(growth: Growth) -> bool:
     return 0 < _LITTLE * growth.shown <= growth.size and not growth.graph
 
 
-def untrained(case: Case, growth: Growth) -> str:
-    """What more there is to say of what grew with graphs that no backward pass goes through."""
+def untrained(case: Case, growth: Growth, cure: str) -> str:
+    """The cure, and what there is to say of a graph that no backward pass goes through: first,
+    unless the text has one that may have been to come."""
     graphs = growth.graph and not growth.anew
-    return if_untrained(case.lives, case.names) if graphs else ""
+    told = if_untrained(case.lives, case.names) if graphs else ""
+    code, _ = case.cell.joined() or (case.cell, case.trace)
+    said = (cure, told) if code.calls(".backward") else (told, cure)
+    return " ".join(filter(None, said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +181,9 @@ def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[in
 
 
 def _name(growth: Growth) -> str:
-    """The container, without the places in it; the name alone."""
-    return growth.holder.rpartition("().")[2].removesuffix("[*]")
+    """The container, without the places in it; the name alone, also of a closure's."""
+    holder = growth.holder.rpartition(": closure.")[2]
+    return holder.rpartition("().")[2].removesuffix("[*]")
 
 
 def _backward_through(case: Case, held: _Held) -> ast.Call | None:
@@ -323,7 +328,8 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
     holder = growth.holder.rpartition("().")[2]
     if growth.kind == HolderKind.HOOK.value and holder.endswith("hooks[*]"):
         return _HOOKS
-    if growth.kind in _OF_KINDS:
+    failed = growth.kind == HolderKind.EXCEPTION.value and holder != growth.holder
+    if growth.kind in _OF_KINDS and not failed:  # a function's variable is no error's
         return _OF_KINDS[growth.kind]
     if holder.endswith(GRADIENTS):
         return of_gradients(case.cell)

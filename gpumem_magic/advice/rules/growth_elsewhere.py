@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.passes import carried_names
+from gpumem_magic.trace.growth.ways import without_places
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -32,10 +34,13 @@ _OF_ALL_SAMPLES = (
 _DERIVATIVES = {"jacobian": "jacrev", "hessian": "hessian"}
 
 
-def of_libraries(lives: Lifetimes, growth: Growth) -> str:
+def of_libraries(lives: Lifetimes, code: Code, growth: Growth) -> str:
     """What to pass to the library whose function collects it; "" where none does."""
     told = _of_framework(lives, growth) or _of_derivatives(lives, growth)
-    return told or _of_library(lives, growth)
+    words = re.findall(r"\w+", without_places(growth.holder))
+    if told or any(node.attr == words[-1] for node in code.nodes(ast.Attribute) if words[1:]):
+        return told  # the text's own attribute, of an object that the library was given
+    return _of_library(lives, growth)
 
 
 def _of_framework(lives: Lifetimes, growth: Growth) -> str:

@@ -52,6 +52,13 @@ _AGAIN = (
 )
 
 
+_STATES = 3
+"""Large ones for each parameter are at most that many."""
+
+_SMALL = 1 << 10
+"""Bytes up to which a state is one number."""
+
+
 class SecondOptimizer(Rule):
     """Several optimizers keep states for the same parameters.
 
@@ -92,6 +99,7 @@ class SecondOptimizer(Rule):
             for owner, row in owners.items():
                 born[owner] = max(born.get(owner, -1), int(lives.birth[row]))
         if not shared:
+            yield from self._left_by_earlier(lives, least_saving(trace))
             return
         newest = max(born, key=lambda owner: born[owner])
         old = np.zeros(len(lives), bool)
@@ -115,6 +123,29 @@ class SecondOptimizer(Rule):
             saving=lives.saved_at_peak(old),
             known=Known.ESTIMATED,
         )
+
+    def _left_by_earlier(self, lives: Lifetimes, least: int) -> Iterable[Advice]:
+        """States that optimizers made which are gone: the same line made several for each
+        parameter, which their names, looked up now and then, do not tell apart."""
+        large = lives.at_peak & (lives.size > _SMALL)
+        states = np.flatnonzero(large & lives.of(Category.OPTIMIZER_STATE) & (lives.birth >= 0))
+        if len(states) <= _STATES * np.count_nonzero(large & lives.of(Category.PARAMETER)):
+            return
+        newest = np.full(len(lives.stacks) + 1, -1, np.int64)
+        np.maximum.at(newest, lives.stack[states], lives.step[states])
+        old = states[lives.step[states] < newest[lives.stack[states]]]
+        size = int(lives.size[old].sum())
+        if size >= least:
+            yield Advice(
+                self.name,
+                problem=f"{format_bytes(size)} are states that earlier optimizers made: something "
+                "keeps them, such as a list of what their state_dict() gave.",
+                change="optimizer.state_dict() leads to the states themselves: keep of it what is "
+                "to be loaded later on the host (each tensor's .cpu()), or only the last.",
+                size=size,
+                saving=lives.saved_at_peak(lives.rows(old.tolist())),
+                known=Known.ESTIMATED,
+            )
 
 
 def _called(optimizer: str, place: str = "[*]") -> str:

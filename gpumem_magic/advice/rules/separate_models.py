@@ -62,6 +62,8 @@ scores = []
 for model in (first, second, third):
     scores.append(model(x).sum().item())
 """
+_HOLDING: Final = frozenset({"builtins.function", "builtins.method", "builtins.generator"})
+"""What keeps what it was made of, such as a closure, a method its object."""
 
 
 class SeparateModels(Rule):
@@ -243,7 +245,8 @@ def _may_hold(cell: Code, names: Names, statement: ast.stmt, name: str) -> bool:
     if name in names.tensors:
         return names.tensors[name].has_graph
     kind = names.others.get(name, "builtins.float")
-    return name in names.modules or name in names.optimizers or not kind.startswith("builtins.")
+    holds = kind in _HOLDING or not kind.startswith("builtins.")
+    return name in names.modules or name in names.optimizers or holds
 
 
 def _read(cell: Code, statement: ast.stmt) -> Iterator[str]:

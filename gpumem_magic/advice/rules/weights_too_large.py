@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -31,6 +32,10 @@ _TRAINING = (
     "gradients take half, too."
 )
 _HALF = "In half precision they take half (.half() or .bfloat16() before they are moved); "
+_ONE_BY_ONE = (
+    "If these are models of their own, such as an ensemble's, use one at a time, and keep the "
+    "others on the host until then (.cpu()). Of layers of one model: "
+)
 _MOVING = (
     "8 or 4 bits (bitsandbytes) take less; some layers may lie on the host, or on another device. "
     "No smaller batch helps, and training needs as much again for gradients."
@@ -111,6 +116,10 @@ class WeightsTooLarge(Rule):
                 "are there, and more were to come."
             )
             change, saving = f"{_HALF if _are_single(lives) else ''}{_MOVING}", size // 2
+            if line := _comprehension(cell, lives, last):
+                problem = problem.replace("as ", f"as the comprehension in line {line} made ", 1)
+                problem = problem.replace("weights were put", "modules, each put", 1)
+                change = f"{_ONE_BY_ONE}{change}"
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
@@ -135,6 +144,16 @@ def _are_of_several(lives: Lifetimes) -> bool:
     owned = lives.by_owner(lives.at_peak & lives.of(Category.PARAMETER))
     sizes = [int(lives.size[rows].sum()) for rows in owned.values()]
     return max(sizes, default=0) < (1 - _OTHERS) * sum(sizes)
+
+
+def _comprehension(cell: Code, lives: Lifetimes, row: int) -> int | None:
+    """The line of a comprehension that makes a list of modules, given to no other module."""
+    for frame in lives.frames(row):
+        statement = cell.statement_at(frame.line) if frame.filename == cell.cell.filename else None
+        for made in cell.nodes(ast.ListComp, ast.DictComp, within=statement) if statement else ():
+            if not isinstance(cell.parent(made), ast.Starred | ast.Call):
+                return made.lineno
+    return None
 
 
 def _are_single(lives: Lifetimes) -> bool:

@@ -76,6 +76,8 @@ class _Reader:
         elif kind in (type, types.FunctionType, types.BuiltinFunctionType):
             if (full := dotted(thing)).split(".")[0] in _LIBRARIES:
                 _add(names.known, name, full)
+            elif kind is types.FunctionType and thing.__closure__:
+                _add(names.others, name, dotted(kind))
         elif issubclass(kind, torch.Tensor):
             _add(names.tensors, name, self._tensor(thing))
         elif issubclass(kind, torch.nn.Module):

@@ -50,6 +50,9 @@ _OFTEN = 8
 _BESIDE = 256
 """Times that the largest storage is larger than all others where one operator made them."""
 
+_AS_MUCH = 0.8
+"""Of all of it, from which on a pass made it, and as much was there before: it took its place."""
+
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
 
@@ -180,8 +183,11 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     rows = np.array([row for row, _ in group], np.int64)
     own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
+    at_once &= 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
     if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
+    if _is_replaced(lives, rows):
+        return None
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
@@ -229,6 +235,19 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         cell=cell,
         shown=sum(one.shown for _, one in group if one),
     )
+
+
+def _is_replaced(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
+    """Whether one pass made all of it, or what the one before made and it has not replaced as yet,
+    and as much from the same places was there before: an average of the weights, say."""
+    size = lives.size[rows]
+    steps, place = np.unique(lives.step[rows], return_inverse=True)
+    sizes = np.bincount(place, size)
+    last = np.isin(lives.step[rows], steps[np.argsort(sizes)[-2:]])
+    made, most = rows[last], _AS_MUCH * int(size.sum())
+    like = np.isin(lives.stack, lives.stack[made])
+    before = like & lives.alive(int(lives.birth[made].min()) - 1)
+    return int(size[last].sum()) >= most and lives.bytes(before) >= most
 
 
 def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:

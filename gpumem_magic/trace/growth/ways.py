@@ -97,7 +97,9 @@ def place_of(group: Group) -> str:
         if len(set(found)) > 1:
             between = zip(split[0], places[0][:level], strict=False)
             head = "".join(text for pair in between for text in pair) + split[0][level]
-            return _VALUES.sub(r"\1", f"{head}[*]")
+            whole = _VALUES.sub(r"\1", f"{head}[*]")
+            opened = whole.count("(") > whole.count(")")
+            return whole.removeprefix("list(") if opened else whole
     return ""
 
 

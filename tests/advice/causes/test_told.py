@@ -103,6 +103,25 @@ def kernel(a, b):
 """
 # earlier cells, cell, card, what the first advice says, what no advice says
 PREDICTED = {
+    "a model that a closure trains": (
+        (),
+        "def stepper(model):\n    adam = torch.optim.Adam(model.parameters())\n\n"
+        "    def step(x):\n        adam.zero_grad()\n        model(x).mean().backward()\n"
+        "        adam.step()\n\n    return step\n\n"
+        "wide = nn.Sequential(nn.Linear(256, 4096), nn.ReLU(), nn.Linear(4096, 2048)).cuda()\n"
+        "step = stepper(wide)\nfor x in data[:3]:\n    step(x[:4].cuda())",
+        "230MiB",
+        ("optimizer-state",),
+        ("nothing below",),
+    ),
+    "a hidden layer as wide as a vocabulary": (
+        (),
+        "wide = nn.Sequential(nn.Linear(256, 4096), nn.ReLU(), nn.Linear(4096, 64)).cuda()\n"
+        "x = data[:8].reshape(-1, 256).cuda()\nloss = wide(x).mean()\nloss.backward()",
+        "180MiB",
+        ("activations",),
+        ("last layer",),
+    ),
     "a training step written on one line, which fails": (
         ("old = nn.Linear(2048, 2048).cuda()",),
         "deep = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(8)]).cuda()\n"
