@@ -111,15 +111,14 @@ class WeightsTooLarge(Rule):
         last, weights = int(lives.birth.argmax()), lives.of(Category.PARAMETER)
         older = lives.bytes(weights & (lives.birth < 0))
         if weights[last] and lives.birth[last] >= 0 and older <= _OTHERS * size:
+            several = _comprehension(cell, lives, last)
+            what = f"modules that line {several} makes one by one" if several else "weights"
             problem = (
-                f"Memory ran out as weights were put on the device: {format_bytes(size)} of them "
-                "are there, and more were to come."
+                f"Memory ran out as {what} were put on the device: {format_bytes(size)} of "
+                f"{'weights' if several else 'them'} are there, and more were to come."
             )
-            change, saving = f"{_HALF if _are_single(lives) else ''}{_MOVING}", size // 2
-            if line := _comprehension(cell, lives, last):
-                problem = problem.replace("as ", f"as the comprehension in line {line} made ", 1)
-                problem = problem.replace("weights were put", "modules, each put", 1)
-                change = f"{_ONE_BY_ONE}{change}"
+            change = f"{_HALF if _are_single(lives) else ''}{_MOVING}"
+            change, saving = f"{_ONE_BY_ONE if several else ''}{change}", size // 2
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "

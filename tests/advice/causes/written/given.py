@@ -31,7 +31,7 @@ for task in range(30):
         loss = criterion(net(x), y)
         adam.zero_grad(); loss.backward(); adam.step()
     saved[task] = adam.state_dict()
-# %% an-ensemble-at-once | 60MiB | ^weights-too-large .*comprehension in line 2 .*models of their own
+# %% an-ensemble-at-once | 60MiB | ^weights-too-large .*modules that line 2 makes .*models of their own
 ensemble = [nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)).to(device) for _ in range(30)]
 with torch.no_grad():
     votes = torch.stack([one(torch.randn(8, 512, device=device)) for one in ensemble]).mean(0)
