@@ -10,7 +10,7 @@ import functools
 import hashlib
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.torch_cuda import tensor_methods
 from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
+from gpumem_magic.virtual.torch_cuda.same_graphs import key_of
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
 
@@ -90,6 +91,7 @@ class Inductor:
         self._plans = plans
         self._nodes = 0
         self._codes: dict[str, str] = {}
+        self._compiled: dict[Hashable, Any] = {}
 
     def install(self) -> None:
         """Compile for the card from here on, what was compiled in earlier cells too."""
@@ -227,12 +229,20 @@ class Inductor:
 
         MetaTensorDescriber.describe_tensor = described  # type: ignore[method-assign, assignment]
 
-    def _trace(self, compile_graph: Any, graph: Any, *inputs: Any, **options: Any) -> Any:
+    def _trace(
+        self, compile_graph: Any, graph: Any, inputs: Any, *more: Any, **options: Any
+    ) -> Any:
         """Have AOTAutograd trace a graph of dynamo's, but one that is sure to be too large."""
+        key = None if more else key_of(graph, inputs)
+        if key in self._compiled:
+            return self._compiled[key]
         calls = sum(node.op.startswith("call") for node in graph.graph.nodes)
         if not self._has_room(int(_OF_A_CALL * calls)):
             raise _NotPlannedError
-        return compile_graph(graph, *inputs, **options)
+        compiled = compile_graph(graph, inputs, *more, **options)
+        if key is not None:
+            self._compiled[key] = compiled
+        return compiled
 
     def _has_room(self, nodes: int) -> bool:
         return self._plans and nodes <= min(_MOST_NODES, _MOST_IN_ALL - self._nodes)

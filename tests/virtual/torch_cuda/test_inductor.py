@@ -159,3 +159,29 @@ def test_fused_attention_takes_its_buffers_in_compiled_code_too():
     in_float32 = 4 * 8 * 256 * 64 * 4  # the gradient of the queries
     assert in_float32 in taken("torch.compile")
     assert in_float32 in taken("")
+
+
+def test_the_same_graph_is_planned_once_and_another_for_itself():
+    report = _predicted(
+        "from torch._dynamo.utils import counters\n"
+        "counters.clear()\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer, self.kind = nn.Linear(512, 512), None\n"
+        "    def forward(self, x):\n"
+        "        if self.kind is None:\n"
+        "            self.kind = 'found'\n"
+        "        return self.layer(x).relu().square().mean()\n"
+        "net = Net().cuda()\n"
+        "c = torch.compile(net, dynamic=False)\n"
+        "x = torch.ones(256, 512, device='cuda')\n"
+        "def planned():\n"
+        "    c(x).backward()\n"
+        "    return counters['aot_autograd']['total']\n"
+        "print(planned(), planned(), len(net.layer.weight.grad))\n"
+        "net.kind = 'other'\n"
+        "with torch.autocast('cuda'):\n"
+        "    print(planned())\n"
+    )
+    assert report.output == "1 1 512\n2\n"
