@@ -1,12 +1,12 @@
 """torch.compile and torch.export: what generates code sees torch as it is without us, or is told
-that it cannot be done for the device."""
+that it cannot be done for the device. And which graphs are compiled to the same code."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -109,3 +109,45 @@ def _replace(module: Any, modes: list[Any], others: list[Any]) -> None:
         module._pop_mode()
     for mode in others:
         module._push_mode(mode)
+
+
+def key_of(graph: torch.fx.GraphModule, inputs: Any) -> Hashable:
+    """The same for graphs of dynamo's that are compiled to the same code, as where an attribute
+    that the code only asks for has changed; None if that cannot be told."""
+    if any(node.op in ("get_attr", "call_module") for node in graph.graph.nodes):
+        return None
+    storages: dict[int, int] = {}
+    given = tuple(_described(value, storages) for value in inputs)
+    if None in given:
+        return None
+    casts = tuple(
+        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        for kind in ("cpu", "cuda")
+    )
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype()
+    return _steps(graph.graph), given, casts, modes
+
+
+def _steps(graph: torch.fx.Graph) -> Hashable:
+    """What a graph does, without its names: these say by which way dynamo came to an input."""
+    numbers = {node: f"%{number}" for number, node in enumerate(graph.nodes)}
+    return tuple(
+        (
+            node.op != "placeholder" and node.target,
+            repr(torch.fx.node.map_arg((node.args, node.kwargs), numbers.__getitem__)),
+        )
+        for node in graph.nodes
+    )
+
+
+def _described(value: Any, storages: dict[int, int]) -> Hashable:
+    """An input, with the number of its storage among all that were met; None: it says not enough,
+    as one whose sizes are symbols."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    sizes = (*value.shape, *value.stride(), value.storage_offset())
+    if any(type(size) is not int for size in sizes):
+        return None
+    number = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+    traits = value.requires_grad, value.is_leaf, value.is_inference(), value.device
+    return type(value), value.dtype, sizes, traits, number

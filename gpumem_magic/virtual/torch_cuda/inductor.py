@@ -20,8 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.devices import HOST
 from gpumem_magic.virtual.torch_cuda import tensor_methods
-from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
-from gpumem_magic.virtual.torch_cuda.same_graphs import key_of
+from gpumem_magic.virtual.torch_cuda.compiled import key_of, torch_alone
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
 
