@@ -4,14 +4,17 @@ that it cannot be done for the device. And which graphs are compiled to the same
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import warnings
 from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import overrides
 from torch.utils import _python_dispatch, _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
@@ -50,6 +53,7 @@ class Compilers:
                 return compiled
             return functools.wraps(compiled)(self._either(compiled, model))
 
+        @functools.wraps(export_by_torch)
         def export(mod: Any, *args: Any, **kwargs: Any) -> Any:
             held = mod.state_dict() if isinstance(mod, torch.nn.Module) else ()
             given = _pytree.tree_leaves((dict(held), args, kwargs))
@@ -151,3 +155,51 @@ def _described(value: Any, storages: dict[int, int]) -> Hashable:
     number = storages.setdefault(value.untyped_storage()._cdata, len(storages))
     traits = value.requires_grad, value.is_leaf, value.is_inference(), value.device
     return type(value), value.dtype, sizes, traits, number
+
+
+class _Mode(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def guard_with_modes() -> None:
+    """Let guards hold where our modes are on: code is compiled without them."""
+    from torch._dynamo import guards
+
+    @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
+    def unguarded(builder: Any, guard: Any) -> None:
+        """Ours are among the modes where compiled code is called, and not where it is made."""
+
+    guard_code = guards.CheckFunctionManager.__init__
+
+    def with_mode(manager: Any, *args: Any, **options: Any) -> None:
+        """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
+        with _Mode():  # type: ignore[no-untyped-call]
+            guard_code(manager, *args, **options)
+
+    guards.GuardBuilder.TORCH_FUNCTION_STATE = unguarded  # type: ignore[method-assign]
+    guards.CheckFunctionManager.__init__ = with_mode  # type: ignore[method-assign, assignment]
+
+
+def leave_on(facade: Any) -> None:
+    """Have compiled code that changes modes, a part of a `with` among them, leave ours on: it was
+    traced without, and puts the modes that it knows in the place of all."""
+    from torch._dynamo import utils
+
+    put = utils.set_torch_function_mode_stack
+
+    def put_beside(stack: list[Any]) -> None:
+        put([*(mode for mode in utils.get_torch_function_mode_stack() if mode is facade), *stack])
+
+    utils.set_torch_function_mode_stack = put_beside
+
+
+def guard_card() -> None:
+    """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
+    no card (or torch knows of none) it has no guard for them."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    name = "_ZN3c104impl26device_guard_impl_registryE"
+    guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
+    guards[1] = guards[0]
