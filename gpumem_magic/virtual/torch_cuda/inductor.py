@@ -235,10 +235,15 @@ class Inductor:
         if (by_parts := decomposition.decompositions.get(layer_norm)) is not None:
             decomposition.decompositions[layer_norm] = _with_float_statistics(by_parts)
         self._describe_as_host()
+        self._make_on_host()
+
+    def _make_on_host(self) -> None:
+        """Let what code makes on the card by its name lie beside what is traced."""
+        from torch._subclasses import fake_tensor
+
         dispatch = fake_tensor.FakeTensorMode.__torch_dispatch__
 
         def on_host(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            """What code makes on the card by its name lies beside what is traced."""
             if self._is_tracing and is_cuda((kwargs or {}).get("device")):
                 kwargs = {**kwargs, "device": HOST}
             return dispatch(mode, func, types, args, kwargs)
