@@ -73,3 +73,57 @@ SentenceTransformerTrainer(
 ).train()
 emb = model.encode(["w1 w2", "w3"])
 print(model.similarity(emb, emb))
+
+# %% cross encoder | https://sbert.net/docs/cross_encoder/training_overview.html
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models as tm, pre_tokenizers
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+words = {
+    "[UNK]": 0,
+    "[PAD]": 1,
+    "[CLS]": 2,
+    "[SEP]": 3,
+    "[MASK]": 4,
+    **{f"w{i}": i + 5 for i in range(200)},
+}
+b = Tokenizer(tm.WordLevel(words, unk_token="[UNK]"))
+b.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+PreTrainedTokenizerFast(
+    tokenizer_object=b,
+    pad_token="[PAD]",
+    unk_token="[UNK]",
+    cls_token="[CLS]",
+    sep_token="[SEP]",
+    mask_token="[MASK]",
+).save_pretrained("ce")
+BertForSequenceClassification(
+    BertConfig(
+        vocab_size=205,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        num_labels=1,
+    )
+).save_pretrained("ce")
+model = CrossEncoder("ce", num_labels=1, device="cuda")
+print(model.predict([("w1 w2", "w3"), ("w4", "w5 w6")]))
+print(model.rank("w1 w2", ["w3", "w4 w5", "w6"], top_k=2))
+data = Dataset.from_dict(
+    {
+        "q": [f"w{i}" for i in range(32)],
+        "a": [f"w{i + 1} w3" for i in range(32)],
+        "label": [float(i % 2) for i in range(32)],
+    }
+)
+CrossEncoderTrainer(
+    model=model,
+    args=CrossEncoderTrainingArguments("out", max_steps=2, report_to="none"),
+    train_dataset=data,
+    loss=BinaryCrossEntropyLoss(model),
+).train()

@@ -417,3 +417,53 @@ def alibi(score, b, h, q_idx, kv_idx):
 
 flex = torch.compile(flex_attention, dynamic=False)
 flex(q, k, v, score_mod=alibi, block_mask=mask).sum().backward()
+
+# %% export | https://docs.pytorch.org/docs/stable/export.html
+import torch
+from torch import nn
+
+model = (
+    nn.Sequential(
+        nn.Conv2d(3, 32, 3),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+    .cuda()
+    .eval()
+)
+x = torch.randn(8, 3, 64, 64, device="cuda")
+batch = torch.export.Dim("batch", min=2, max=64)
+program = torch.export.export(model, (x,), dynamic_shapes={"input": {0: batch}})
+program = program.run_decompositions()
+with torch.no_grad():
+    print(program.module()(torch.randn(16, 3, 64, 64, device="cuda")).shape)
+torch.export.save(program, "model.pt2")
+
+# %% muon beside adamw | https://docs.pytorch.org/docs/stable/generated/torch.optim.Muon.html
+import torch
+from torch import nn
+
+model = nn.TransformerDecoder(
+    nn.TransformerDecoderLayer(256, 8, 1024, batch_first=True, norm_first=True), 3
+).cuda()
+hidden = [p for p in model.parameters() if p.ndim == 2]
+rest = [p for p in model.parameters() if p.ndim != 2]
+opts = [
+    torch.optim.Muon(hidden, lr=0.02, adjust_lr_fn="match_rms_adamw"),
+    torch.optim.AdamW(rest, lr=3e-4),
+]
+mask = nn.Transformer.generate_square_subsequent_mask(64, device="cuda")
+for _ in range(3):
+    out = model(
+        torch.randn(8, 64, 256, device="cuda"),
+        torch.randn(8, 80, 256, device="cuda"),
+        tgt_mask=mask,
+        tgt_is_causal=True,
+    )
+    out.square().mean().backward()
+    for o in opts:
+        o.step()
+        o.zero_grad(set_to_none=True)

@@ -93,3 +93,19 @@ for _ in range(2):
     opt.zero_grad()
     loss.backward()
     opt.step()
+
+# %% keypoint rcnn | https://docs.pytorch.org/vision/stable/models/keypoint_rcnn.html
+import torch
+from torchvision.models.detection import keypointrcnn_resnet50_fpn
+
+m = keypointrcnn_resnet50_fpn(
+    weights=None, weights_backbone=None, num_classes=2, num_keypoints=17
+).cuda()
+t = [
+    {
+        "boxes": torch.tensor([[10.0, 10.0, 100.0, 100.0]], device="cuda"),
+        "labels": torch.tensor([1], device="cuda"),
+        "keypoints": torch.rand(1, 17, 3, device="cuda") * 90,
+    }
+]
+sum(m([torch.rand(3, 200, 260, device="cuda")], t).values()).backward()

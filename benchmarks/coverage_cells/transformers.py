@@ -391,3 +391,107 @@ config = LlamaConfig(
 model = LlamaForCausalLM(config).to("cuda", torch.float16).eval()
 ids = torch.randint(3, 32000, (4, 256), device="cuda")
 out = model.generate(ids, do_sample=False, max_new_tokens=20, cache_implementation="offloaded")
+
+# %% memory by pynvml | https://huggingface.co/docs/transformers/model_memory_anatomy
+from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetMemoryInfo, nvmlInit
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+    logging,
+)
+from datasets import Dataset
+import numpy as np
+
+logging.set_verbosity_error()
+
+
+def print_gpu_utilization():
+    nvmlInit()
+    handle = nvmlDeviceGetHandleByIndex(0)
+    info = nvmlDeviceGetMemoryInfo(handle)
+    print(f"GPU memory occupied: {info.used // 1024**2} MB.")
+
+
+def print_summary(result):
+    print(f"Time: {result.metrics['train_runtime']:.2f}")
+    print(f"Samples/second: {result.metrics['train_samples_per_second']:.2f}")
+    print_gpu_utilization()
+
+
+print_gpu_utilization()
+torch.ones((1, 1)).to("cuda")
+print_gpu_utilization()
+ds = Dataset.from_dict(
+    {"input_ids": np.random.randint(100, 30000, (64, 128)), "labels": np.random.randint(0, 2, 64)}
+)
+ds.set_format("pt")
+model = BertForSequenceClassification(BertConfig(num_hidden_layers=4)).to("cuda")
+print_gpu_utilization()
+args = TrainingArguments(
+    per_device_train_batch_size=4,
+    gradient_accumulation_steps=4,
+    gradient_checkpointing=True,
+    fp16=True,
+    output_dir="tmp",
+    num_train_epochs=1,
+    report_to="none",
+    optim="adamw_torch_fused",
+    dataloader_pin_memory=True,
+    dataloader_num_workers=2,
+)
+print_summary(Trainer(model=model, args=args, train_dataset=ds).train())
+
+# %% masked language from a vocabulary file | https://huggingface.co/docs/transformers/tasks/masked_language_modeling
+from tokenizers import BertWordPieceTokenizer
+from datasets import Dataset
+from transformers import (
+    BertTokenizerFast,
+    DataCollatorForLanguageModeling,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    Trainer,
+    TrainingArguments,
+)
+
+texts = [f"the quick brown fox number {i} jumps over the lazy dog {i * i}" for i in range(200)]
+w = BertWordPieceTokenizer()
+w.train_from_iterator(texts, vocab_size=400, min_frequency=1)
+w.save_model(".")
+tok = BertTokenizerFast("vocab.txt")
+data = Dataset.from_dict({"text": texts}).map(
+    lambda r: tok(r["text"], truncation=True, max_length=32), batched=True, remove_columns=["text"]
+)
+model = RobertaForMaskedLM(
+    RobertaConfig(
+        vocab_size=500,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+    )
+)
+t = Trainer(
+    model,
+    TrainingArguments("out", max_steps=3, report_to="none", dataloader_num_workers=2),
+    train_dataset=data,
+    data_collator=DataCollatorForLanguageModeling(tok, mlm_probability=0.15),
+)
+t.train()
+
+# %% compiled classifier | https://huggingface.co/docs/transformers/perf_torch_compile
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+model = BertForSequenceClassification(BertConfig(num_hidden_layers=2)).cuda()
+compiled = torch.compile(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+for _ in range(3):
+    ids = torch.randint(0, 30522, (8, 128), device="cuda")
+    labels = torch.randint(0, 2, (8,), device="cuda")
+    loss = compiled(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()

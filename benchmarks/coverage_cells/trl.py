@@ -157,3 +157,38 @@ SFTTrainer(
     processing_class=tokenizer,
     peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"),
 ).train()
+
+# %% reward | https://huggingface.co/docs/trl/main/en/reward_trainer
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+from trl import RewardConfig, RewardTrainer
+
+words = {"<unk>": 0, "<eos>": 1, "<pad>": 2, **{f"w{i}": i + 3 for i in range(200)}}
+b = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+b.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+tok = PreTrainedTokenizerFast(tokenizer_object=b, eos_token="<eos>", pad_token="<pad>")
+cfg = LlamaConfig(
+    vocab_size=203,
+    hidden_size=128,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_labels=1,
+    pad_token_id=2,
+)
+text = lambda n: " ".join(f"w{i}" for i in range(n))
+data = Dataset.from_dict(
+    {"chosen": [text(20 + i) for i in range(16)], "rejected": [text(10 + i) for i in range(16)]}
+)
+RewardTrainer(
+    model=LlamaForSequenceClassification(cfg),
+    args=RewardConfig("out", max_steps=2, per_device_train_batch_size=4, report_to="none"),
+    train_dataset=data,
+    processing_class=tok,
+).train()

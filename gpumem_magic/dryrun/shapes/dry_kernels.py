@@ -10,6 +10,7 @@ import torch
 from gpumem_magic.dryrun.shapes.bounds import MAY_BE_BOUNDED, Bounds, Interval
 from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
+from gpumem_magic.dryrun.shapes.sampled import Sampled
 from gpumem_magic.dryrun.shapes.sparse import SparseResults
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import SIZED_BY_VALUES, UnknownSizes, packed_sequence
@@ -92,6 +93,7 @@ class DryKernels:
         self._geometry = Geometry()
         self._bounds = Bounds(self.valueless)
         self._mostly_one = MostlyOne(self.valueless)
+        self._sampled = Sampled(self.valueless, self._mostly_one)
         self._unknown = UnknownSizes(self._geometry, self.valueless)
         self._sparse = SparseResults(self.valueless, guesses)
         self._plans: dict[Any, _Plan] = {}
@@ -137,7 +139,10 @@ class DryKernels:
         if plan.may_have_bounds and not known:
             interval = self._bounds.of_result(func, args, kwargs)
             if interval is not None:
-                return self._between(plan, interval, self._mostly_one.of_result(func, args, kwargs))
+                mostly = self._mostly_one.of_result(func, args, kwargs)
+                between = self._between(plan, interval, mostly)
+                self._sampled.follow(plan.name, args, between)
+                return between
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
         if shapes is _RUN or (known and _is_small(shapes)):
             return func(*args, **kwargs)
@@ -148,6 +153,7 @@ class DryKernels:
         if not known:
             self._bounds.pick(func, args, results)
             self._mostly_one.chosen(plan.name, args, results)
+            self._sampled.follow(plan.name, args, results)
         return results
 
     def _any_on_device(self, tensors: list[torch.Tensor]) -> bool:

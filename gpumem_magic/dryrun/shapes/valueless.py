@@ -46,11 +46,13 @@ class Valueless:
 
     def __init__(self) -> None:
         self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        # By storage, until something is written to it: kept by `Bounds` and by `MostlyOne`.
+        # By storage, until something is written to it: of `Bounds`, `MostlyOne` and `Sampled`.
         self.ends: dict[int, tuple[Any, Any]] = {}
         self.numbers: dict[int, tuple[torch.dtype, float, int, Any]] = {}
         self.shares: dict[int, dict[Any, tuple[int, Any]]] = {}
         self.asked: dict[int, dict[Any, set[float]]] = {}
+        self.contents: dict[int, object] = {}
+        self.places: dict[int, tuple[object, float, int]] = {}
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -68,8 +70,9 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        kept = self._marks, self.ends, self.numbers, self.shares, self.asked
-        for each in kept[1:]:
+        told = self.ends, self.numbers, self.shares, self.asked, self.contents, self.places
+        kept: tuple[dict[int, Any], ...] = (self._marks, *told)
+        for each in told:
             each.pop(key, None)
         if key not in self._marks:
 

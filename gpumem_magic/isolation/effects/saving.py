@@ -35,6 +35,7 @@ tokenizers.models Model.save 1 a, BPE.from_file 0 r, BPE.from_file 1 r
 tokenizers.models BPE.read_file 0 r, BPE.read_file 1 r
 tokenizers.models WordLevel.from_file 0 r, WordLevel.read_file 0 r
 tokenizers.models WordPiece.from_file 0 r, WordPiece.read_file 0 r
+tokenizers.models BPE 0 r, BPE 1 r, WordLevel 0 r, WordPiece 0 r
 h5py._hl.files File.__init__ 1 ?
 tables open_file 0 ?
 pyarrow OSFile 0 ?, memory_map 0 ?
@@ -297,9 +298,11 @@ def _is_path(file: Any) -> bool:
 
 
 def _parameter(function: Any, position: int) -> str:
-    """Its name; C++ does not tell."""
+    """Its name; C++ does not tell, and Rust tells `self` of a class too."""
     with contextlib.suppress(ValueError, TypeError, IndexError):
-        return list(inspect.signature(function).parameters)[position]
+        names = list(inspect.signature(function).parameters)
+        is_told = inspect.isclass(inspect.unwrap(function)) and names[0] == "self"
+        return names[position + is_told]
     return ""
 
 

@@ -161,18 +161,18 @@ def check_types(name: str, args: tuple[Any, ...]) -> None:
         one, other = (args[place].dtype for place in places)
         if one is not other:
             raise RuntimeError(
-                f"mat1 and mat2 must have the same dtype, but got {_named(one)} and {_named(other)}"
+                f"mat1 and mat2 must have the same dtype, but got {named(one)} and {named(other)}"
             )
     elif name in _IN_PLACE:
         result = torch.result_type(args[0], args[1])
         if not torch.can_cast(result, args[0].dtype):
             raise RuntimeError(
-                f"result type {_named(result)} can't be cast to the desired output type "
-                f"{_named(args[0].dtype)}"
+                f"result type {named(result)} can't be cast to the desired output type "
+                f"{named(args[0].dtype)}"
             )
 
 
-def _named(dtype: torch.dtype) -> str:
+def named(dtype: torch.dtype) -> str:
     """As errors of torch call it, and its old kinds of storages."""
     names = torch.storage._dtype_to_storage_type_map()
     return str(names.get(dtype, dtype)).removesuffix("Storage").removeprefix("torch.")

@@ -22,6 +22,7 @@ from gpumem_magic.virtual.kernels.attention import (
     mask_for_kernel,
 )
 from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
+from gpumem_magic.virtual.kernels.geometry import named
 from gpumem_magic.virtual.kernels.recurrent import Recurrent
 from gpumem_magic.virtual.kernels.recurrent_steps import CELLS
 from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
@@ -174,6 +175,12 @@ class Kernels:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {query.device} key.device: {key.device} and value.device: "
                 f"{value.device} instead."
+            )
+        if not query.dtype is key.dtype is value.dtype:
+            raise RuntimeError(
+                "Expected query, key, and value to have the same dtype, but got query.dtype: "
+                f"{named(query.dtype)} key.dtype: {named(key.dtype)} and value.dtype: "
+                f"{named(value.dtype)} instead."
             )
         tensors, how = (query, key, value), How(*switches, **scaling)
         choice = choose_attention(tensors, attn_mask, how.is_causal, self._card.capability)

@@ -8,6 +8,7 @@ from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.virtual.libraries.assumed import install_assumed
 from gpumem_magic.virtual.libraries.like_layers import LikeLayers, Values
 from gpumem_magic.virtual.libraries.native import Bitsandbytes, launch_nothing
+from gpumem_magic.virtual.libraries.nvml import answer_for_card
 from gpumem_magic.virtual.libraries.remembered import forget_answers, name_a_runtime
 from gpumem_magic.virtual.source import VirtualSource
 from gpumem_magic.virtual.torch_cuda.one_process import keep_to_one_process
@@ -32,4 +33,5 @@ def install_libraries(
     install_assumed(assume, values.written, tell)
     arrivals.expect("bitsandbytes", Bitsandbytes(tell, values.written).stand_in)
     launch_nothing(arrivals, values.written)
+    answer_for_card(arrivals, source)
     LikeLayers(source, values).expect(arrivals)

@@ -1,17 +1,20 @@
 """torch.compile and torch.export: what generates code sees torch as it is without us, or is told
-that it cannot be done for the device."""
+that it cannot be done for the device. And which graphs are compiled to the same code."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import overrides
 from torch.utils import _python_dispatch, _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
@@ -50,6 +53,7 @@ class Compilers:
                 return compiled
             return functools.wraps(compiled)(self._either(compiled, model))
 
+        @functools.wraps(export_by_torch)
         def export(mod: Any, *args: Any, **kwargs: Any) -> Any:
             held = mod.state_dict() if isinstance(mod, torch.nn.Module) else ()
             given = _pytree.tree_leaves((dict(held), args, kwargs))
@@ -109,3 +113,93 @@ def _replace(module: Any, modes: list[Any], others: list[Any]) -> None:
         module._pop_mode()
     for mode in others:
         module._push_mode(mode)
+
+
+def key_of(graph: torch.fx.GraphModule, inputs: Any) -> Hashable:
+    """The same for graphs of dynamo's that are compiled to the same code, as where an attribute
+    that the code only asks for has changed; None if that cannot be told."""
+    if any(node.op in ("get_attr", "call_module") for node in graph.graph.nodes):
+        return None
+    storages: dict[int, int] = {}
+    given = tuple(_described(value, storages) for value in inputs)
+    if None in given:
+        return None
+    casts = tuple(
+        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        for kind in ("cpu", "cuda")
+    )
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype()
+    return _steps(graph.graph), given, casts, modes
+
+
+def _steps(graph: torch.fx.Graph) -> Hashable:
+    """What a graph does, without its names: these say by which way dynamo came to an input."""
+    numbers = {node: f"%{number}" for number, node in enumerate(graph.nodes)}
+    return tuple(
+        (
+            node.op != "placeholder" and node.target,
+            repr(torch.fx.node.map_arg((node.args, node.kwargs), numbers.__getitem__)),
+        )
+        for node in graph.nodes
+    )
+
+
+def _described(value: Any, storages: dict[int, int]) -> Hashable:
+    """An input, with the number of its storage among all that were met; None: it says not enough,
+    as one whose sizes are symbols."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    sizes = (*value.shape, *value.stride(), value.storage_offset())
+    if any(type(size) is not int for size in sizes):
+        return None
+    number = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+    traits = value.requires_grad, value.is_leaf, value.is_inference(), value.device
+    return type(value), value.dtype, sizes, traits, number
+
+
+class _Mode(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def guard_with_modes() -> None:
+    """Let guards hold where our modes are on: code is compiled without them."""
+    from torch._dynamo import guards
+
+    @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
+    def unguarded(builder: Any, guard: Any) -> None:
+        """Ours are among the modes where compiled code is called, and not where it is made."""
+
+    guard_code = guards.CheckFunctionManager.__init__
+
+    def with_mode(manager: Any, *args: Any, **options: Any) -> None:
+        """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
+        with _Mode():  # type: ignore[no-untyped-call]
+            guard_code(manager, *args, **options)
+
+    guards.GuardBuilder.TORCH_FUNCTION_STATE = unguarded  # type: ignore[method-assign]
+    guards.CheckFunctionManager.__init__ = with_mode  # type: ignore[method-assign, assignment]
+
+
+def leave_on(facade: Any) -> None:
+    """Have compiled code that changes modes, a part of a `with` among them, leave ours on: it was
+    traced without, and puts the modes that it knows in the place of all."""
+    from torch._dynamo import utils
+
+    put = utils.set_torch_function_mode_stack
+
+    def put_beside(stack: list[Any]) -> None:
+        put([*(mode for mode in utils.get_torch_function_mode_stack() if mode is facade), *stack])
+
+    utils.set_torch_function_mode_stack = put_beside
+
+
+def guard_card() -> None:
+    """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
+    no card (or torch knows of none) it has no guard for them."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    name = "_ZN3c104impl26device_guard_impl_registryE"
+    guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
+    guards[1] = guards[0]

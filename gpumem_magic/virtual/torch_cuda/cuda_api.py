@@ -27,9 +27,12 @@ from gpumem_magic.virtual.workspaces.scratch import ScratchMemory
 
 _NOT_COVERED = (
     "CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool change_current_allocator "
-    "clock_rate current_blas_handle current_solver_handle get_stream_from_external "
-    "graph_pool_handle memory_usage power_draw temperature use_mem_pool utilization"
+    "current_blas_handle current_solver_handle get_stream_from_external graph_pool_handle "
+    "use_mem_pool"
 ).split()
+
+_AT_REST = "clock_rate memory_usage power_draw temperature utilization".split()
+"""What torch.cuda reads of the driver: it is 0 of a card that does nothing."""
 
 _SAME_FOR_ACCELERATOR = {
     "setDevice": "setDeviceIndex",
@@ -138,6 +141,8 @@ class CudaApi:
                 if hasattr(module, name):
                     stand_in = not_covered(f"torch.cuda.{name}", getattr(module, name))
                     patches.set(module, name, stand_in)
+        for name in _AT_REST:
+            patches.set(cuda, name, lambda device=None: 0)
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             patches.set(cuda.nvtx, name, lambda *args, **kwargs: 0)
         nested: Any = torch._C._nested  # type: ignore[attr-defined]

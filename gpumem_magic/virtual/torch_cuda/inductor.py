@@ -4,23 +4,27 @@ Only for a process that ends with the dry run: nothing is put back."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import hashlib
+import inspect
 import os
 import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpumem_magic.virtual.devices import HOST
+from gpumem_magic.virtual.devices import HOST, is_cuda
 from gpumem_magic.virtual.torch_cuda import tensor_methods
-from gpumem_magic.virtual.torch_cuda.compiled import torch_alone
+from gpumem_magic.virtual.torch_cuda.compiled import (
+    guard_card,
+    guard_with_modes,
+    key_of,
+    leave_on,
+    torch_alone,
+)
 from gpumem_magic.virtual.tracker import Tracker
 from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
 
@@ -55,13 +59,6 @@ class _Kernel:
         """Launch it."""
 
 
-class _Mode(TorchDispatchMode):
-    """A mode that changes nothing."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
 class Inductor:
     """Plans compiled code for the card. tell: called with a sentence, once for each. written: told
     of tensors whose values are not known from there on. plans: if not, all code runs as it is
@@ -86,10 +83,11 @@ class Inductor:
         self._written = written
         self._told: set[str] = set()
         self._on_card = False
-        self._is_ready = False
+        self._is_ready = self._is_tracing = False
         self._plans = plans
         self._nodes = 0
         self._codes: dict[str, str] = {}
+        self._compiled: dict[Hashable, Any] = {}
 
     def install(self) -> None:
         """Compile for the card from here on, what was compiled in earlier cells too."""
@@ -98,6 +96,11 @@ class Inductor:
         if convert_frame.input_codes.seen:
             torch._dynamo.reset()
         torch.compile = functools.update_wrapper(functools.partial(self._compile), torch.compile)
+        for owner, name in (
+            (torch.export, "export"),
+            (torch.export.ExportedProgram, "run_decompositions"),
+        ):
+            setattr(owner, name, self._exporting(inspect.unwrap(getattr(owner, name))))
         convert = convert_frame.CatchErrorsWrapper.__call__
 
         def planned(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,6 +124,25 @@ class Inductor:
         # not as one whole graph: a frame that is left as it is written would be an error then
         return torch._dynamo.optimize("inductor", dynamic=options.get("dynamic"))(model)
 
+    def _exporting(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """`make`, which makes a program: what it is traced on are host tensors to torch."""
+
+        @functools.wraps(make)
+        def made(*args: Any, **options: Any) -> Any:
+            self._on_card = False
+            self._prepare()
+            with self._tracing():
+                program = make(*args, **options)
+            if self._on_card:
+                _move_graph(program.graph)
+                of_host = torch.ops.aten._assert_tensor_metadata.default
+                for node in program.graph.find_nodes(op="call_function", target=of_host):
+                    program.graph.erase_node(node)
+                program.graph_module.recompile()
+            return program
+
+        return made
+
     def _convert(self, convert: Callable[[], Any], wrapper: Any) -> Any:
         """Compile a frame, or leave it as it is written."""
         from torch._dynamo.types import ConvertFrameReturn
@@ -138,7 +160,7 @@ class Inductor:
             return ConvertFrameReturn()
 
     @contextlib.contextmanager
-    def _tracing(self) -> Iterator[None]:
+    def _tracing(self, is_lowering: bool = False) -> Iterator[None]:
         """Within, torch has its modes alone, and tensors that are traced are the card's."""
         from torch._subclasses.fake_tensor import FakeTensor
         from torch._subclasses.functional_tensor import FunctionalTensor
@@ -146,6 +168,7 @@ class Inductor:
         tracker, storages = self._tracker, self._tracker.storages
         function, traced = tracker.function, storages.traced
         tracker.function, storages.traced = None, (FakeTensor, FunctionalTensor)
+        self._is_tracing, before = not is_lowering, self._is_tracing
         methods = _our_methods()
         for name in methods:
             delattr(torch.Tensor, name)
@@ -154,6 +177,7 @@ class Inductor:
                 yield
         finally:
             tracker.function, storages.traced = function, traced
+            self._is_tracing = before
             for name, method in methods.items():
                 setattr(torch.Tensor, name, method)
 
@@ -174,9 +198,9 @@ class Inductor:
         from torch._subclasses import fake_tensor
         from torch.nn.attention import flex_attention
 
-        _guard_card()
-        _guard_with_modes()
-        _leave_on(self._tracker.facade)
+        guard_card()
+        guard_with_modes()
+        leave_on(self._tracker.facade)
         trace_rules.add("gpumem_magic")
         config.compile_threads, config.force_disable_caches = 1, True
         config.size_asserts = False  # a layout that is not the card's is no reason to stop
@@ -211,6 +235,20 @@ class Inductor:
         if (by_parts := decomposition.decompositions.get(layer_norm)) is not None:
             decomposition.decompositions[layer_norm] = _with_float_statistics(by_parts)
         self._describe_as_host()
+        self._make_on_host()
+
+    def _make_on_host(self) -> None:
+        """Let what code makes on the card by its name lie beside what is traced."""
+        from torch._subclasses import fake_tensor
+
+        dispatch = fake_tensor.FakeTensorMode.__torch_dispatch__
+
+        def on_host(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if self._is_tracing and is_cuda((kwargs or {}).get("device")):
+                kwargs = {**kwargs, "device": HOST}
+            return dispatch(mode, func, types, args, kwargs)
+
+        fake_tensor.FakeTensorMode.__torch_dispatch__ = on_host  # type: ignore[method-assign, assignment]
 
     def _describe_as_host(self) -> None:
         """Let tensors of the card be traced as the host tensors that they are to torch."""
@@ -227,12 +265,21 @@ class Inductor:
 
         MetaTensorDescriber.describe_tensor = described  # type: ignore[method-assign, assignment]
 
-    def _trace(self, compile_graph: Any, graph: Any, *inputs: Any, **options: Any) -> Any:
+    def _trace(
+        self, compile_graph: Any, graph: Any, inputs: Any, *more: Any, **options: Any
+    ) -> Any:
         """Have AOTAutograd trace a graph of dynamo's, but one that is sure to be too large."""
+        key = None if more else key_of(graph, inputs)
+        if key in self._compiled:
+            return self._compiled[key]
         calls = sum(node.op.startswith("call") for node in graph.graph.nodes)
         if not self._has_room(int(_OF_A_CALL * calls)):
             raise _NotPlannedError
-        return compile_graph(graph, *inputs, **options)
+        _place(graph.graph, HOST)
+        compiled = compile_graph(graph, inputs, *more, **options)
+        if key is not None:
+            self._compiled[key] = compiled
+        return compiled
 
     def _has_room(self, nodes: int) -> bool:
         return self._plans and nodes <= min(_MOST_NODES, _MOST_IN_ALL - self._nodes)
@@ -244,7 +291,7 @@ class Inductor:
             if not (self._on_card and self._has_room(nodes)):
                 raise _NotPlannedError
             self._nodes += nodes
-        with self._tracing():
+        with self._tracing(is_lowering=True):
             for part in graph.modules():
                 if isinstance(part, torch.fx.GraphModule):
                     _move_graph(part.graph)
@@ -296,38 +343,6 @@ def _backend_name(wrapper: Any) -> str:
     return str(getattr(wrapper, "__name__", type(wrapper).__name__))
 
 
-def _guard_with_modes() -> None:
-    """Let guards hold where our modes are on: code is compiled without them."""
-    from torch._dynamo import guards
-
-    @functools.wraps(guards.GuardBuilder.TORCH_FUNCTION_STATE)
-    def unguarded(builder: Any, guard: Any) -> None:
-        """Ours are among the modes where compiled code is called, and not where it is made."""
-
-    guard_code = guards.CheckFunctionManager.__init__
-
-    def with_mode(manager: Any, *args: Any, **options: Any) -> None:
-        """Guards compare keys of dispatch, among which modes have theirs, with the keys now."""
-        with _Mode():  # type: ignore[no-untyped-call]
-            guard_code(manager, *args, **options)
-
-    guards.GuardBuilder.TORCH_FUNCTION_STATE = unguarded  # type: ignore[method-assign]
-    guards.CheckFunctionManager.__init__ = with_mode  # type: ignore[method-assign, assignment]
-
-
-def _leave_on(facade: Any) -> None:
-    """Have compiled code that changes modes, a part of a `with` among them, leave ours on: it was
-    traced without, and puts the modes that it knows in the place of all."""
-    from torch._dynamo import utils
-
-    put = utils.set_torch_function_mode_stack
-
-    def put_beside(stack: list[Any]) -> None:
-        put([*(mode for mode in utils.get_torch_function_mode_stack() if mode is facade), *stack])
-
-    utils.set_torch_function_mode_stack = put_beside
-
-
 def _with_float_statistics(layer_norm: Callable[..., Any]) -> Callable[..., Any]:
     """Means and deviations as the card has them, float32 for bfloat16 too."""
 
@@ -341,15 +356,6 @@ def _with_float_statistics(layer_norm: Callable[..., Any]) -> Callable[..., Any]
     return normalized
 
 
-def _guard_card() -> None:
-    """Let C++ guard tensors of the card with the host's guard, which does nothing: where there is
-    no card (or torch knows of none) it has no guard for them."""
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-    name = "_ZN3c104impl26device_guard_impl_registryE"
-    guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
-    guards[1] = guards[0]
-
-
 def _convolution_format(inputs: Any, weight: Any, backend: Any) -> torch.memory_format:
     """As cuDNN writes its results, which torch's CPU build does not know of."""
     return kernel_format(Layout.of(inputs), Layout.of(weight))
@@ -360,8 +366,19 @@ def _move_graph(graph: torch.fx.Graph) -> None:
         for key in ("val", "example_value"):
             if key in node.meta:
                 node.meta[key] = _pytree.tree_map(_moved, node.meta[key])
-        node.args = torch.fx.node.map_aggregate(node.args, _placed)
-        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _placed)
+    _place(graph, _CARD)
+
+
+def _place(graph: torch.fx.Graph, device: torch.device) -> None:
+    """Have what a graph makes made there."""
+
+    def placed(argument: Any) -> Any:
+        is_device = isinstance(argument, torch.device) or argument in ("cuda", "cuda:0")
+        return device if is_device else argument
+
+    for node in graph.nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, placed)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, placed)
 
 
 def _moved(value: Any) -> Any:
@@ -372,7 +389,3 @@ def _moved(value: Any) -> Any:
         return value
     with value.fake_mode:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_CARD)
-
-
-def _placed(argument: Any) -> Any:
-    return _CARD if isinstance(argument, torch.device) else argument

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from gpumem_magic.virtual.kernels.geometry import named
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import Layout
 from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, Results, ScratchMemory
@@ -59,7 +60,17 @@ def batch_backward(memory: ScratchMemory, args: Args, out: Results) -> None:
 def layer(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
     """layer_norm_cuda of native/cuda/layer_norm_kernel.cu; statistics of halves, which the
     host's kernel has as halves, are of float32."""
+    _check_types(args[0], *args[2:4])
     _beside_copy(memory, args[0], out, least=_SINGLE)
+
+
+def _check_types(inputs: torch.Tensor, *others: torch.Tensor | None) -> None:
+    """Raises what CUDA's kernels do where types differ, which the host's can work with."""
+    for other in others:
+        if other is not None and other.dtype is not inputs.dtype:
+            raise RuntimeError(
+                f"expected scalar type {named(inputs.dtype)} but found {named(other.dtype)}"
+            )
 
 
 def layer_backward(memory: ScratchMemory, args: Args, out: Results) -> None:
@@ -97,6 +108,7 @@ def is_copied_for_cudnn(
 def group(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """GroupNormKernelImplInternal of native/cuda/group_norm_kernel.cu."""
     inputs, weight, bias, samples, channels, pixels, groups = args[:7]
+    _check_types(inputs, weight, bias)
     with memory.blocks() as buffers:
         if inputs.dtype.itemsize < _SINGLE:
             buffers.take(*[samples * groups * _SINGLE] * 2)

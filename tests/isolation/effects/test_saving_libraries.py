@@ -191,6 +191,24 @@ Tokenizer(models.WordPiece()).train(["vocabulary/vocab.json"])
     assert "Tokenizer.save(..., 'tokenizer.json')" in notes[0]
 
 
+def test_tokenizers_are_made_from_files_of_the_dry_run(dry):
+    pytest.importorskip("tokenizers")
+    result, _ = dry("""
+from tokenizers.models import BPE, WordLevel, WordPiece
+with open("vocab.txt", "w") as file:
+    file.write("[UNK]\\nab")
+with open("vocab.json", "w") as file:
+    file.write('{"a": 0, "b": 1, "ab": 2}')
+with open("merges.txt", "w") as file:
+    file.write("a b")
+made = [WordPiece("vocab.txt"), WordPiece(vocab="vocab.txt"), WordPiece({"[UNK]": 0, "ab": 1})]
+made += [BPE("vocab.json", "merges.txt"), BPE(merges="merges.txt", vocab="vocab.json")]
+made += [WordLevel("vocab.json", unk_token="a")]
+result = [each.token_to_id("ab") for each in made]
+""")
+    assert result == [1, 1, 1, 2, 2, 2]
+
+
 def test_joblib(dry):
     pytest.importorskip("joblib")
     result, _ = dry("""

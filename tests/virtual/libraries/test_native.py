@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-import torch._dynamo  # noqa: F401 - which would look at the Triton that is written here
+import torch._dynamo
 
 from gpumem_magic import predict
 
@@ -147,3 +147,23 @@ layer = layer.cuda()
     kept = predicted(code).after.allocated
     blocks = 4096 * 4096 // 64
     assert kept == 4096 * 4096 // 2 + 4 * blocks + 512  # and the table of 16 values
+
+
+def test_pynvml_reads_the_card():
+    pynvml = pytest.importorskip("pynvml")
+    report = predict(
+        "from pynvml import *\n"
+        "nvmlInit()\n"
+        "handle = nvmlDeviceGetHandleByIndex(nvmlDeviceGetCount() - 1)\n"
+        "made = torch.empty(5, 2**20, device='cuda')\n"
+        "read = nvmlDeviceGetMemoryInfo(handle)\n"
+        "print(nvmlDeviceGetName(handle), torch.cuda.mem_get_info() == (read.free, read.total))\n"
+        "print(read.used + read.free == read.total, nvmlDeviceGetUtilizationRates(handle).gpu)\n"
+        "nvmlShutdown()",
+        {"torch": torch},
+        gpu="T4",
+    )
+    assert report.error is None, report.error
+    assert report.output == "Tesla T4 True\nTrue 0\n"
+    with pytest.raises(pynvml.NVMLError):
+        pynvml.nvmlDeviceGetCount()

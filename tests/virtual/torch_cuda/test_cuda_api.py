@@ -100,6 +100,8 @@ def test_calls_that_mean_nothing_here_do_nothing():
     with cuda.nvtx.range("part"):
         pass
     assert not cuda.is_current_stream_capturing()
+    read = cuda.utilization, cuda.memory_usage, cuda.temperature, cuda.power_draw, cuda.clock_rate
+    assert [each(0) for each in read] == [0] * 5
     assert not cuda.can_device_access_peer(0, 0)
     assert torch.backends.cuda.matmul.allow_tf32 in (True, False)
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
@@ -108,8 +110,6 @@ def test_calls_that_mean_nothing_here_do_nothing():
 
 REFUSED = {
     "CUDAGraph": lambda: torch.cuda.CUDAGraph(keep_graph=True),
-    "utilization": lambda: torch.cuda.utilization(0),
-    "temperature": lambda: torch.cuda.temperature(0),
     "export_memory_timeline": lambda: torch.profiler.profile().export_memory_timeline("x.html"),
     "CUDAPluggableAllocator": lambda: torch.cuda.memory.CUDAPluggableAllocator("a", "b", "c"),
     "ExternalStream": lambda: torch.cuda.ExternalStream(0),

@@ -159,3 +159,64 @@ def test_fused_attention_takes_its_buffers_in_compiled_code_too():
     in_float32 = 4 * 8 * 256 * 64 * 4  # the gradient of the queries
     assert in_float32 in taken("torch.compile")
     assert in_float32 in taken("")
+
+
+def test_the_same_graph_is_planned_once_and_another_for_itself():
+    report = _predicted(
+        "from torch._dynamo.utils import counters\n"
+        "counters.clear()\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer, self.kind = nn.Linear(512, 512), None\n"
+        "    def forward(self, x):\n"
+        "        if self.kind is None:\n"
+        "            self.kind = 'found'\n"
+        "        return self.layer(x).relu().square().mean()\n"
+        "net = Net().cuda()\n"
+        "c = torch.compile(net, dynamic=False)\n"
+        "x = torch.ones(256, 512, device='cuda')\n"
+        "def planned():\n"
+        "    c(x).backward()\n"
+        "    return counters['aot_autograd']['total']\n"
+        "print(planned(), planned(), len(net.layer.weight.grad))\n"
+        "net.kind = 'other'\n"
+        "with torch.autocast('cuda'):\n"
+        "    print(planned())\n"
+    )
+    assert report.output == "1 1 512\n2\n"
+
+
+def test_what_code_makes_on_the_card_by_its_name_is_planned():
+    report = _predicted(
+        "net = nn.Linear(256, 256).cuda()\n"
+        "@torch.compile\n"
+        "def f(x):\n"
+        "    places = torch.arange(256, device=torch.device('cuda'))\n"
+        "    return (net(x.to('cuda')) + torch.zeros(256, device='cuda') + places).sum()\n"
+        "f(torch.randn(64, 256, device='cuda')).backward()\n"
+    )
+    assert report.notes == (PLANNED,)
+
+
+def test_programs_are_exported_for_the_card():
+    report = _predicted(
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = nn.Linear(512, 512)\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x) + torch.ones(512, device='cuda')\n"
+        "net, x = Net().cuda(), torch.ones(256, 512, device='cuda')\n"
+        "batch = torch.export.Dim('batch', min=2, max=512)\n"
+        "program = torch.export.export(net, (x,), dynamic_shapes={'x': {0: batch}})\n"
+        "lower = program.run_decompositions()\n"
+        "print(torch.cuda.max_memory_allocated())\n"
+        "for one in program, lower:\n"
+        "    y = one.module()(torch.ones(512, 512, device='cuda'))\n"
+        "    print(y.device, y.shape[0])\n"
+        "host = torch.export.export(nn.Linear(3, 3), (torch.ones(2, 3),))\n"
+        "print(host.module()(torch.ones(2, 3)).device)\n"
+    )
+    size = 4 * (512 * 512 + 512 + 256 * 512)
+    assert report.output == f"{size}\ncuda:0 512\ncuda:0 512\ncpu\n"
