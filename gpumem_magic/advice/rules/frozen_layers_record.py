@@ -74,11 +74,9 @@ class FrozenLayersRecord(Rule):
             size = sum(f.gradients for f in own)
             if size >= least_saving(trace) and made >= size:
                 made -= size  # a model may have several names
-                advice = self._advice(cell, lives, name, own, size)
+                told.add(name)
                 graph = max((one.saving or 0 for one in through if one.name == name), default=0)
-                if (advice.saving or 0) >= graph:
-                    told.add(name)
-                    yield advice
+                yield self._advice(cell, lives, name, own, size, graph)
         yield from (one for one in through if one.name not in told)
         calls = [one for one in calls if one.model not in told]
         untrained = any(not one.needed for one in calls)
@@ -171,11 +169,11 @@ class FrozenLayersRecord(Rule):
         yield self.propose(cell, advice, lambda: _without_graph(cell, statement, untrained))
 
     def _advice(
-        self, cell: Code, lives: Lifetimes, name: str, own: list[_Frozen], size: int
+        self, cell: Code, lives: Lifetimes, name: str, own: list[_Frozen], size: int, graph: int
     ) -> Advice:
         texts = [f.text for f in own]
         listed = ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
-        saving = _saving(lives, tuple(texts), size)
+        saving = max(graph, _saving(lives, tuple(texts), size))
         advice = Advice(
             self.name,
             problem=f"No optimizer changes {listed}, but backward() makes {format_bytes(size)} of "
