@@ -50,8 +50,8 @@ _OFTEN = 8
 _BESIDE = 256
 """Times that the largest storage is larger than all others where one operator made them."""
 
-_AS_MUCH = 0.8
-"""Of all of it, from which on a pass made it, and as much was there before: it took its place."""
+_BY_A_PASS = 0.8
+"""Of all of it, from which on a pass is said to have made it."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -244,10 +244,10 @@ def _is_replaced(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
     steps, place = np.unique(lives.step[rows], return_inverse=True)
     sizes = np.bincount(place, size)
     last = np.isin(lives.step[rows], steps[np.argsort(sizes)[-2:]])
-    made, most = rows[last], _AS_MUCH * int(size.sum())
-    like = np.isin(lives.stack, lives.stack[made])
-    before = like & lives.alive(int(lives.birth[made].min()) - 1)
-    return int(size[last].sum()) >= most and lives.bytes(before) >= most
+    like = np.isin(lives.stack, lives.stack[rows[last]])
+    before = like & lives.alive(int(lives.birth[rows[last]].min()) - 1)
+    by_a_pass = int(size[last].sum()) >= _BY_A_PASS * int(size.sum())
+    return by_a_pass and lives.bytes(before) >= lives.bytes(like & lives.at_end)
 
 
 def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:
