@@ -390,7 +390,7 @@ ATTACKS = {
         """,
         "error": "the dry run",
         "real": False,
-        "wait": 1,  # the system clears its memory away beside
+        "wait": 5,  # the system clears its memory away beside
         "options": "--timeout 20",
         "limit": 60,
     },
