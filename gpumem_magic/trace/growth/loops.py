@@ -51,7 +51,7 @@ _BESIDE = 256
 """Times that the largest storage is larger than all others where one operator made them."""
 
 _BY_A_PASS = 0.8
-"""Of all of it, from which on a pass is said to have made it."""
+"""Of all of it, from which on a pass is said to have made it, and as much to have been there."""
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -186,7 +186,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     at_once &= 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
     if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
         return None  # of each parameter there is one, however often its model is run
-    if _is_replaced(lives, rows):
+    if _is_replaced(passes.recording, lives, rows):
         return None
     kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
@@ -237,7 +237,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     )
 
 
-def _is_replaced(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
+def _is_replaced(recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
     """Whether one pass made all of it, or what the one before made and it has not replaced as yet,
     and as much from the same places was there before: an average of the weights, say."""
     size = lives.size[rows]
@@ -246,8 +246,11 @@ def _is_replaced(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
     last = np.isin(lives.step[rows], steps[np.argsort(sizes)[-2:]])
     like = np.isin(lives.stack, lives.stack[rows[last]])
     before = like & lives.alive(int(lives.birth[rows[last]].min()) - 1)
-    by_a_pass = int(size[last].sum()) >= _BY_A_PASS * int(size.sum())
-    return by_a_pass and lives.bytes(before) >= lives.bytes(like & lives.at_end)
+    most = _BY_A_PASS * int(size.sum())
+    failure = recording.failure
+    left = lives.at_end if failure is None else lives.alive(lives.last_event(failure))
+    as_much = lives.bytes(before) >= max(most, lives.bytes(like & left))
+    return as_much and int(size[last].sum()) >= most
 
 
 def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:
