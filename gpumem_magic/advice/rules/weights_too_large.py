@@ -117,8 +117,8 @@ class WeightsTooLarge(Rule):
                 f"Memory ran out as {what} were put on the device: {format_bytes(size)} of "
                 f"{'weights' if several else 'them'} are there, and more were to come."
             )
-            change = f"{_HALF if _are_single(lives) else ''}{_MOVING}"
-            change, saving = f"{_ONE_BY_ONE if several else ''}{change}", size // 2
+            first, half = _ONE_BY_ONE if several else "", _HALF if _are_single(lives) else ""
+            change, saving = f"{first}{half}{_MOVING}", size // 2
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "

@@ -27,8 +27,6 @@ net = nn.Sequential(
 ).to(device)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 X = torch.zeros(100*512, 256); Y = torch.zeros(100*512, 256)
-class Rows(TensorDataset):
-    def __getitems__(self, rows): return list(zip(*(each[rows] for each in self.tensors)))
 loader = DataLoader(TensorDataset(X, Y), batch_size=512)
 criterion = nn.MSELoss()
 class progress:
