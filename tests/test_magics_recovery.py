@@ -12,16 +12,16 @@ from IPython.utils.capture import capture_output
 torch = pytest.importorskip("torch")
 
 CARD = 160 << 20
-LARGE, SMALL = 1 << 14, 64
+LARGE, SMALL = 1 << 16, 64
 LIBRARIES = 24 << 20  # at most: workspaces of cuBLAS
 
 NET = """\
 import torch
 from torch import nn
 def make_net():
-    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).to("cuda")
+    return nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).to("cuda")
 def batch_of(n):
-    x = torch.ones(n, 1024, device="cuda")
+    x = torch.ones(n, 256, device="cuda")
     kept.append(weakref.ref(x.untyped_storage()))
     return x
 """
@@ -64,13 +64,13 @@ class Net(nn.Module):
         return self.last * 2
 """
 LOADER = """\
-from torch.utils.data import DataLoader, TensorDataset
-data = DataLoader(TensorDataset(torch.zeros({batch} * 2, 8)), batch_size={batch})
+from torch.utils.data import DataLoader
+data = DataLoader([torch.zeros({batch}, 8)] * 2, batch_size=None)
 it = iter(data)
 def epoch():
     net = make_net()
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    for (rows,) in it:
+    for rows in it:
         net(batch_of(len(rows))).square().mean().backward()
         opt.step()
 epoch()

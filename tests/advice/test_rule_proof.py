@@ -19,7 +19,7 @@ from torch import nn
 import torch.nn.functional as F
 torch.manual_seed(0)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(6)]).cuda()
-data = torch.randn(4, 2048, 256)
+data = torch.randn(4, 512, 256)
 """
 LOADER = "data = torch.utils.data.DataLoader(data, batch_size=None)\n"
 
@@ -189,11 +189,14 @@ def proven(rule, example, earlier, cell, notebook):
 @pytest.mark.parametrize("rule", CHANGING, ids=lambda rule: rule.name)
 def test_what_a_rule_writes_out_does_in_any_shape_what_was_said_of_it(rule, notebook):
     """A flat example in all shapes; one with definitions, also where they are a cell of their own;
-    then the others, as they are."""
+    the others where the rule writes nothing out there."""
     examples = [e for e in rule.examples if e.rewritten and not e.needs]
     whole = [e for e in examples if is_flat(e)][:1]
     whole += [e for e in examples if not is_flat(e)][:1]
     cells = [(e, *shape) for e in whole for shape in in_shapes(rule, e)]
-    cells += [(e, *next(in_shapes(rule, e))) for e in examples if e not in whole]
-    written = sum(bool(proven(rule, *cell, notebook)) for cell in cells)
-    assert written >= min(2, len(cells))
+    more = [(e, *next(in_shapes(rule, e))) for e in examples if e not in whole]
+    written = 0
+    for number, cell in enumerate([*cells, *more]):
+        if number < len(cells) or written < 2:
+            written += bool(proven(rule, *cell, notebook))
+    assert written >= min(2, len(cells) + len(more))

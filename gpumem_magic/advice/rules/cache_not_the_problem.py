@@ -32,7 +32,7 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(6)]).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = torch.randn(3, 2048, 1024)
+data = torch.randn(3, 512, 1024)
 """
 
 

@@ -30,7 +30,7 @@ from torch import nn
 import torch.nn.functional as F
 torch.manual_seed(0)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(10)]).cuda()
-data = torch.randn(3, 4096, 256, device="cuda")
+data = torch.randn(3, 1024, 256, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 """
 _LOOP = """\

@@ -8,8 +8,8 @@ model = nn.Sequential(
     nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 ).to(device)
 opt = torch.optim.Adam(model.parameters(), lr=1e-3)
-x = torch.randn(512, 512, device=device)
-y = torch.randint(0, 10, (512,), device=device)
+x = torch.randn(128, 512, device=device)
+y = torch.randint(0, 10, (128,), device=device)
 
 # --- cell
 scaler = torch.amp.GradScaler("cuda")

@@ -8,7 +8,7 @@ torch.manual_seed(0)
 device = "cuda"
 
 model = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(512, 512), nn.ReLU())]).to(device)
-data = [torch.randn(512, 512) for _ in range(6)]
+data = [torch.randn(128, 512) for _ in range(6)]
 
 # --- cell
 opt = torch.optim.SGD(model.parameters(), lr=0.001)

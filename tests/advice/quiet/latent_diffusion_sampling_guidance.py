@@ -4,7 +4,7 @@ unet = nn.Conv2d(4, 4, 3, padding=1).cuda().half()
 vae_decoder = nn.Sequential(nn.Conv2d(4, 64, 3, padding=1), nn.Upsample(scale_factor=8), nn.Conv2d(64, 3, 3, padding=1)).cuda().half()
 text_embeddings = torch.randn(2, 77, 768).cuda().half()
 # --- cell
-latents = torch.randn((1, 4, 64, 64), device="cuda", dtype=torch.float16)
+latents = torch.randn((1, 4, 32, 32), device="cuda", dtype=torch.float16)
 for t in torch.linspace(999, 0, 10):
     latent_model_input = torch.cat([latents] * 2)
     with torch.no_grad():

@@ -8,8 +8,8 @@ torch.manual_seed(0)
 device = "cuda"
 
 from torch.nn.utils.rnn import pad_sequence, pack_padded_sequence
-sequences = [torch.randint(1, 300, (int(n),)) for n in torch.randint(5, 80, (200,))]
-labels = torch.randint(0, 2, (200,))
+sequences = [torch.randint(1, 300, (int(n),)) for n in torch.randint(5, 80, (60,))]
+labels = torch.randint(0, 2, (60,))
 def collate(items):
     items.sort(key=lambda one: -len(one[0]))
     x, y = zip(*items)

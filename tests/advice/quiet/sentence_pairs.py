@@ -19,7 +19,7 @@ class Pairs(nn.Module):
         for layer in self.layers:
             h = layer(h)
         return self.head(h[:, 0])
-batches = [(torch.randint(0, 2000, (64, 256)), torch.randint(0, 2, (64, 256)), torch.randint(0, 2, (64,)))
+batches = [(torch.randint(0, 2000, (64, 64)), torch.randint(0, 2, (64, 64)), torch.randint(0, 2, (64,)))
            for _ in range(3)]
 # --- cell
 model = Pairs().cuda()

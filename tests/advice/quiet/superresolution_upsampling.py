@@ -15,7 +15,7 @@ class Up(nn.Module):
         return self.shuffle(self.c2(F.relu(self.c1(x)))) + F.interpolate(x, scale_factor=3, mode="bicubic")
 up = Up().to(device)
 opt = torch.optim.Adam(up.parameters(), 1e-3)
-small, large = torch.rand(40, 1, 64, 64), torch.rand(40, 1, 192, 192)
+small, large = torch.rand(20, 1, 40, 40), torch.rand(20, 1, 120, 120)
 loader = DataLoader(TensorDataset(small, large), batch_size=8)
 
 # --- cell

@@ -13,7 +13,7 @@ class AverageMeter:
         self.avg = self.sum / self.count
 model = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU(),
                       nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 100)).cuda()
-loader = [(torch.randn(32, 3, 64, 64), torch.randint(0, 100, (32,))) for _ in range(6)]
+loader = [(torch.randn(16, 3, 48, 48), torch.randint(0, 100, (16,))) for _ in range(6)]
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cuda")
 loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)

@@ -32,7 +32,7 @@ model = ViT().to(device)
 for p in model.patch.parameters():
     p.requires_grad_(False)
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-loader = [(torch.randn(8, 3, 64, 64), torch.randint(0, 10, (8,))) for _ in range(3)]
+loader = [(torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))) for _ in range(3)]
 
 # --- cell
 scaler = torch.amp.GradScaler("cuda")
