@@ -286,15 +286,15 @@ for xb, yb in DataLoader(ds, batch_size=None):
     loss = criterion(net(xb), yb)
 # %% float64-labels | T4 | float64|double
 import numpy as np
-features = np.random.rand(200_000, 64)
-target = np.random.rand(200_000, 1)
+features = np.random.rand(40_000, 64)
+target = np.random.rand(40_000, 1)
 class Tab(Dataset):
     def __init__(self): self.x = torch.tensor(features); self.y = torch.tensor(target)
     def __len__(self): return len(self.x)
     def __getitem__(self, i): return self.x[i], self.y[i]
 mlp = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 1)).double().to(device)
 opt = torch.optim.Adam(mlp.parameters())
-for n, (xb, yb) in enumerate(DataLoader(Tab(), batch_size=20_000)):
+for n, (xb, yb) in enumerate(DataLoader(Tab(), batch_size=4_000)):
     loss = F.mse_loss(mlp(xb.to(device)), yb.to(device))
     opt.zero_grad(); loss.backward(); opt.step()
     if n == 3: break
