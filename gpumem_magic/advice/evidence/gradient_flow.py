@@ -18,6 +18,7 @@ from gpumem_magic.values.recording import Phase
 NO_GRAPH = ("torch.no_grad", "torch.inference_mode")
 _ENDS_GRAPH = frozenset(
     {"detach", "item", "tolist", "numpy", "argmax", "argmin", "data", "shape", "size", "dtype"}
+    | {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"}
     | {"device", "grad", "numel", "dim", "ndim"}
 )
 _OF_RECEIVER = frozenset(

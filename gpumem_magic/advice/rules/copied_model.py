@@ -12,6 +12,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.passes import copied
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.trace.growth.copies import copies_of_weights
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -53,6 +54,14 @@ loss.backward()
 score = loss.item()
 """
 _HOST = "{name: tensor.cpu() for name, tensor in model.state_dict().items()}"
+_ON_HOST: Final = (
+    "Where the copy is only kept to be loaded or returned later, keep its "
+    f"weights on the host: {_HOST}, or torch.save() them."
+)
+_EACH_ON_HOST: Final = (
+    "Where they are only kept to be compared, loaded or returned later, keep them on the host: "
+    ".cpu() of each, or torch.save() them."
+)
 
 
 class CopiedModel(Rule):
@@ -91,7 +100,8 @@ class CopiedModel(Rule):
         if not is_short(trace):
             return
         grown = [row for growth in trace.growth for row in growth.rows]
-        made = copied(lives)
+        deep = copied(lives)
+        made = deep | copies_of_weights(lives, lives.peak_event)
         made[grown] = False
         alive = made & lives.at_peak
         for line in np.unique(lives.line[alive]).tolist():
@@ -101,13 +111,15 @@ class CopiedModel(Rule):
                 continue
             names_of = [n for i in np.flatnonzero(own) if (n := lives.name(int(i)))]
             chain = next((match for n in names_of if (match := _CHAIN.search(n))), None)
+            where = f"line {line} copies {format_bytes(size)} on the device with deepcopy()."
+            change = _COPIED_AGAIN.format(chain[1]) if chain else _ON_HOST
+            if not deep[own].any():
+                where = f"line {line} makes {format_bytes(size)} on the device, one to a weight."
+                change = _EACH_ON_HOST
             yield Advice(
                 self.name,
-                problem=f"line {line} copies {format_bytes(size)} on the device with deepcopy().",
-                change=_COPIED_AGAIN.format(chain[1])
-                if chain
-                else "Where the copy is only kept to be loaded or returned later, keep its "
-                f"weights on the host: {_HOST}, or torch.save() them.",
+                problem=where,
+                change=change,
                 line=line or None,
                 name=names_of[0] if names_of else None,
                 size=size,

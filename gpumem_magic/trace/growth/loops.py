@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.sources.objects.last_error import ERROR
+from gpumem_magic.trace.growth.copies import copies_of_weights
 from gpumem_magic.trace.growth.ways import (
     BETWEEN,
     GRAPH,
@@ -67,6 +68,7 @@ def left_by_passes(
     event = lives.last_event(failure)
     own = lives.alive(event) & (lives.birth >= 0) & (lives.stack >= 0)
     own &= (lives.born != Phase.OPTIMIZER) & ~lives.of(*_OWNED)
+    own &= ~copies_of_weights(lives, event)
     if failure is None:
         own &= lives.freed != Phase.BACKWARD  # it waited for a pass that came
     rows = np.flatnonzero(own)

@@ -1,0 +1,42 @@
+"""Copies of a model's weights that are made one by one, such as `[p.clone() for p in parameters]`:
+one set of them, or the next beside it, is no growth."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumem_magic.trace.growth.ways import PASSES
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Category, Phase
+
+_LEAST = 4
+"""Weights."""
+
+_EVENTS = 3
+"""Of the allocator for each of them: beside what is kept, a temporary comes and goes."""
+
+_OWNED = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+
+
+def copies_of_weights(lives: Lifetimes, event: int) -> NDArray[np.bool_]:
+    """Of what is alive after the event, what one place made in one go or in two, in the sizes of
+    weights that are alive: in several, and in none more often."""
+    alive = lives.alive(event)
+    weights = alive & lives.of(Category.PARAMETER, Category.BUFFER)
+    sizes = Counter(lives.size[weights].tolist())
+    own = alive & (lives.born == Phase.FORWARD) & (lives.birth >= 0) & (lives.stack >= 0)
+    own &= ~lives.of(*_OWNED)
+    rows = np.flatnonzero(own & np.isin(lives.size, np.array([*sizes], np.int64)))
+    found = np.zeros(len(lives), bool)
+    stacks, counts = np.unique(lives.stack[rows], return_counts=True)
+    for stack in stacks[counts >= _LEAST].tolist():
+        made = np.flatnonzero(own & (lives.stack == stack))
+        made = made[np.argsort(lives.birth[made])]
+        sets = np.split(made, np.flatnonzero(np.diff(lives.birth[made]) > _EVENTS) + 1)
+        copied = [Counter(lives.size[one].tolist()) for one in sets]
+        if len(sets) < PASSES and len(copied[0]) > 1 and all(one <= sizes for one in copied):
+            found[made] = True
+    return found
