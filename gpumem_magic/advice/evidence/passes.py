@@ -27,6 +27,9 @@ _ALWAYS_ALIVE = 2
 """Passes whose results a loop that keeps nothing holds at a time: of the pass before, until their
 names get new values, and of the pass that runs."""
 
+LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
+"""Files of `torch.load()`."""
+
 
 def passes_of(trace: Trace, cell: Code, line: int, own: NDArray[np.bool_]) -> int:
     """How often a line ran that made the storages `own`, on it or in a model called from it.
@@ -141,6 +144,12 @@ def copied(lives: Lifetimes) -> NDArray[np.bool_]:
         any(f.function == "deepcopy" and f.filename.endswith("copy.py") for f in stack)
         for stack in lives.stacks
     ]
+    return np.array([*by_stack, False], bool)[lives.stack]
+
+
+def loaded(lives: Lifetimes) -> NDArray[np.bool_]:
+    """Which storages `torch.load()` made."""
+    by_stack = [any(f.filename.endswith(LOADING) for f in stack) for stack in lives.stacks]
     return np.array([*by_stack, False], bool)[lives.stack]
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.passes import copied
+from gpumem_magic.advice.evidence.passes import copied, loaded
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.trace.growth.copies import copies_of_weights
@@ -101,7 +101,7 @@ class CopiedModel(Rule):
             return
         grown = [row for growth in trace.growth for row in growth.rows]
         deep = copied(lives)
-        made = deep | copies_of_weights(lives, lives.peak_event)
+        made = deep | copies_of_weights(lives, lives.peak_event) & ~loaded(lives)
         made[grown] = False
         alive = made & lives.at_peak
         for line in np.unique(lives.line[alive]).tolist():

@@ -12,6 +12,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
+    LOADING,
     carried_attributes,
     carried_names,
     computed_of,
@@ -42,7 +43,6 @@ _MANY = 8
 _APART = 2
 """Passes by which what grew in the same loop may differ, as memory ran out in the middle of one."""
 
-_LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 _BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
 
 _OF_UNITS = {
@@ -197,7 +197,7 @@ def _is_loaded(case: Case, growth: Growth) -> bool:
     """Whether calls of torch.load() made all of it, none of which a loop repeats: the loop is that
     function's own."""
     stacks = _stacks(case.lives, growth)
-    loading = all(any(f.filename.endswith(_LOADING) for f in stack) for stack in stacks)
+    loading = all(any(f.filename.endswith(LOADING) for f in stack) for stack in stacks)
     return bool(stacks) and loading and not _are_of_loop(case, growth)
 
 
