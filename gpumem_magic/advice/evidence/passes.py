@@ -4,6 +4,7 @@ are copies."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,14 @@ from gpumem_magic.advice.tree import (
 )
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Frame
 
 _WITHOUT_GRAPH = (".detach", ".item", ".tolist", ".numpy")
 _ALWAYS_ALIVE = 2
 """Passes whose results a loop that keeps nothing holds at a time: of the pass before, until their
 names get new values, and of the pass that runs."""
 
-LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
+_LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 """Files of `torch.load()`."""
 
 
@@ -140,16 +142,17 @@ def carried_attributes(cell: Code) -> set[str]:
 
 def copied(lives: Lifetimes) -> NDArray[np.bool_]:
     """Which storages `copy.deepcopy()` made."""
-    by_stack = [
-        any(f.function == "deepcopy" and f.filename.endswith("copy.py") for f in stack)
-        for stack in lives.stacks
-    ]
-    return np.array([*by_stack, False], bool)[lives.stack]
+    return _made_in(lives, lambda f: f.function == "deepcopy" and f.filename.endswith("copy.py"))
 
 
 def loaded(lives: Lifetimes) -> NDArray[np.bool_]:
     """Which storages `torch.load()` made."""
-    by_stack = [any(f.filename.endswith(LOADING) for f in stack) for stack in lives.stacks]
+    return _made_in(lives, lambda f: f.filename.endswith(_LOADING))
+
+
+def _made_in(lives: Lifetimes, matches: Callable[[Frame], bool]) -> NDArray[np.bool_]:
+    """Which storages were made inside such a call."""
+    by_stack = [any(map(matches, stack)) for stack in lives.stacks]
     return np.array([*by_stack, False], bool)[lives.stack]
 
 

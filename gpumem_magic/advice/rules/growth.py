@@ -12,10 +12,10 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
-    LOADING,
     carried_attributes,
     carried_names,
     computed_of,
+    loaded,
     made_anew,
     passed_on,
 )
@@ -196,9 +196,8 @@ def _change(case: Case, growth: Growth) -> str:
 def _is_loaded(case: Case, growth: Growth) -> bool:
     """Whether calls of torch.load() made all of it, none of which a loop repeats: the loop is that
     function's own."""
-    stacks = _stacks(case.lives, growth)
-    loading = all(any(f.filename.endswith(LOADING) for f in stack) for stack in stacks)
-    return bool(stacks) and loading and not _are_of_loop(case, growth)
+    rows = _not_gradients(case.lives, growth)
+    return bool(rows) and bool(loaded(case.lives)[rows].all()) and not _are_of_loop(case, growth)
 
 
 def _are_apart(case: Case, growth: Growth) -> bool:
