@@ -97,9 +97,17 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_sessionstart():
-    """Hear Ctrl-C, which tests send: a shell lets what it starts in the background ignore it."""
+    """Hear Ctrl-C, which tests send: a shell lets what it starts in the background ignore it.
+
+    Leave the threads of pytest-xdist out of what Python tells of threads: whoever looks for what
+    they hold would walk through all tests.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        every = sys._current_frames
+        theirs = every().keys() - {threading.get_ident()}
+        sys._current_frames = lambda: {i: f for i, f in every().items() if i not in theirs}
 
 
 def pytest_collection_finish():
