@@ -137,11 +137,13 @@ def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | N
         large = np.sort(large[np.argpartition(-lives.size[large], MOST)[:MOST]])
     time = np.append(recording.events.time, np.inf)
     birth = lives.birth[large]
-    known = np.stack([lives.label[large], lives.made[large], lives.stack[large]])
-    _, first, owner = np.unique(known, axis=1, return_index=True, return_inverse=True)
+    columns = (column[large].tolist() for column in (lives.label, lives.made, lives.stack))
+    keys = [*zip(*columns, strict=True)]
+    one_of = dict(zip(keys, large.tolist(), strict=True))
+    numbers = {key: number for number, key in enumerate(one_of)}
     owners = tuple(
         (lives.name(i), *lives.tensor(i), module_at(recording, int(lives.stack[i])))
-        for i in large[first].tolist()
+        for i in one_of.values()
     )
     return LargeStorages(
         born=np.where(birth < 0, -1.0, time[np.maximum(birth, 0)]),
@@ -149,6 +151,6 @@ def find_large_storages(recording: Recording, trace: Trace) -> LargeStorages | N
         size=lives.size[large],
         category=lives.category[large].astype(np.int8),
         line=np.where(lives.line[large] == _BEFORE, 0, lives.line[large]).astype(np.int32),
-        owner=owner.reshape(-1).astype(np.int32),
+        owner=np.array([numbers[key] for key in keys], np.int32),
         owners=owners,
     )

@@ -336,9 +336,9 @@ def _any_in(ordered: list[int], first: int, end: int) -> bool:
 def _freed_by_line(lives: Lifetimes) -> dict[int, list[int]]:
     """Where the gradients that backward passes made were freed, by the line that made them."""
     gradients = (lives.born == Phase.BACKWARD) & lives.of(Category.GRADIENT)
-    lines = np.stack([lives.line[gradients], lives.freed_line[gradients]])
+    lines = zip(lives.line[gradients].tolist(), lives.freed_line[gradients].tolist(), strict=True)
     found: dict[int, list[int]] = defaultdict(list)
-    for made, freed in np.unique(lines, axis=1).T.tolist():
+    for made, freed in sorted(set(lines)):
         found[made].append(freed)
     return found
 

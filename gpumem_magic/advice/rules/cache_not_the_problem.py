@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
@@ -174,10 +175,9 @@ def _repeats(loop: Loop, cell: Code, lives: Lifetimes) -> bool:
     inside &= ~lives.of(Category.WORKSPACE, Category.OPTIMIZER_STATE, Category.GRADIENT)
     if (inside & lives.of(Category.PARAMETER)).any():
         return False  # another model in each iteration
-    places = np.stack([lives.line[inside].astype(np.int64), lives.size[inside]])
-    _, which, count = np.unique(places, axis=1, return_inverse=True, return_counts=True)
     size = lives.size[inside]
-    again = int(size[(count > 1)[which.reshape(-1)]].sum())
+    places = Counter(zip(lives.line[inside].tolist(), size.tolist(), strict=True))
+    again = sum(each * count for (_, each), count in places.items() if count > 1)
     return again >= _ALIKE * int(size.sum()) > 0
 
 
