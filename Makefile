@@ -91,17 +91,17 @@ define venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
 	@$(PYTHON) -m venv $(@D)
 	@$(1)
-	@$(@D)/bin/python -m pip install -qq -e '.[$(2)]' $(3)
+	@$(@D)/bin/python -m pip install -qq --no-compile -e '.[$(2)]' $(3)
 	@touch $@
 endef
 
 # PyTorch without the 5 GB of CUDA libraries that its default build brings to Linux: the CPU build from
 # pip's own sources; else uv, which knows where PyTorch keeps it; else whatever pip finds.
 define torch_cpu
-	$(@D)/bin/python -m pip install -qq '$(TORCH)+cpu' 2>/dev/null \
-	|| { $(@D)/bin/python -m pip install -qq uv && \
+	$(@D)/bin/python -m pip install -qq --no-compile '$(TORCH)+cpu' 2>/dev/null \
+	|| { $(@D)/bin/python -m pip install -qq --no-compile uv && \
 	     $(@D)/bin/uv pip install -qq --python $(@D)/bin/python --torch-backend=cpu '$(TORCH)'; } 2>/dev/null \
-	|| $(@D)/bin/python -m pip install -qq '$(TORCH)'
+	|| $(@D)/bin/python -m pip install -qq --no-compile '$(TORCH)'
 endef
 
 SOURCES := setup.cfg pyproject.toml Makefile
@@ -125,4 +125,4 @@ SOURCES := setup.cfg pyproject.toml Makefile
 	$(call venv,$(torch_cpu),bench)
 
 .venv-cuda/ready: $(SOURCES)
-	$(call venv,$(@D)/bin/python -m pip install -qq '$(TORCH_CUDA)',stack)
+	$(call venv,$(@D)/bin/python -m pip install -qq --no-compile '$(TORCH_CUDA)',stack)

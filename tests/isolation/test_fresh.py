@@ -29,7 +29,7 @@ TABLES = {
         *(test_process_state, test_processes, test_resources, test_tensors, test_threads),
     )
 }
-EVERY = 18
+EVERY = 30
 ALWAYS = {
     *("descriptors all descriptors closed", "finalizers shared memory dropped"),
     "modules a cache of the notebook",

@@ -92,7 +92,12 @@ class Outcome:
 
 
 def printed(kernel, code):
-    answer = kernel.run(code)
+    """The list that the code prints. A kernel that was interrupted between two cells may have lost
+    a request, with or without us: it is asked again."""
+    try:
+        answer = kernel.run(code, patience=30)
+    except AssertionError:
+        answer = kernel.run(code)
     assert answer.reply["status"] == "ok", answer
     lines = "".join(answer.texts("stream")).splitlines()  # others are IPython's: of its history
     line = next(line for line in lines if line.startswith("["))

@@ -50,21 +50,21 @@ class Kernel:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
 
-    def run(self, code, meanwhile=None):
-        """Execute and collect; `meanwhile(outputs)` is called after each output.
+    def run(self, code, meanwhile=None, patience=120):
+        """Execute and collect; `meanwhile(outputs)` is called after each output. patience: seconds.
 
         For a moment after an error a kernel aborts what it is asked: then ask again.
         """
-        answer = self._run_once(code, meanwhile)
+        answer = self._run_once(code, meanwhile, patience)
         while answer.reply["status"] == "aborted":
-            answer = self._run_once(code, meanwhile)
+            answer = self._run_once(code, meanwhile, patience)
         return answer
 
-    def _run_once(self, code, meanwhile):
+    def _run_once(self, code, meanwhile, patience):
         """The answer to one request: whole once the kernel is idle; one that was interrupted while
         it wrote may never say so, but replies."""
         sent, reply = self.client.execute(code), None
-        outputs, deadline, silent = [], time.monotonic() + 120, 0
+        outputs, deadline, silent = [], time.monotonic() + patience, 0
         while reply is None or silent < 3:
             assert time.monotonic() < deadline, "the kernel does not answer"
             try:

@@ -178,7 +178,7 @@ def _repeats(loop: Loop, cell: Code, lives: Lifetimes) -> bool:
     size = lives.size[inside]
     places = Counter(zip(lives.line[inside].tolist(), size.tolist(), strict=True))
     again = sum(each * count for (_, each), count in places.items() if count > 1)
-    return again >= _ALIKE * int(size.sum()) > 0
+    return bool(again >= _ALIKE * int(size.sum()) > 0)
 
 
 def _given_back(trace: Trace, line: int) -> int:

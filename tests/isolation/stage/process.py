@@ -95,6 +95,8 @@ def _unread(number: int) -> int | str:
 def _threads() -> dict[str, object]:
     tasks = {*os.listdir("/proc/self/task")}  # noqa: PTH208
     live = [thread for thread in threading.enumerate() if thread.name == "live"]
+    time.sleep(0.001)
+    tasks &= {*os.listdir("/proc/self/task")}  # noqa: PTH208 - without what was just ending
     return {
         "threads": sorted(thread.name for thread in threading.enumerate() if thread not in live),
         "system threads": len(tasks - {str(thread.native_id) for thread in live}),
