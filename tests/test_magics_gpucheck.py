@@ -449,8 +449,9 @@ def test_a_magic_that_is_not_on_the_first_line_says_where_it_belongs(run, magic,
 
 @pytest.mark.parametrize("magic", ["%gpumem", "%gpucheck", "%%gpumem", "%%gpucheck"])
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_help_lists_the_options_of_either_form(run, magic, flag):
-    result, text = run(f"{magic} {flag}\n" + ("x = 1" if magic.startswith("%%") else ""))
+@pytest.mark.parametrize("below", ["", "\n", "\nx = 1"])
+def test_help_lists_the_options_of_either_form(run, magic, flag, below):
+    result, text = run(f"{magic} {flag}{below if magic.startswith('%%') else ''}")
     assert result.success
     assert "-o/--output VAR" in text
 

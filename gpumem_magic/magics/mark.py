@@ -24,6 +24,7 @@ from gpumem_magic.values.report import Report
 
 _MARK = re.compile(r"%%gpumem(?:\s+(.*))?\s*")
 _OURS = ("%%gpumem", "%%gpucheck")
+_HELP = re.compile(r"%(%gpu(?:mem|check)\s+(?:-h|--help)\s*)")
 _COMMANDS = re.compile(r"(?:\s*(?:%gpu(?:mem|check)\b.*|#.*)?(?:\n|$))+")
 _RUN_CELL = InteractiveShell.run_cell_async.__code__
 
@@ -102,11 +103,14 @@ class CellHooks:
         return threading.get_ident() != self._thread
 
     def transform(self, lines: list[str]) -> list[str]:
-        """Take the mark off a cell about to run; inside a running cell the magic measures.
+        """Take the mark off a cell about to run; inside a running cell the magic measures. Who asks
+        for help alone gets it of the line's magic: IPython runs none of a cell without a cell.
 
         An error here would keep the cell from running: `pre_run_cell` tells of it.
         """
         self._forget_ended(_cells_on_stack())
+        if len(lines) == 1 and (asked := _HELP.fullmatch(lines[0])):
+            return [asked[1]]
         try:
             marked = not self._running and read_mark(lines) is not None
         except Exception as error:

@@ -40,3 +40,17 @@ def copies_of_weights(lives: Lifetimes, event: int) -> NDArray[np.bool_]:
         if len(sets) < PASSES and len(copied[0]) > 1 and all(one <= sizes for one in copied):
             found[made] = True
     return found
+
+
+def sets_of_weights(lives: Lifetimes, rows: NDArray[np.int64]) -> tuple[int, int]:
+    """How many sets of copies of all weights these storages are, by their sizes: whole ones, and
+    those that were begun; (0, 0) where they are something else or the weights are all alike."""
+    before = lives.alive(int(lives.birth[rows].min()) - 1)
+    copied = Counter(lives.size[rows].tolist())
+    for owned in ((Category.PARAMETER,), (Category.PARAMETER, Category.BUFFER)):
+        weights = Counter(lives.size[before & lives.of(*owned)].tolist())
+        if len(weights) > 1 and weights.keys() == copied.keys():
+            whole = min(copied[size] // many for size, many in weights.items())
+            begun = max(-(-copied[size] // many) for size, many in weights.items())
+            return (whole, begun) if begun <= whole + 1 else (0, 0)
+    return 0, 0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.sources.objects.last_error import ERROR
-from gpumem_magic.trace.growth.copies import copies_of_weights
+from gpumem_magic.trace.growth.copies import copies_of_weights, sets_of_weights
 from gpumem_magic.trace.growth.ways import (
     BETWEEN,
     GRAPH,
@@ -206,6 +206,9 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     if survived < PASSES and _of_layers(passes, rows, numbered):
         return None
     survived = (numbered or keyed) if (numbered or keyed) >= PASSES else survived
+    sets, begun = sets_of_weights(lives, rows)
+    if sets >= PASSES:
+        survived, first, ran = sets, 1, begun
     if len(models) >= PASSES:
         survived, first, ran = len(models), 1, len(models)
     if 0 < len(models) < PASSES:  # whole models, and the next one is being made

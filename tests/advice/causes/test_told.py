@@ -362,6 +362,13 @@ ASKED = {
         ("copied-model", "line 4 copies 32.02 MiB"),
         (),
     ),
+    "copies of all weights in each pass, in one list": (
+        ("net = nn.Sequential(nn.Linear(512, 1024), nn.Linear(1024, 1024)).cuda()",),
+        "kept = []\nfor epoch in range(30):\n    kept += [p.detach().clone() for p in net.parameters()]",
+        "100MiB",
+        ("growth", "Memory grew by 6.01 MiB in each of", "passes: kept[*] holds", "line 3"),
+        (),
+    ),
     "differences of all pairs, in a loop": (
         (),
         PAIRS,
