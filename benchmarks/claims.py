@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fidelity_ways import WAYS, Runners, Way
+from verify_gpu import WORKERS, card_of
 
 from gpumem_magic.advice import RULES, find_rule
 from gpumem_magic.assess import Question, assess
@@ -38,7 +38,6 @@ _RAISING = ("backward-under-no-grad", "graph-used-twice")
 _WHEN_SHORT = ("separate-models", "large-pass")  # and the cards here have room
 _SIZES = {Saves.PEAK: "allocated", Saves.AFTER: "end", Saves.RESERVED: "reserved"}
 _GPU = next(way for way in WAYS if way.name == "gpu")
-_WORKERS = max(1, min(12, (os.cpu_count() or 1) - 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,9 @@ def compared(case: Case, card: str, runners: Runners, way: Way) -> Outcome:
     if advice is None:
         return Outcome(error="nothing is said of it on this card")
     size, bytes_ = _SIZES[advice.saves], []
+    set_up = f"import torch\n{case.example.setup}\ntorch.cuda.reset_peak_memory_stats()"
     for cell in (case.example.before, case.example.after):
-        reset = "torch.cuda.reset_peak_memory_stats()"
-        source = f"import torch\n{case.example.setup}\n{reset}\n{cell}\n"
+        source = f"{set_up}\n{cell}\n"
         told = runners.run(way, SimpleNamespace(name=case.rule, source=source, card=card))
         if told.error is not None:
             return Outcome(error=told.error)
@@ -131,13 +130,12 @@ def on_gpu(cases: list[Case], card: str, seconds: float) -> Iterator[Outcome]:
     """Of each case, in their order."""
     until = time.time() + seconds
     spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(_WORKERS, mp_context=spawned) as pool:
+    with ProcessPoolExecutor(WORKERS, mp_context=spawned) as pool:
         yield from pool.map(_on_gpu, cases, [card] * len(cases), [until] * len(cases))
 
 
 def main() -> int:
     import torch
-    from verify_gpu import card_of
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="rules; all if none is named")
