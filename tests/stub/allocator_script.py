@@ -1,9 +1,12 @@
 """Runs on the stub device, with real torch: drives the real allocator, prints what it did.
 
-stdin: a JSON list of steps, each [action, ...]; see test_allocator_stub.py for what they mean.
+A line of stdin: an object with the environment variables to set, and the steps, each [action, ...];
+see test_allocator_stub.py for what they mean. Each line is done in a process that has not used the
+device before, so that torch is imported once; what it did is a line of stdout.
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -34,12 +37,12 @@ def _step(blocks, streams, action, arguments):
     return {}
 
 
-def main():
+def _drive(steps):
     torch.cuda.init()
     streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
     blocks, done = {}, []
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=10**6)
-    for action, *arguments in json.load(sys.stdin):
+    for action, *arguments in steps:
         try:
             outcome = _step(blocks, streams, action, arguments)
         except torch.OutOfMemoryError as failure:
@@ -61,7 +64,20 @@ def main():
         for s in snapshot["segments"]
     ]
     order = sorted(range(len(streams)), key=lambda index: streams[index].cuda_stream)
-    json.dump({"done": done, "events": events, "segments": segments, "order": order}, sys.stdout)
+    return {"done": done, "events": events, "segments": segments, "order": order}
+
+
+def main():
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.environ.update(asked["environment"])
+            json.dump(_drive(asked["steps"]), sys.stdout)
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -45,24 +45,25 @@ NAMES = {
 }
 
 
-def run_on_stub(steps, memory, configuration=None):
-    environment = {**os.environ, "STUB_GPU_MEMORY": f"{memory}", "STUB_CONTEXT_MEMORY": "300M"}
+@pytest.fixture(scope="module")
+def stub():
+    """Torch on the stub device, for steps to be sent to."""
+    environment = dict(os.environ)
     environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     environment.pop("PYTORCH_ALLOC_CONF", None)
+    script = Path(__file__).with_name("allocator_script.py")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [Path(STUB) / "run.sh", PYTHON, script]
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        yield process
+
+
+def run_on_stub(stub, steps, memory, configuration=None):
+    environment = {"STUB_GPU_MEMORY": f"{memory}", "STUB_CONTEXT_MEMORY": "300M"}
     if configuration is not None:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = configuration
-    script = Path(__file__).with_name("allocator_script.py")
-    done = subprocess.run(
-        [Path(STUB) / "run.sh", PYTHON, script],
-        input=json.dumps(steps),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+    print(json.dumps({"environment": environment, "steps": steps}), file=stub.stdin, flush=True)
+    return json.loads(stub.stdout.readline())
 
 
 class AddressedDriver(SimulatedDriver):
@@ -196,8 +197,8 @@ def random_steps(seed, count, others=("empty_cache", "reset_peaks", "stats"), st
     return [*steps, ["stats"]]
 
 
-def assert_same(steps, memory, configuration=None):
-    recorded = run_on_stub(steps, memory, configuration)
+def assert_same(stub, steps, memory, configuration=None):
+    recorded = run_on_stub(stub, steps, memory, configuration)
     simulated = run_simulated(steps, memory, configuration, recorded)
     pairs = zip(recorded["events"], simulated["events"], strict=False)
     for position, (theirs, ours) in enumerate(pairs):
@@ -232,16 +233,16 @@ CONFIGURATIONS = [
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_random_steps_are_decided_as_by_torch(configuration):
+def test_random_steps_are_decided_as_by_torch(stub, configuration):
     memory = 1200 * MIB + CONTEXT
     seed = CONFIGURATIONS.index(configuration)
     steps = random_steps(seed, 6000)
-    recorded = assert_same(steps, memory, configuration)
+    recorded = assert_same(stub, steps, memory, configuration)
     stats = recorded["done"][-1]["stats"]
     assert stats["num_alloc_retries"] > 0, "the steps must bring the device to its limit"
 
 
-def test_fraction_and_running_sums_change_on_the_way():
+def test_fraction_and_running_sums_change_on_the_way(stub):
     memory = 1500 * MIB
     steps = [
         *random_steps(91, 400),
@@ -251,10 +252,10 @@ def test_fraction_and_running_sums_change_on_the_way():
         ["fraction", 1.0],
         *random_steps(93, 400),
     ]
-    assert_same(steps, memory)
+    assert_same(stub, steps, memory)
 
 
-def test_settings_change_on_the_way():
+def test_settings_change_on_the_way(stub):
     memory = 1500 * MIB
     steps = [
         *random_steps(81, 300),
@@ -265,19 +266,19 @@ def test_settings_change_on_the_way():
         ["settings", "roundup_power2_divisions:4"],
         *random_steps(84, 300),
     ]
-    assert_same(steps, memory)
+    assert_same(stub, steps, memory)
 
 
 @pytest.mark.parametrize("configuration", [None, "expandable_segments:True"])
 @pytest.mark.parametrize("fraction", [None, 0.5])
-def test_out_of_memory_text_equals_torchs(configuration, fraction):
+def test_out_of_memory_text_equals_torchs(stub, configuration, fraction):
     # GIVEN a 16179 MiB card filled with 1 GiB blocks, as in the stub's own demonstration
     steps = [] if fraction is None else [["fraction", fraction]]
     steps += [["malloc", f"b{number}", 1 << 30, 0] for number in range(17)]
     steps += [["malloc", "small", 700, 0], ["malloc", "medium", 3 * MIB, 0]]
     steps += [["malloc", "huge", 1 << 50, 0], ["stats"]]
     # THEN each refusal reads as torch's does, number by number
-    recorded = assert_same(steps, 16179 * MIB, configuration)
+    recorded = assert_same(stub, steps, 16179 * MIB, configuration)
     texts = [outcome["failed"] for outcome in recorded["done"] if "failed" in outcome]
     assert len(texts) >= 2
     assert any("Tried to allocate 1024.00 MiB" in text for text in texts)
