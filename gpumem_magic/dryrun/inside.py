@@ -154,7 +154,9 @@ class _Run:
         refuse(self._marks.append, namespace, arrivals)
         self._arguments.install(arrivals)
         told = self._marks.append, self._kernels.valueless.written
-        Inductor(self._source.gpu.tracker, *told, plans=self._scenario.compiled).install()
+        inductor = Inductor(self._source.gpu.tracker, *told, plans=self._scenario.compiled)
+        inductor.install()
+        arrivals.expect("torch._dynamo.convert_frame", inductor.install_in)
         self._loops.install()
         whole_batches.install(self._source.gpu.storages)
         namespace.update({name: value for name, value in values.items() if name in elsewhere})

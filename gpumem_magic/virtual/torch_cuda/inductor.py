@@ -90,23 +90,24 @@ class Inductor:
         self._compiled: dict[Hashable, Any] = {}
 
     def install(self) -> None:
-        """Compile for the card from here on, what was compiled in earlier cells too."""
-        from torch._dynamo import convert_frame
-
-        if convert_frame.input_codes.seen:
-            torch._dynamo.reset()
+        """Compile for the card from here on; `install_in` has to follow before a frame is compiled."""
         torch.compile = functools.update_wrapper(functools.partial(self._compile), torch.compile)
         for owner, name in (
             (torch.export, "export"),
             (torch.export.ExportedProgram, "run_decompositions"),
         ):
             setattr(owner, name, self._exporting(inspect.unwrap(getattr(owner, name))))
+
+    def install_in(self, convert_frame: Any) -> None:
+        """The same for frames that this module of torch compiles, of earlier cells too."""
+        if convert_frame.input_codes.seen:
+            torch._dynamo.reset()
         convert = convert_frame.CatchErrorsWrapper.__call__
 
         def planned(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
             return self._convert(functools.partial(convert, wrapper, *args, **kwargs), wrapper)
 
-        convert_frame.CatchErrorsWrapper.__call__ = planned  # type: ignore[method-assign, assignment]
+        convert_frame.CatchErrorsWrapper.__call__ = planned
 
     def _mark(self, text: str) -> None:
         if text not in self._told:

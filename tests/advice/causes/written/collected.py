@@ -447,8 +447,8 @@ class Frames(Dataset):
         self.y = torch.tensor(labels, device=device)
     def __len__(self): return len(self.x)
     def __getitem__(self, i): return self.x[i].float(), self.y[i].float()
-ds = Frames(np.random.randn(20000, 512), np.random.randn(20000, 1))
-head = nn.Linear(512, 1).to(device)
+ds = Frames(np.random.randn(2000, 4096), np.random.randn(2000, 1))
+head = nn.Linear(4096, 1).to(device)
 for xb, yb in DataLoader(ds, batch_size=1024):
     F.mse_loss(head(xb), yb).backward()
 # %% batches-on-device | 60MiB | batches|comprehension in line 2 builds

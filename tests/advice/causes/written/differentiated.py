@@ -321,10 +321,10 @@ for xb, yb in loader:
     preds = torch.stack([m(xb) for m in members]).mean(0)
     avg_pred = preds if avg_pred is None else 0.5 * avg_pred + 0.5 * preds
 # %% compiled-predict | 90MiB | ^eval-is-not-no-grad .*line 6
-deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(12)]).to(device)
+deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(6)]).to(device)
 fast_net = torch.compile(deep)
 fast_net.eval()
-big_x = torch.randn(8192, 256, device=device)
+big_x = torch.randn(16384, 256, device=device)
 y = fast_net(big_x)
 print(y.argmax(1).float().mean().item())
 # %% compiled-predict-other-cell | 90MiB | ^eval-is-not-no-grad .*line 5
@@ -337,12 +337,12 @@ scores = []
 for i in range(0, 51200, 8192):
     scores.append(deep(X[i:i + 8192].to(device)).argmax(1).cpu())
 # %% compiled-predict-function | 90MiB | ^eval-is-not-no-grad .*predict\(\)
-deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(12)]).to(device)
+deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(6)]).to(device)
 compiled = torch.compile(deep, mode="reduce-overhead")
 def predict(model, x):
     model.eval()
     return model(x.to(device)).argmax(1).cpu()
-p = predict(compiled, X[:8192])
+p = predict(compiled, X[:16384])
 # %% amp-loss-only | 90MiB | ^activations .*forward pass, too, under autocast: the one on line 9
 deep = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(12)]).to(device)
 opt = torch.optim.SGD(deep.parameters(), lr=0.1)

@@ -155,7 +155,7 @@ for _ in range(3):
 wk, wv, wq = (nn.Linear(512, 512).to(device) for _ in range(3))
 @torch.no_grad()
 def decode(steps):
-    h = torch.randn(64, 1, 512, device=device)
+    h = torch.randn(256, 1, 512, device=device)
     past_k = past_v = None
     for _ in range(steps):
         k, v = wk(h), wv(h)
@@ -163,7 +163,7 @@ def decode(steps):
         past_v = v if past_v is None else torch.cat([past_v, v], 1)
         h = F.scaled_dot_product_attention(wq(h), past_k, past_v)
     return h
-decode(600)
+decode(150)
 
 # %% gan-hinge-functions | 130MiB | ^frozen-layers-record .* gen \(line 9\).*detach
 gen = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(6)]).to(device)
@@ -349,8 +349,8 @@ def step(h):
         cache[i] = (k, v)
         h = F.scaled_dot_product_attention(q, k, v)
     return h
-h = torch.randn(32, 1, 512, device=device)
-for _ in range(400): h = step(h)
+h = torch.randn(128, 1, 512, device=device)
+for _ in range(100): h = step(h)
 
 # %% gan-wgan-class-fit | 130MiB | ^frozen-layers-record .* self\.gen .*detach
 class Wgan:
