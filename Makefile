@@ -22,7 +22,7 @@ STACK_TESTS := tests/stacks $(wildcard tests/test_magics*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint stacks test-cuda verify-gpu bench docs picture clean
+.PHONY: help demo test check lint stacks stub test-cuda verify-gpu bench docs picture clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -47,7 +47,9 @@ stacks: .venv-ipython8/ready .venv-colab/ready
 	.venv-colab/bin/python $(PYTEST) -q $(STACK_TESTS) tests/browser/test_panel.py
 
 ifneq ($(wildcard $(STUB)/build.sh),)
-test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on the stub CUDA device (5 GB of downloads)
+stub: .venv-cuda/ready build/stub/run.sh
+
+test-cuda: .venv-test/ready stub ## the tests on the stub CUDA device (5 GB of downloads)
 	build/stub/run.sh .venv-cuda/bin/python $(PYTEST) -q tests/cuda
 	GPUMEM_STUB=$(CURDIR)/build/stub GPUMEM_STUB_PYTHON=$(CURDIR)/.venv-cuda/bin/python \
 	  .venv-test/bin/python $(PYTEST) --dist=loadfile -q tests/stub  # a file's tests share its runs
@@ -55,6 +57,8 @@ test-cuda: .venv-test/ready .venv-cuda/ready build/stub/run.sh ## the tests on t
 build/stub/run.sh: .venv-cuda/ready
 	$(STUB)/build.sh build/stub .venv-cuda/bin/python
 else
+stub:
+
 test-cuda:
 	@echo "test-cuda: skipped: no stub CUDA device at $(STUB) (set STUB=/path/to/cuda_stub)"
 endif
