@@ -103,7 +103,7 @@ class CallStacks:
         return tuple(self._begin(*p) for i, p in enumerate(pairs) if i < inner or seen[i])
 
     def _begin(self, code: CodeType, at: int) -> tuple[int, int]:
-        """Where the instruction begins: sped up by the interpreter, it is left behind its caches."""
+        """Where the instruction begins: one that was sped up may be left behind its caches."""
         words = self._words.get(id(code)) or self._words.setdefault(id(code), code.co_code)
         while at > 0 and words[at] == _CACHE:
             at -= 2

@@ -50,8 +50,8 @@ def _in_one_go(lives: Lifetimes, rows: NDArray[np.int64]) -> list[NDArray[np.int
 
 def sets_of_weights(lives: Lifetimes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
     """How many sets of copies of all weights these storages are, by their sizes: whole ones, and
-    those that were begun, and the bytes of one; zeros where they are something else. Where the weights are all alike,
-    each set but the last has to be followed by something else."""
+    those that were begun, and the bytes of one; zeros where they are something else. Weights that
+    are all alike do not tell by their sizes: something has to come between the sets."""
     before = lives.alive(int(lives.birth[rows].min()) - 1)
     copied = Counter(lives.size[rows].tolist())
     for owned in ((Category.PARAMETER,), (Category.PARAMETER, Category.BUFFER)):
