@@ -120,8 +120,9 @@ class _Derived:
 
 def _is_asked_for(one: Expansion, phase: int) -> bool:
     """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
-    which only those of embeddings could be smaller."""
-    return phase == Phase.FORWARD or one.op in EMBEDDINGS
+    which only those of embeddings, and those that vmap() makes for each row, could be smaller."""
+    of_each_row = one.op == "bmm" and one.operands[-1][-2:-1] == (1,)
+    return phase == Phase.FORWARD or one.op in EMBEDDINGS or of_each_row
 
 
 def _made(
