@@ -50,21 +50,24 @@ def _in_one_go(lives: Lifetimes, rows: NDArray[np.int64]) -> list[NDArray[np.int
 
 def sets_of_weights(lives: Lifetimes, rows: NDArray[np.int64]) -> tuple[int, int, int]:
     """How many sets of copies of all weights these storages are, by their sizes: whole ones, and
-    those that were begun, and the bytes of one; zeros where they are something else. Weights that
-    are all alike do not tell by their sizes: something has to come between the sets."""
+    those that were begun, and the bytes of one; zeros where they are something else. Where weights
+    are alike, or those of another model are there, something has to come between the sets."""
     before = lives.alive(int(lives.birth[rows].min()) - 1)
     copied = Counter(lives.size[rows].tolist())
     for owned in ((Category.PARAMETER,), (Category.PARAMETER, Category.BUFFER)):
         whole = begun = 0
         weights = Counter(lives.size[before & lives.of(*owned)].tolist())
-        if len(weights) == 1 and weights.keys() == copied.keys():
-            sets = [len(each) for each in _in_one_go(lives, rows)]
-            many = weights.total()
-            if many >= _LEAST and {*sets[:-1]} == {many} and sets[-1] <= many:
-                whole, begun = len(sets) - (sets[-1] < many), len(sets)
-        elif weights.keys() == copied.keys():
+        alone = weights.keys() == copied.keys()
+        weights = weights & Counter(dict.fromkeys(copied, len(lives)))
+        if weights.keys() != copied.keys():
+            continue
+        if alone and len(weights) > 1:
             whole = min(copied[size] // many for size, many in weights.items())
             begun = max(-(-copied[size] // many) for size, many in weights.items())
+        elif weights.total() >= _LEAST:
+            sets = [Counter(lives.size[one].tolist()) for one in _in_one_go(lives, rows)]
+            if all(one == weights for one in sets[:-1]) and sets[-1] <= weights:
+                whole, begun = len(sets) - (sets[-1] != weights), len(sets)
         if whole and begun <= whole + 1:
             return whole, begun, sum(size * many for size, many in weights.items())
     return 0, 0, 0
