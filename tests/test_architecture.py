@@ -285,6 +285,7 @@ def test_tests_stand_where_the_code_stands():
     whole |= {
         f"advice/causes/test_{name}.py"
         for name in (
+            "beside",
             "causes",
             "fakes",
             "large",

@@ -22,6 +22,7 @@ LOOKUPS = frozenset({"index", "embedding", "index_select", "gather"})
 """What copies rows by their numbers."""
 
 _LAYERS = "torch/nn/modules/"
+_MAPPED = "torch/_functorch/"
 _LARGE = 32 * MIB
 
 
@@ -40,7 +41,11 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
     each = zip(recording.expansions, places.tolist(), strict=True)
     rows = [_first_so_large(lives, order[n : n + 16], one) for one, n in each]
     made_by = zip(recording.expansions, rows, strict=True)
-    own_rows = {n for one, n in made_by if n is not None and _is_asked_for(one, lives.born[n])}
+    own_rows = {
+        n
+        for one, n in made_by
+        if n is not None and _is_asked_for(one, lives.born[n], lives.frames(n))
+    }
     known = _Derived(lives, alive, own_rows)
     found: dict[tuple[str, int | None, str], Enlarged] = {}
     for one, row in zip(recording.expansions, rows, strict=True):
@@ -52,8 +57,10 @@ def find_enlarged(recording: Recording, lives: Lifetimes) -> tuple[Enlarged, ...
                 if own or derived:
                     frames = lives.frames(row)
                     made = _made(recording, one, frames, own + derived, derived)
-        elif failure and failure.requested is not None and _is_asked_for(one, failure.phase):
+        elif failure and failure.requested is not None:
             frames = recording.stacks[failure.stack] if failure.stack >= 0 else ()
+            if not _is_asked_for(one, failure.phase, frames):
+                continue
             made = replace(_made(recording, one, frames, failure.requested), failed=True)
         if made is not None:
             key = made.op, made.line, made.cell
@@ -118,10 +125,11 @@ class _Derived:
         return np.array(found)[self._lives.made]
 
 
-def _is_asked_for(one: Expansion, phase: int) -> bool:
+def _is_asked_for(one: Expansion, phase: int, frames: Stack) -> bool:
     """Whether the user's operator made it: a backward pass makes gradients as large as weights, of
-    which only those of embeddings could be smaller."""
-    return phase == Phase.FORWARD or one.op in EMBEDDINGS
+    which only those of embeddings, and those that vmap() makes for each row, could be smaller."""
+    mapped = one.op == "bmm" and any(_MAPPED in f.filename.replace("\\", "/") for f in frames)
+    return phase == Phase.FORWARD or one.op in EMBEDDINGS or mapped
 
 
 def _made(

@@ -251,7 +251,8 @@ class EventLog:
         born = (rows >= 0) & (events.address[rows] == address)
         born &= events.action[rows] == Action.ALLOC
         made[rows[born]] = kind[born]
-        return replace(events, made=made)
+        alike = np.array([*self._stacks.first_alike(), -1], np.int32)
+        return replace(events, made=made, stack=alike[events.stack])
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

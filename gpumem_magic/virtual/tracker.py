@@ -311,9 +311,9 @@ class Tracker(TorchDispatchMode):
         """sparse: those among the arguments that are, on the device."""
         self.operator = traits.name
         operands = tensors_among(args, kwargs)
-        # an operator in place gives sparse tensors other parts, and lets go of these after that
-        parts_before = [sparse_parts(torch, tensor) for tensor in sparse]
-        self.records_graph = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
+        parts_before = [sparse_parts(torch, tensor) for tensor in sparse]  # let go of after this
+        grad = torch.is_grad_enabled() and not traits.fills
+        self.records_graph = grad and any(t.requires_grad for t in operands)
         if traits.takes_device and to_gpu and (size := factory_bytes(traits, args, kwargs)):
             return self._make(func, traits, args, kwargs, size)
         if self._headroom is not None and to_gpu and traits.returns_new:

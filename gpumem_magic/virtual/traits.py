@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -79,6 +79,13 @@ _RESULTS_ON_DEVICE: dict[str, Callable[[Any], Any]] = {
 simply all of them in turn."""
 
 
+_FILLS: Final = frozenset(
+    {"zeros_like", "ones_like", "full_like", "empty_like"}
+    | {"new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"}
+)
+"""What takes of a tensor its shape alone: no graph leads through."""
+
+
 class Traits:
     """One operator. scratch: what takes the memory that it needs besides its results,
     or None. placing: what does both in one, or None. has_code_for_card: what a custom
@@ -87,6 +94,7 @@ class Traits:
     __slots__ = (
         "accumulates",
         "copies",
+        "fills",
         "grows",
         "has_code_for_card",
         "indexes",
@@ -135,6 +143,7 @@ class Traits:
         self.on_device = _RESULTS_ON_DEVICE.get(name)
         self.may_mix = name in _HOST_OPERANDS_ALLOWED or self.is_custom
         self.takes_device = any(argument.name == "device" for argument in schema.arguments)
+        self.fills = name in _FILLS
         self.returns_new = any(result.alias_info is None for result in schema.returns)
         self.may_resize = resizes or any(a.is_out for a in schema.arguments)
         self.scratch: Scratch | None = scratch_of(scratch, name)

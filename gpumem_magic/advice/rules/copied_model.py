@@ -60,7 +60,8 @@ _ON_HOST: Final = (
 )
 _EACH_ON_HOST: Final = (
     "Where they are only kept to be compared, loaded or returned later, keep them on the host: "
-    ".cpu() of each, or torch.save() them."
+    ".cpu() of each, or torch.save() them. Where each step updates them, such as a momentum, they "
+    "have to be there: fewer such numbers to a weight, or bfloat16, take less."
 )
 
 

@@ -58,8 +58,9 @@ _ONE_HOT: Final = (
     "Where they are needed, make them of the type they are used in, by pieces."
 )
 _SCORES: Final = (
-    "Compute the last layer only for the positions whose scores are read: the next word needs the "
-    "last one alone, x[:, -1:] (a model of transformers: logits_to_keep=1); else some at a time."
+    "Compute it for some rows at a time, or only for those that are read: of a language model's "
+    "last layer the next word needs the last position alone, x[:, -1:] (a model of transformers: "
+    "logits_to_keep=1)."
 )
 _OF_PAIRS: Final = (
     "A layer that is applied to every pair makes its outputs for all of them: take some rows of "
@@ -69,6 +70,11 @@ _DECOMPOSED: Final = (
     "linalg is given the matrix of all pairs as a whole, and each step on the way there takes as "
     "much again: compute in place where nothing goes backward through it (mul_(), exp_(), "
     "diagonal().add_()); float32 takes half of float64; or take fewer points, or blocks of them."
+)
+_OUTER: Final = (
+    "An outer product for each row is as large as a matrix of weights: take some rows at a time "
+    "and reduce each part (vmap(..., chunk_size=n) of gradients for each sample); x.T @ y is their "
+    "sum, and F.bilinear() what a layer computes of them."
 )
 _EXAMPLE = """\
 import torch
@@ -284,6 +290,8 @@ def _of_product(one: Enlarged) -> str:
             "told otherwise: need_weights=False lets F.scaled_dot_product_attention compute the "
             "same without holding them."
         )
+    if one.op == "bmm" and one.operands[-1][-2:-1] == (1,):
+        return _OUTER
     if len(one.shape) == 3:
         return (
             "If these are scores of attention, F.scaled_dot_product_attention computes the same "
@@ -314,6 +322,8 @@ def _of_pairs(one: Enlarged) -> str:
         )
     if len(one.shape) < 3:
         return f"All pairs at once: {ROWS}."
+    if one.op == "mul" and {s[-2:].index(1) for s in one.operands if 1 in s[-2:]} == {0, 1}:
+        return _OUTER
     if one.op in ("mul", "div"):
         return (
             "A sum of products of all pairs is a matrix product: (a[:, None] * b).sum(-1) is "

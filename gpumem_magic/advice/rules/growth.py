@@ -37,6 +37,9 @@ from gpumem_magic.values.recording import Category, Phase, Stack
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
 
+_NEARLY_ALL, _OF_CARD = 0.5, 0.05
+"""Shares of the peak and of the card from which it is also where no graph is kept."""
+
 _MANY = 8
 """Passes from which it is."""
 
@@ -308,8 +311,12 @@ def _of_attribute(cell: Code, growth: Growth) -> Growth:
 
 def _is_large(trace: Trace, growth: Growth) -> bool:
     share = growth.size / max(trace.peak.allocated or 0, 1)
-    kept = (growth.graph or growth.recorded) and bool(growth.holder)  # also after the cell
-    return kept and growth.passes >= _MANY and share >= _MOST_OF_IT
+    if not growth.holder or growth.passes < _MANY:  # held also after the cell
+        return False
+    if growth.graph or growth.recorded:
+        return share >= _MOST_OF_IT
+    total = trace.device.total if trace.device else 0
+    return share >= _NEARLY_ALL and growth.size >= _OF_CARD * total > 0
 
 
 def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:

@@ -131,6 +131,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             kept = np.zeros(len(lives), bool)
             for line in set().union(*(behind[one] for one in group)):
                 kept |= piles[line]
+            kept[[row for g in trace.growth if g.holder and not g.graph for row in g.rows]] = False
             saving = lives.saved_at_peak(kept)
             if saving >= least_saving(trace):
                 made_before = (g.size for g in grown)  # and is saved all the same

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -150,6 +151,8 @@ class OptimizerState(Rule):
         kinds = {optimizer_class(each.type) for each in facts}
         if not (built or first) and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
+        elif not first and trace.oom is not None and (line := _line_of_adam(lives)):
+            yield self._others(lives, "Adam", line)  # whatever it is wrapped in
 
     def _first_step(self, trace: Trace) -> Iterator[Advice]:
         """Memory ran out while the first step() made the state, tensor by tensor."""
@@ -225,6 +228,15 @@ class OptimizerState(Rule):
             size=size,
             price="A further package, or more GPUs.",
         )
+
+
+def _line_of_adam(lives: Lifetimes) -> int:
+    """The line whose calls made most of the state, where that is Adam's; else 0."""
+    rows = np.flatnonzero(_state(lives) & lives.at_peak & (lives.birth >= 0))
+    stacks = [lives.stacks[i] for i in np.unique(lives.stack[rows]).tolist() if i >= 0]
+    code = {Path(f.filename).name for s in stacks for f in s if "torch/optim/" in f.filename}
+    lines = Counter(lives.line[rows].tolist())
+    return int(lines.most_common(1)[0][0]) if code & _ADAM_CODE else 0
 
 
 def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:

@@ -25,8 +25,9 @@ from gpumem_magic.sources.holders.roots import (
 )
 from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
+from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
-from gpumem_magic.sources.objects.namespaces import is_librarys
+from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Action, Events, Held, Phase
@@ -157,6 +158,9 @@ def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
         kind = HolderKind.VARIABLE if own else HolderKind.EXCEPTION
         copies = any(word in frame.f_code.co_name for word in _COPYING)
         untold = file.startswith((OURS, torch_package)) or copies
+        if file.startswith(str(Path(torch_package, "utils", "data"))):
+            data = fields(locals_of(frame).get("self")).get("dataset")
+            yield Node.root(HolderKind.VARIABLE, f"{type(data).__name__}()", data)
         for edge in () if untold else of_frame(frame, ""):
             path = begin + edge.path.removeprefix(": ")
             yield Node.root(kind, path, edge.thing)

@@ -14,6 +14,9 @@ _PACKAGE: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = ("torch/utils/_python_dispatch.py", "torch/overrides.py")
 _SHELL: Final = "IPython/core/interactiveshell.py"
 
+_CACHE: Final = 0
+"""In place of an instruction: what the one before it keeps, to be faster."""
+
 address: Final = object.__hash__
 """A number that only one object has while it lives, as `id` is, whose every call audit hooks are
 told of: in a dry run there is one."""
@@ -42,6 +45,7 @@ class CallStacks:
         self._captured: list[tuple[tuple[CodeType, int], ...]] = []
         self._frames: dict[tuple[int, int], Frame | None] = {}
         self._lines: dict[int, _Lines] = {}
+        self._words: dict[int, bytes] = {}
 
     def begin(self, frame: FrameType, outermost: FrameType | None = None) -> None:
         """Leave out `outermost` and what called it; by default what lies below the notebook's cell,
@@ -85,6 +89,25 @@ class CallStacks:
     def stacks(self) -> tuple[Stack, ...]:
         """All captured stacks, in the order of their indices."""
         return tuple(map(self.resolve, range(len(self._captured))))
+
+    def first_alike(self) -> list[int]:
+        """For each captured stack the first one at the same instructions, whatever the frames in
+        between that no user wants to see."""
+        first: dict[tuple[tuple[int, int], ...], int] = {}
+        captured = enumerate(self._captured)
+        return [first.setdefault(self._instructions(pairs), i) for i, pairs in captured]
+
+    def _instructions(self, pairs: tuple[tuple[CodeType, int], ...]) -> tuple[tuple[int, int], ...]:
+        seen = [self._frame(*pair) is not None for pair in pairs]
+        inner = seen.index(True) if True in seen else len(seen)
+        return tuple(self._begin(*p) for i, p in enumerate(pairs) if i < inner or seen[i])
+
+    def _begin(self, code: CodeType, at: int) -> tuple[int, int]:
+        """Where the instruction begins: one that was sped up may be left behind its caches."""
+        words = self._words.get(id(code)) or self._words.setdefault(id(code), code.co_code)
+        while at > 0 and words[at] == _CACHE:
+            at -= 2
+        return id(code), at
 
     def _frame(self, code: CodeType, instruction: int) -> Frame | None:
         key = id(code), instruction

@@ -25,10 +25,22 @@ def find_growth(
     calls = held_by_calls(recording, lives)
     told = {one.holder for one in calls}
     passes = tuple(one for one in passes if one.holder not in told and (one.holder or not calls))
-    held = [_whole(recording, lives, one) for one in passes]
+    held = _apart(lives, [_whole(recording, lives, one) for one in passes])
     told.update(one.holder for one in held)
     modules = kept_by_modules(recording, lives, lines)
     return (*calls, *held, *(one for one in modules if one.holder not in told))
+
+
+def _apart(lives: Lifetimes, found: list[Growth]) -> list[Growth]:
+    """Without those that are mostly told of by the ones before: the gradients of whole models."""
+    told: set[int] = set()
+    kept = []
+    for one in found:
+        own = lives.size[[row for row in one.rows if row not in told]].sum()
+        if not one.rows or 2 * own >= lives.size[list(one.rows)].sum():
+            kept.append(one)
+            told.update(one.rows)
+    return kept
 
 
 def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:

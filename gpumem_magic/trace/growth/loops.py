@@ -147,8 +147,9 @@ def _with_states(lives: Lifetimes, event: int, found: list[Growth]) -> list[Grow
 
 
 def _with(lives: Lifetimes, growth: Growth, rows: list[int]) -> Growth:
-    size = growth.size + int(lives.size[rows].sum())
-    return replace(growth, size=size, each=size // growth.passes, rows=(*growth.rows, *rows))
+    more = int(lives.size[rows].sum())
+    each = growth.each + more // growth.passes
+    return replace(growth, size=growth.size + more, each=each, rows=(*growth.rows, *rows))
 
 
 def _grown(passes: LoopPasses, holder: str, group: Group) -> Iterator[Growth]:
@@ -206,7 +207,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     if survived < PASSES and _of_layers(passes, rows, numbered):
         return None
     survived = (numbered or keyed) if (numbered or keyed) >= PASSES else survived
-    sets, begun = sets_of_weights(lives, rows)
+    sets, begun, of_set = sets_of_weights(lives, rows)
     if sets >= PASSES:
         survived, first, ran = sets, 1, begun
     if len(models) >= PASSES:
@@ -232,7 +233,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         rows=tuple(rows.tolist()),
         kind=kinds[0] if kinds else "",
         size=size,
-        each=size // survived,
+        each=of_set if sets >= PASSES else size // survived,
         passes=survived,
         first=first,
         ran=max(ran, survived),

@@ -200,3 +200,19 @@ def test_a_long_line_table_is_read_once():
         return count
 
     assert steps(400) <= 2.1 * steps(200)
+
+
+def test_an_instruction_that_the_interpreter_made_faster_is_the_same():
+    stacks = CallStacks()
+
+    class Data:
+        def __getitem__(self, index):
+            return stacks.capture(sys._getframe())
+
+    data = Data()
+    found = {data[i] for i in range(100)}
+    other = data[0]
+
+    first = stacks.first_alike()
+    assert {first[each] for each in found} == {min(found)}
+    assert first[other] == other

@@ -1,0 +1,62 @@
+"""What is not said beside the true cause: that freed graphs are kept, that filled tensors are a
+forward pass, or the same bytes twice."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+SETUP = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+"""
+FREED = """\
+net = nn.Sequential(nn.Linear(784, 400), nn.ReLU(), nn.Linear(400, 784), nn.Sigmoid()).cuda()
+images = {}
+for epoch in range(3):
+    for _ in range(40):
+        x = torch.rand(512, 784).cuda()
+        y = net(x)
+        F.binary_cross_entropy(y, x).backward()
+        images.setdefault(epoch, []).append((x, y))
+"""
+FILLED = """\
+def fit(model):
+    weights = [*model.parameters()]
+    momenta = [torch.zeros_like(p) for p in weights]; squares = [torch.zeros_like(p) for p in weights]
+    def step():
+        for p, m, v in zip(weights, momenta, squares):
+            m.mul_(0.9).add_(p.grad); v.mul_(0.9).addcmul_(p.grad, p.grad)
+            p.data.addcdiv_(m, v.sqrt() + 1e-8, value=-0.01)
+    return step
+net = nn.Sequential(nn.Linear(2048, 4096), nn.ReLU(), nn.Linear(4096, 2048)).cuda()
+step = fit(net)
+for _ in range(3):
+    net(torch.randn(16, 2048, device="cuda")).mean().backward(); step(); net.zero_grad()
+"""
+MODELS = """\
+def train(seed):
+    net = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024)).cuda()
+    adam = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        loss = net(torch.randn(32, 1024, device="cuda")).pow(2).mean()
+        adam.zero_grad(); loss.backward(); adam.step()
+    return {"net": net, "loss": loss.item()}
+results = {seed: train(seed) for seed in range(8)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "card", "first", "others"),
+    [
+        (FREED, "100MiB", "growth", "kept-graph"),
+        (FILLED, "260MiB", "copied-model", "missing-no-grad"),
+        (MODELS, "160MiB", "growth", "growth"),
+    ],
+)
+def test_nothing_false_stands_beside_the_cause(cell, card, first, others, predicted):
+    rules = [advice.rule for advice in predicted(cell, card, (SETUP,)).advice]
+    assert rules[0] == first
+    assert others not in rules[1:]
