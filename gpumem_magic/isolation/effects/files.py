@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import _io
 import builtins
 import errno
 import functools
-import io
-import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +28,6 @@ _AS_ONE = (
     *((shutil, name) for name in "copy copy2 copyfile copytree move rmtree chown".split()),
     *((shutil, name) for name in "copymode copystat make_archive unpack_archive".split()),
 )
-_KEEPERS = "bz2 tarfile tokenize glob IPython.core.interactiveshell"
 
 
 class ScratchFiles:
@@ -44,7 +39,6 @@ class ScratchFiles:
     def __init__(self, effects: Effects, scratch: Path) -> None:
         self._effects = effects
         self._overlay = Overlay(scratch)
-        self._replaced: dict[int, tuple[Any, Any]] = {}
         self._writes = 0
 
     def path(self, file: Any) -> Any:
@@ -91,44 +85,11 @@ class ScratchFiles:
         paths = PathFunctions(self._overlay, self.tell)
         for owner, names, make in (*opening, *paths.table()):
             for name in names.split():
-                original = getattr(owner, name, None)
                 self._effects.replace(owner, name, functools.partial(make, name))
-                self._replaced[id(original)] = original, getattr(owner, name, None)
         for owner, name in _AS_ONE:
             known_as = f"{owner.__name__}.{name}"
             self._effects.replace(owner, name, functools.partial(self.as_one, known_as))
-        self._install_keepers()
         tempfile.tempdir = self._overlay.temporary
-
-    def _install_keepers(self) -> None:
-        """Who has kept one of them from the time of its import."""
-        io.open = _io.open = self._new(io.open)
-        system: Any = sys.modules[os.name]
-        for name in ("stat", "listdir", "open", "mkdir", "replace", "unlink"):  # of `import`
-            setattr(system, name, getattr(os, name))
-        modules = [sys.modules[name] for name in _KEEPERS.split() if name in sys.modules]
-        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)  # Python 3.10
-        globber = getattr(sys.modules.get("glob"), "_StringGlobber", None)  # since Python 3.13
-        store = getattr(sys.modules.get("joblib._store_backends"), "FileSystemStoreBackend", None)
-        for owner in filter(None, (*modules, accessor, globber, store)):
-            for name, value in list(vars(owner).items()):
-                if (new := self._new(value)) is not value:
-                    setattr(owner, name, staticmethod(new) if isinstance(owner, type) else new)
-        for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-            group.update({self._new(function) for function in group})
-        for function in vars(getattr(tempfile, "_TemporaryFileCloser", object)).values():
-            if getattr(function, "__defaults__", None):
-                function.__defaults__ = tuple(map(self._new, function.__defaults__))
-        handlers: Any = getattr(logging, "_handlerList", ())
-        for handler in [reference() for reference in handlers]:
-            if hasattr(handler, "_builtin_open"):
-                handler._builtin_open = builtins.open
-        source: Any = sys.modules.get("numpy.lib._datasource")
-        if source is not None:
-            source._file_openers._file_openers[None] = builtins.open
-
-    def _new(self, value: Any) -> Any:
-        return self._replaced.get(id(getattr(value, "__func__", value)), (None, value))[1]
 
     def _prepared(self, file: Any, flags: int) -> Any:
         """Where `file` is opened."""

@@ -26,7 +26,7 @@ _LONG = 3600.0
 """Seconds after which a wait without an end is given up, if others only pass the time meanwhile."""
 _OTHER_LOOP = re.compile(r"(attached|bound) to a different (event )?loop")
 
-_sleep, _new_lock = time.sleep, threading.Lock
+_sleep, _monotonic, _new_lock = time.sleep, time.monotonic, threading.Lock
 
 
 class _Clock:
@@ -34,15 +34,18 @@ class _Clock:
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        self._now = time.monotonic
         self._ends: dict[int, float] = {}
         self._changes = 0
 
     def now(self) -> float:
-        return self._now() + self.ahead
+        return _monotonic() + self.ahead
+
+    def in_seconds(self, original: Callable[[], float]) -> Callable[[], float]:
+        """Of a clock of the system, one that is as far ahead."""
+        return lambda: original() + self.ahead
 
     def in_nanoseconds(self, original: Callable[[], int]) -> Callable[[], int]:
-        """Of a clock of the system, one that is as far ahead."""
+        """As `in_seconds`."""
         return lambda: original() + int(self.ahead * 1e9)
 
     def sleep(self, seconds: float) -> None:
@@ -115,10 +118,8 @@ def install_waiting_effects(effects: Effects) -> None:
     clock = _Clock()
     effects.put(time, "sleep", clock.sleep)
     for name in ("time", "monotonic", "perf_counter"):
-        effects.replace(time, name, lambda original: lambda: original() + clock.ahead)
+        effects.replace(time, name, clock.in_seconds)
         effects.replace(time, f"{name}_ns", clock.in_nanoseconds)
-    for module, name in ((threading, "_time"), (queue, "time")):
-        setattr(module, name, clock.now)
     _install_conditions(effects, clock)
     synchronize._multiprocessing.SemLock = SharedSemaphore  # type: ignore[attr-defined]
     _install_selecting(effects, clock)
