@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import functools
+import operator
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import Overlay
 from gpumem_magic.isolation.effects.path_functions import (
+    Make,
     PathFunctions,
     error_of,
     naming,
@@ -48,7 +50,9 @@ class ScratchFiles:
     def written(self, file: Any, whole: bool) -> Any:
         """Where `file` is written; with what it holds, if `whole`."""
         own = self._overlay.virtual(file)
-        return file if own is None else self._overlay.brought(own, whole)
+        if own is None:
+            return file
+        return self._overlay.brought_whole(own) if whole else self._overlay.brought(own, whole)
 
     def fits(self, file: Any) -> bool:
         """Whether there is room for a copy of `file`."""
@@ -85,10 +89,14 @@ class ScratchFiles:
         paths = PathFunctions(self._overlay, self.tell)
         for owner, names, make in (*opening, *paths.table()):
             for name in names.split():
-                self._effects.replace(owner, name, functools.partial(make, name))
+                self._effects.replace(owner, name, functools.partial(_made, paths, make, name))
         for owner, name in _AS_ONE:
             known_as = f"{owner.__name__}.{name}"
             self._effects.replace(owner, name, functools.partial(self.as_one, known_as))
+        for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            functions = [*group]  # under what they are looked up by has changed with them
+            group.clear()
+            group.update(functions)
         tempfile.tempdir = self._overlay.temporary
 
     def _prepared(self, file: Any, flags: int) -> Any:
@@ -108,13 +116,14 @@ class ScratchFiles:
             opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
             if isinstance(file, int) or not (flags or opener or self._overlay.changed):
                 return original(file, mode, *args, **kwargs)
-            with naming(file):
-                if opener is None:
-                    place = self._prepared(file, flags)
-                else:  # calls os.open
-                    alone = os.O_WRONLY if flags and "+" not in mode else 0
-                    place = opener(os.fspath(file), flags | alone)
+            if opener is not None:  # it calls os.open
+                alone = os.O_WRONLY if flags and "+" not in mode else 0
+                place = opener(os.fspath(file), flags | alone)
                 opened = original(place, mode, *args[:5], **kwargs)
+            else:
+                with naming(file):
+                    place = self._prepared(file, flags)
+                    opened = original(place, mode, *args[:5], **kwargs)
             if place is not file:
                 buffer = getattr(opened, "buffer", opened)
                 getattr(buffer, "raw", buffer).name = os.fspath(file)
@@ -125,14 +134,17 @@ class ScratchFiles:
         return open
 
     def _opening_descriptor(self, _: str, original: Any) -> Any:
-        def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
-            if dir_fd is not None:
-                return original(path, flags, mode, dir_fd=dir_fd)
+        def open(path: Any, flags: Any, *args: Any, **kwargs: Any) -> Any:
+            flags = operator.index(flags)
             with naming(path):
                 place = self._prepared(path, flags)
-                descriptor = original(place, flags, mode)
+                descriptor = original(place, flags, *args, **kwargs)
             if place is not path and flags & _WRITING:
                 self.tell(described("os.open", (path, flags)))
             return descriptor
 
         return open
+
+
+def _made(paths: PathFunctions, make: Make, name: str, original: Any) -> Any:
+    return paths.in_folders(name, make(name, original))

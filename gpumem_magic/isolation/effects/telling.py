@@ -16,6 +16,7 @@ from typing import Any
 
 from gpumem_magic.isolation.builtin_functions import is_builtin, redirect
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
+from gpumem_magic.isolation.signatures import called_like
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _LONGEST = 120
@@ -112,12 +113,9 @@ class Effects:
         if original is None:
             return
         if is_builtin(original):
-            redirect(original, make)
+            redirect(original, lambda copy: called_like(copy, make(copy)))
             return
-        made = make(original)
-
-        def chosen(*args: Any, **kwargs: Any) -> Any:
-            return made(*args, **kwargs)
+        chosen = called_like(original, make(original))
 
         with contextlib.suppress(Exception):  # it may be any object, if the user replaced it
             functools.update_wrapper(chosen, original)

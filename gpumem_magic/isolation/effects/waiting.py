@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 import queue
 import re
 import select
@@ -48,11 +49,13 @@ class _Clock:
         """As `in_seconds`."""
         return lambda: original() + int(self.ahead * 1e9)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: Any) -> None:
         """No longer than other threads are at work."""
-        if seconds < 0:
-            raise ValueError("sleep length must be non-negative")
-        self.wait(_sleep, seconds)
+        length = seconds if isinstance(seconds, float) else operator.index(seconds)
+        if length > 0:
+            self.wait(_sleep, length)
+        else:  # it may say that this is no time
+            _sleep(length)
 
     def wait(self, attempt: Callable[[float], Any], timeout: float | None) -> Any:
         """What `attempt(seconds)`, the real wait, gives in the end: something falsy if the time is
@@ -230,13 +233,16 @@ def _install_selecting(effects: Effects, clock: _Clock) -> None:
 
     def make_select(original: Any) -> Any:
         def wait(*args: Any) -> Any:
-            found: list[Any] = [[], [], []]
+            found: list[Any] = [*original(*args[:3], 0)]
+            seconds = (*args, None)[3]
+            if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
+                return original(*args)
 
             def attempt(seconds: float) -> bool:
                 found[:] = original(*args[:3], seconds)
                 return any(found)
 
-            clock.wait(attempt, (*args, None)[3])
+            clock.wait(attempt, seconds)
             return tuple(found)
 
         return wait
