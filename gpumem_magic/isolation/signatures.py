@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import inspect
+import re
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+_OURS = str(Path(__file__).parent)
+_NOT_TAKEN = re.compile(r"\(\) (missing|takes|got) |^by name$")
 
 
 def called_like(original: Callable[..., Any], made: Callable[..., Any]) -> Callable[..., Any]:
-    """`made`, given its arguments by position as far as `original` takes them so, unless it takes
-    all as they come. What `original` does not take is left to it, as it has its own words for it.
-    """
-    forms: list[inspect.Signature] = []  # found at the first call: it takes longer than most
+    """`made`; what it does not take as it comes it is given by position, and what `original` does
+    not take either is left to that, as it has its own words for it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not forms:
-            own = _form(made, follow_wrapped=False) or _ANY
-            forms.extend((_form(original) or own, own))
         try:
-            given = forms[0].bind(*args, **kwargs)
-        except TypeError:
-            return original(*args, **kwargs)
-        if _kinds(forms[1]) == _kinds(_ANY):
             return made(*args, **kwargs)
+        except TypeError as error:  # to look before would take longer than most calls
+            if not _is_not_taken(error):
+                raise
+        try:
+            given = inspect.signature(original).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            return original(*args, **kwargs)
         return made(*given.args, **given.kwargs)
 
     return call
 
 
-_ANY = inspect.signature(lambda *args, **kwargs: None)
-
-
-def _kinds(form: inspect.Signature) -> list[object]:
-    return [each.kind for each in form.parameters.values()]
-
-
-def _form(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature | None:
-    try:
-        return inspect.signature(function, follow_wrapped=follow_wrapped)
-    except Exception:  # it may be any object, if the user replaced it
-        return None
+def _is_not_taken(error: TypeError) -> bool:
+    """Whether a function of ours was called with other arguments than it has."""
+    if not _NOT_TAKEN.search(str(error)):
+        return False
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_code.co_filename.startswith(_OURS)

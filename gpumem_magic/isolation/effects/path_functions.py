@@ -54,15 +54,17 @@ class PathFunctions:
     def in_folders(self, name: str, function: Any) -> Any:
         """`function`, for paths below folders that are open: by the names of these."""
 
-        def call(*args: Any, dir_fd: Any = None, **kwargs: Any) -> Any:
-            if dir_fd is not None:
-                kwargs["dir_fd"] = dir_fd
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs.keys() & _FOLDERS:
+                return function(*args, **kwargs)
             if "path" in kwargs:
                 args = (kwargs.pop("path"), *args)
             paths = list(args)
             for key in kwargs.keys() & _FOLDERS:
                 place = 1 if name == "symlink" else _FOLDERS[key]
                 folder = self._overlay.named(kwargs[key])
+                if len(paths) <= place:
+                    raise TypeError("by name")
                 if isinstance(folder, str):
                     del kwargs[key]
                     paths[place] = _joined(folder, paths[place])

@@ -232,17 +232,16 @@ def _install_selecting(effects: Effects, clock: _Clock) -> None:
         return wait
 
     def make_select(original: Any) -> Any:
-        def wait(*args: Any) -> Any:
-            found: list[Any] = [*original(*args[:3], 0)]
-            seconds = (*args, None)[3]
-            if seconds is not None and not (isinstance(seconds, (int, float)) and seconds >= 0):
-                return original(*args)
+        def wait(read: Any, write: Any, other: Any, timeout: Any = None, /) -> Any:
+            found: list[Any] = [*original(read, write, other, 0)]
+            if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+                return original(read, write, other, timeout)
 
             def attempt(seconds: float) -> bool:
-                found[:] = original(*args[:3], seconds)
+                found[:] = original(read, write, other, seconds)
                 return any(found)
 
-            clock.wait(attempt, seconds)
+            clock.wait(attempt, timeout)
             return tuple(found)
 
         return wait
