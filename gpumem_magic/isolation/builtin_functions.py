@@ -13,7 +13,6 @@ from gpumem_magic.isolation.in_modules import InModules, namespace_of
 
 _OURS = f"{__name__.partition('.')[0]}."
 _LIKE_VECTORCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS of CPython's Include/methodobject.h
-_kept: list[object] = []
 
 
 class _Method(ctypes.Structure):
@@ -55,11 +54,12 @@ def redirect(function: Any, make: Callable[[Any], Callable[..., Any]]) -> None:
             namespace_of(sys.modules[name])[key] = copy
     called = {"__call__": staticmethod(make(copy))}
     # a module, as pickle and `__qualname__` expect one there
-    target = type("module", (types.ModuleType,), called)(function.__module__)
+    target: Any = type("module", (types.ModuleType,), called)(function.__module__)
     old = inside.method.contents
     vectorcall = ctypes.cast(ctypes.pythonapi.PyObject_Vectorcall, ctypes.c_void_p).value
     method = _Method(old.name, vectorcall, _LIKE_VECTORCALL, old.doc)
-    _kept.append((target, method))
+    target.method = method
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(target))  # `function` has it from here on
     inside.self, inside.method = id(target), ctypes.pointer(method)
     inside.vectorcall = _inside(sorted).vectorcall  # one of that kind
 

@@ -1,4 +1,4 @@
-"""What loaded modules hold."""
+"""What loaded modules hold: apart, as both what tells of effects and what redirects them ask."""
 
 from __future__ import annotations
 
