@@ -12,7 +12,7 @@ from typing import Any
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
 
 _OURS = f"{__name__.partition('.')[0]}."
-_LIKE_VECTORCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS of CPython's Include/methodobject.h
+_LIKE_CALL = 0x3  # METH_VARARGS | METH_KEYWORDS of CPython's Include/methodobject.h
 
 
 class _Method(ctypes.Structure):
@@ -56,12 +56,12 @@ def redirect(function: Any, make: Callable[[Any], Callable[..., Any]]) -> None:
     # a module, as pickle and `__qualname__` expect one there
     target: Any = type("module", (types.ModuleType,), called)(function.__module__)
     old = inside.method.contents
-    vectorcall = ctypes.cast(ctypes.pythonapi.PyObject_Vectorcall, ctypes.c_void_p).value
-    method = _Method(old.name, vectorcall, _LIKE_VECTORCALL, old.doc)
+    call = ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p).value
+    method = _Method(old.name, call, _LIKE_CALL, old.doc)
     target.method = method
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(target))  # `function` has it from here on
     inside.self, inside.method = id(target), ctypes.pointer(method)
-    inside.vectorcall = _inside(sorted).vectorcall  # one of that kind
+    inside.vectorcall = None  # as with all of that kind
 
 
 def _inside(function: object) -> _Function:
