@@ -3,6 +3,50 @@
 from __future__ import annotations
 
 ATTACKS = {
+    "waiting kept by a library, as a default argument": {
+        "setup": "import sched",
+        "attack": """
+            todo = sched.scheduler()
+            todo.enter(1000, 1, print, ("late",))
+            todo.run()
+        """,
+        "limit": 20,
+    },
+    "waiting and clocks kept": {
+        "setup": """
+            import select, time
+            from functools import partial
+            now, wait = [time.monotonic, time.perf_counter_ns], partial(time.sleep, 1000)
+            look = {"look": select.select}
+        """,
+        "attack": """
+            before = now[0](), now[1]()
+            wait()
+            look["look"]([], [], [], 1000)
+            assert 2000 <= now[0]() - before[0] < 2010
+            assert 2000e9 <= now[1]() - before[1] < 2010e9
+        """,
+        "limit": 20,
+    },
+    "what is kept finds what it wrote": {
+        "setup": """
+            import os
+            from functools import partial
+            def note(text, path="n.txt", how=open):
+                with how(path, "a") as file:
+                    file.write(text)
+            ways = [os.rename, os.remove, os.listdir]
+            read = partial(open, "kept.txt")
+        """,
+        "attack": """
+            note("one")
+            note("two")
+            ways[0]("n.txt", "kept.txt")
+            ways[1]("a.txt")
+            assert read().read() == "onetwo"
+            assert not {"a.txt", "n.txt"} & {*ways[2](".")}
+        """,
+    },
     "a list of functions": {"setup": "import os; do = [os.remove]", "attack": "do[0]('a.txt')"},
     "a dict in a tuple": {
         "setup": "import os; do = ({'wipe': os.unlink},)",

@@ -14,6 +14,25 @@ FEW = """
 LIMITED = {"setup": FEW, "error": True, "limit": 25, "real": False}
 
 ATTACKS = {
+    "an engine of before, with a connection in its pool": {
+        "needs": "sqlalchemy",
+        "setup": """
+            import sqlalchemy
+            engine = sqlalchemy.create_engine("sqlite:///real.db")
+            with engine.begin() as connection:
+                connection.execute(sqlalchemy.text("create table t (x)"))
+        """,
+        "attack": """
+            with engine.begin() as connection:
+                connection.execute(sqlalchemy.text("insert into t values (3)"))
+                found = connection.execute(sqlalchemy.text("select * from t")).fetchall()
+            assert found == [(3,)]
+        """,
+        "after": """
+            with engine.begin() as connection:
+                assert not connection.execute(sqlalchemy.text("select * from t")).fetchall()
+        """,
+    },
     "a loop without end": {"attack": "while True: pass", **ENDED},
     "a loop that counts": {"attack": "n = 0\nwhile n >= 0: n += 1", **ENDED},
     "a loop that writes": {"attack": "while True: open('a.txt', 'a').write('x')", **ENDED},

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import _io
 import builtins
 import errno
 import functools
-import io
-import logging
+import operator
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import Overlay
 from gpumem_magic.isolation.effects.path_functions import (
+    Make,
     PathFunctions,
     error_of,
     naming,
@@ -32,7 +30,6 @@ _AS_ONE = (
     *((shutil, name) for name in "copy copy2 copyfile copytree move rmtree chown".split()),
     *((shutil, name) for name in "copymode copystat make_archive unpack_archive".split()),
 )
-_KEEPERS = "bz2 tarfile tokenize glob IPython.core.interactiveshell"
 
 
 class ScratchFiles:
@@ -44,7 +41,6 @@ class ScratchFiles:
     def __init__(self, effects: Effects, scratch: Path) -> None:
         self._effects = effects
         self._overlay = Overlay(scratch)
-        self._replaced: dict[int, tuple[Any, Any]] = {}
         self._writes = 0
 
     def path(self, file: Any) -> Any:
@@ -54,7 +50,9 @@ class ScratchFiles:
     def written(self, file: Any, whole: bool) -> Any:
         """Where `file` is written; with what it holds, if `whole`."""
         own = self._overlay.virtual(file)
-        return file if own is None else self._overlay.brought(own, whole)
+        if own is None:
+            return file
+        return self._overlay.brought_whole(own) if whole else self._overlay.brought(own, whole)
 
     def fits(self, file: Any) -> bool:
         """Whether there is room for a copy of `file`."""
@@ -91,44 +89,15 @@ class ScratchFiles:
         paths = PathFunctions(self._overlay, self.tell)
         for owner, names, make in (*opening, *paths.table()):
             for name in names.split():
-                original = getattr(owner, name, None)
-                self._effects.replace(owner, name, functools.partial(make, name))
-                self._replaced[id(original)] = original, getattr(owner, name, None)
+                self._effects.replace(owner, name, functools.partial(_made, paths, make, name))
         for owner, name in _AS_ONE:
             known_as = f"{owner.__name__}.{name}"
             self._effects.replace(owner, name, functools.partial(self.as_one, known_as))
-        self._install_keepers()
-        tempfile.tempdir = self._overlay.temporary
-
-    def _install_keepers(self) -> None:
-        """Who has kept one of them from the time of its import."""
-        io.open = _io.open = self._new(io.open)
-        system: Any = sys.modules[os.name]
-        for name in ("stat", "listdir", "open", "mkdir", "replace", "unlink"):  # of `import`
-            setattr(system, name, getattr(os, name))
-        modules = [sys.modules[name] for name in _KEEPERS.split() if name in sys.modules]
-        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)  # Python 3.10
-        globber = getattr(sys.modules.get("glob"), "_StringGlobber", None)  # since Python 3.13
-        store = getattr(sys.modules.get("joblib._store_backends"), "FileSystemStoreBackend", None)
-        for owner in filter(None, (*modules, accessor, globber, store)):
-            for name, value in list(vars(owner).items()):
-                if (new := self._new(value)) is not value:
-                    setattr(owner, name, staticmethod(new) if isinstance(owner, type) else new)
         for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-            group.update({self._new(function) for function in group})
-        for function in vars(getattr(tempfile, "_TemporaryFileCloser", object)).values():
-            if getattr(function, "__defaults__", None):
-                function.__defaults__ = tuple(map(self._new, function.__defaults__))
-        handlers: Any = getattr(logging, "_handlerList", ())
-        for handler in [reference() for reference in handlers]:
-            if hasattr(handler, "_builtin_open"):
-                handler._builtin_open = builtins.open
-        source: Any = sys.modules.get("numpy.lib._datasource")
-        if source is not None:
-            source._file_openers._file_openers[None] = builtins.open
-
-    def _new(self, value: Any) -> Any:
-        return self._replaced.get(id(getattr(value, "__func__", value)), (None, value))[1]
+            functions = [*group]  # under what they are looked up by has changed with them
+            group.clear()
+            group.update(functions)
+        tempfile.tempdir = self._overlay.temporary
 
     def _prepared(self, file: Any, flags: int) -> Any:
         """Where `file` is opened."""
@@ -147,13 +116,14 @@ class ScratchFiles:
             opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
             if isinstance(file, int) or not (flags or opener or self._overlay.changed):
                 return original(file, mode, *args, **kwargs)
-            with naming(file):
-                if opener is None:
-                    place = self._prepared(file, flags)
-                else:  # calls os.open
-                    alone = os.O_WRONLY if flags and "+" not in mode else 0
-                    place = opener(os.fspath(file), flags | alone)
+            if opener is not None:  # it calls os.open
+                alone = os.O_WRONLY if flags and "+" not in mode else 0
+                place = opener(os.fspath(file), flags | alone)
                 opened = original(place, mode, *args[:5], **kwargs)
+            else:
+                with naming(file):
+                    place = self._prepared(file, flags)
+                    opened = original(place, mode, *args[:5], **kwargs)
             if place is not file:
                 buffer = getattr(opened, "buffer", opened)
                 getattr(buffer, "raw", buffer).name = os.fspath(file)
@@ -164,14 +134,17 @@ class ScratchFiles:
         return open
 
     def _opening_descriptor(self, _: str, original: Any) -> Any:
-        def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
-            if dir_fd is not None:
-                return original(path, flags, mode, dir_fd=dir_fd)
+        def open(path: Any, flags: Any, *args: Any, **kwargs: Any) -> Any:
+            flags = operator.index(flags)
             with naming(path):
                 place = self._prepared(path, flags)
-                descriptor = original(place, flags, mode)
+                descriptor = original(place, flags, *args, **kwargs)
             if place is not path and flags & _WRITING:
                 self.tell(described("os.open", (path, flags)))
             return descriptor
 
         return open
+
+
+def _made(paths: PathFunctions, make: Make, name: str, original: Any) -> Any:
+    return paths.in_folders(name, make(name, original))

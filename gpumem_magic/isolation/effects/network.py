@@ -208,14 +208,14 @@ def _connecting_quietly(effects: Effects) -> Any:
 
 
 def _sending(effects: Effects, pairs: Any, name: str, original: Any) -> Any:
-    def send(self: socket.socket, data: Any = b"", *args: Any, **kwargs: Any) -> Any:
+    def send(self: socket.socket, data: Any, *args: Any, **kwargs: Any) -> Any:
         if self in pairs:
             return original(self, data, *args, **kwargs)
         address = args[-1:] if name == "sendto" else args[2:3] if name == "sendmsg" else ()
         effects.blocked(described(f"socket.{name}", address or (...,)))
         if name == "sendall":
             return None
-        return sum(map(len, data)) if name == "sendmsg" else len(data)
+        return sum(memoryview(part).nbytes for part in (data if name == "sendmsg" else (data,)))
 
     return send
 

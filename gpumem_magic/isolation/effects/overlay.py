@@ -64,6 +64,14 @@ class Overlay:
             path = self._followed(path) if follow else path
         return None if self._is_outside(path) else path
 
+    def named(self, file: Any) -> Any:
+        """The path of a folder that is open as the descriptor `file`; all else as it is."""
+        if isinstance(file, int):
+            with suppress(OSError):
+                place = readlink(f"/proc/self/fd/{file}")
+                return self.shown(place) if _is_real_folder(place) else file
+        return file
+
     def shown(self, path: str) -> str:
         """What the cell knows `path` as."""
         if not path.startswith(self._root):

@@ -17,15 +17,17 @@ from typing import Any
 from gpumem_magic.isolation.effects.overlay import HEAD, Overlay, seeming_size
 from gpumem_magic.isolation.effects.telling import described
 
-_DESCRIPTORS = ("dir_fd", "src_dir_fd", "dst_dir_fd")
+_FOLDERS = {"dir_fd": 0, "src_dir_fd": 0, "dst_dir_fd": 1}
+"""Keywords that take the descriptor of a folder, and which path is below it."""
 _ON_LINKS = "lstat readlink lchmod lchown lchflags mkdir mkfifo mknod remove unlink rmdir".split()
+_OF_TWO = ("symlink", "link", "rename", "replace")
 
 Make = Callable[[str, Any], Any]
 """Takes a function's name, and the function; gives what replaces it."""
 
 
 class PathFunctions:
-    """Their replacements. tell: called with what was written. Descriptors are left alone."""
+    """Their replacements. tell: called with what was written. Descriptors of files stay."""
 
     def __init__(self, overlay: Overlay, tell: Callable[[str], None]) -> None:
         self._overlay = overlay
@@ -41,7 +43,7 @@ class PathFunctions:
             (os, "mkdir mkfifo mknod", self._acting(self._create)),
             (os, "remove unlink", self._acting(self._unlink)),
             (os, "rmdir", self._acting(self._remove)),
-            (os, "symlink link rename replace", self._joining),
+            (os, " ".join(_OF_TWO), self._joining),
             (os, "listdir scandir", self._listing),
             (os, "chdir", self._entering),
             (os, "getcwd getcwdb", self._showing),
@@ -49,9 +51,33 @@ class PathFunctions:
             (shutil, "rmtree", self._removing_tree),
         )
 
+    def in_folders(self, name: str, function: Any) -> Any:
+        """`function`, for paths below folders that are open: by the names of these."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs.keys() & _FOLDERS:
+                return function(*args, **kwargs)
+            if "path" in kwargs:
+                args = (kwargs.pop("path"), *args)
+            paths = list(args)
+            for key in kwargs.keys() & _FOLDERS:
+                place = 1 if name == "symlink" else _FOLDERS[key]
+                folder = self._overlay.named(kwargs[key])
+                if len(paths) <= place:
+                    raise TypeError("by name")
+                if isinstance(folder, str):
+                    del kwargs[key]
+                    paths[place] = _joined(folder, paths[place])
+            if paths == [*args]:
+                return function(*args, **kwargs)
+            with naming(*args[: 2 if name in _OF_TWO else 1]):
+                return function(*paths, **kwargs)
+
+        return call
+
     def _reading(self, name: str, original: Any) -> Any:
         def read(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._overlay.changed or kwargs.get("dir_fd") is not None:
+            if not self._overlay.changed:
                 return original(path, *args, **kwargs)
             with naming(path):
                 place = self._overlay.read_at(path, name not in _ON_LINKS and _follows(kwargs))
@@ -70,7 +96,7 @@ class PathFunctions:
                     return original(place, *args, **kwargs)
 
                 own = self._overlay.virtual(path, name not in _ON_LINKS and _follows(kwargs))
-                if own is None or kwargs.get("dir_fd") is not None:
+                if own is None:
                     return run(path)
                 with naming(path):
                     result = act(own, run)
@@ -112,8 +138,6 @@ class PathFunctions:
         """Functions of two paths."""
 
         def join(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(kwargs.get(key) is not None for key in _DESCRIPTORS):
-                return original(src, dst, *args, **kwargs)
             here = None if name == "symlink" else self._overlay.virtual(src, follow=False)
             there = self._overlay.virtual(dst, follow=False)
             moves = name in ("rename", "replace")
@@ -141,6 +165,7 @@ class PathFunctions:
 
     def _listing(self, name: str, original: Any) -> Any:
         def listing(path: Any = None) -> Any:
+            path = self._overlay.named(path) if self._overlay.changed else path
             own = self._overlay.virtual(path or ".") if self._overlay.changed else None
             if own is None:
                 return original(path)
@@ -154,6 +179,7 @@ class PathFunctions:
 
     def _entering(self, _: str, original: Any) -> Any:
         def chdir(path: Any) -> None:
+            path = self._overlay.named(path)
             place = self._overlay.read_at(path)
             with naming(path):
                 original(place)
@@ -171,11 +197,13 @@ class PathFunctions:
 
     def _copying(self, _: str, original: Any) -> Any:
         def copyfile(src: Any, dst: Any, *, follow_symlinks: bool = True) -> Any:
+            if isinstance(src, int):
+                return original(src, dst, follow_symlinks=follow_symlinks)
             same = os.path.exists(dst) and os.path.exists(src) and os.path.samefile(src, dst)
             if same or not follow_symlinks or not os.path.isfile(src):
                 return original(src, dst, follow_symlinks=follow_symlinks)
             with open(dst, "wb") as copy:
-                self._overlay.copy(os.path.abspath(self._overlay.read_at(src)), copy)
+                self._overlay.copy(os.path.abspath(os.fsdecode(self._overlay.read_at(src))), copy)
             return dst
 
         return copyfile
@@ -185,7 +213,7 @@ class PathFunctions:
 
         def rmtree(path: Any, *args: Any, **kwargs: Any) -> None:
             own = self._overlay.virtual(path, follow=False)
-            if own is not None and kwargs.get("dir_fd") is None and self._overlay.is_folder(own):
+            if own is not None and self._overlay.is_folder(own):
                 self._overlay.brought(own)
                 self._overlay.hide(own)
             original(path, *args, **kwargs)
@@ -226,6 +254,11 @@ class _Scan(contextlib.ExitStack):
         return next(self._entries)
 
 
+def _joined(folder: str, path: Any) -> Any:
+    name = os.fspath(path)
+    return os.path.join(os.fsencode(folder) if isinstance(name, bytes) else folder, name)
+
+
 def _follows(kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("follow_symlinks", True))
 
@@ -241,7 +274,7 @@ def naming(*given: Any) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = given[0]
-        if len(given) > 1:
-            error.filename2 = given[1]
+        error.filename, *second = map(os.fspath, given)
+        if second:
+            error.filename2 = second[0]
         raise

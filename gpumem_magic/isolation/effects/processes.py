@@ -123,7 +123,7 @@ def _install_signals(effects: Effects) -> None:
     def make_signal(original: Any) -> Any:
         ignored: dict[int, Any] = {}  # by the number of the signal that is the dry run's own
 
-        def set_handler(number: int, handler: Any) -> Any:
+        def set_handler(number: int, handler: Any, /) -> Any:
             if number != getattr(signal, "SIGALRM", None):
                 return original(number, handler)
             before = ignored.get(number, signal.SIG_DFL)
@@ -138,7 +138,8 @@ def _install_signals(effects: Effects) -> None:
     effects.skip(signal, "pthread_kill", "signal.pthread_kill")
     effects.replace(signal, "signal", make_signal)
     effects.put(signal, "alarm", lambda seconds: 0)
-    effects.put(signal, "setitimer", lambda *timer: (0.0, 0.0))
+    for name in ("setitimer", "getitimer"):
+        effects.put(signal, name, lambda *timer: (0.0, 0.0))
     for name in ("pause", "sigwait", "sigwaitinfo"):
         effects.put(signal, name, _refused(f"signal.{name}"))
 
@@ -192,6 +193,9 @@ def _not_started(effects: Effects) -> Any:
     """A process that has ended at once, without output, and successfully."""
 
     def execute_child(process: Any, args: Any, *others: Any) -> None:
+        if not isinstance(args, (str, bytes, os.PathLike)):
+            args = list(args)
+            os.fspath(args[0])
         effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
         pipes = (process, args, *others)[_PIPES]
         if os.name == "posix" and pipes[1] != -1:

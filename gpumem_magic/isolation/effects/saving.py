@@ -10,9 +10,11 @@ import functools
 import inspect
 import os
 import pickle
+import re
 import sqlite3
+import weakref
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -57,6 +59,10 @@ cv2 imwrite 0 w, imread 0 r, VideoWriter 0 w, VideoCapture 0 r, FileStorage 0 ?
 faiss write_index 1 w, read_index 0 r
 xgboost.core Booster.save_model 1 w, Booster.load_model 1 r
 lightgbm.basic Booster.save_model 1 w
+lmdb open 0 a, Environment 0 a
+duckdb connect 0 a
+duckdb DuckDBPyRelation.to_csv 1 w, DuckDBPyRelation.write_csv 1 w
+duckdb DuckDBPyRelation.to_parquet 1 w, DuckDBPyRelation.write_parquet 1 w
 dbm.gnu open 0 a
 dbm.ndbm open 0 a
 """
@@ -78,6 +84,11 @@ numpy save savez savez_compressed savetxt
 """
 """What is told under the name that users know it by."""
 
+_URI = 6
+"""Where sqlite3.connect has its argument "uri", after the name."""
+
+_LITERAL = re.compile(r"(\bto\s+)?'([^'\n]+)'", re.IGNORECASE)
+"""A text in SQL, and the word that says that it is written."""
 
 _HEAD = 100
 """Bytes at the start of a database of SQLite that tell of it."""
@@ -102,6 +113,14 @@ class SavingEffects:
         for module in (sqlite3, sqlite3.dbapi2):
             effects.replace(module, "connect", self._connecting)
         self._install_tables()
+        for name in ("sql", "execute", "query"):
+            expect("duckdb", functools.partial(self._replace, name, self._querying))
+            method = f"DuckDBPyConnection.{name}"
+            expect("duckdb", functools.partial(self._replace, method, self._querying))
+        expect(
+            "sqlalchemy.engine.base",
+            lambda module: effects.replace(module.Engine, "raw_connection", _connecting_anew),
+        )
         expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
         expect("safetensors.torch", self._install_safetensors)
         for name in ("safetensors", "safetensors.torch", "transformers.modeling_utils"):
@@ -131,9 +150,13 @@ class SavingEffects:
 
         def translated(*args: Any, **kwargs: Any) -> Any:
             values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-            key = position if position < len(args) else _parameter(original, position)
+            key = position if position < len(args) else _parameter(original, position, kwargs)
             given = values.get(key)
             kind = mode if mode != "?" else _kind(values, position + 1)
+            if isinstance(given, str) and given.startswith(":"):  # a database in memory
+                return original(*args, **kwargs)
+            if values.get("readonly") or values.get("read_only"):
+                kind = "r"
             if kind == "r" and isinstance(given, list):
                 place = [self._files.path(each) for each in given]
             elif kind == "r":
@@ -190,6 +213,8 @@ class SavingEffects:
 
     def _connecting(self, original: Any) -> Any:
         def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) > _URI:
+                args, kwargs["uri"] = (*args[:_URI], *args[_URI + 1 :]), args[_URI]
             if not kwargs.get("uri") or not str(database).startswith("file:"):
                 if not self._files.fits(database):
                     name, kwargs["uri"] = f"file:{quote(os.path.abspath(database))}?mode=ro", True
@@ -205,6 +230,24 @@ class SavingEffects:
             return original(f"file:{quote(place)}{mark}{query}", *args, **kwargs)
 
         return connect
+
+    def _querying(self, original: Any) -> Any:
+        """`original`, given a text in SQL that names files where they lie."""
+
+        def place(found: re.Match[str]) -> str:
+            before, path = found.groups()
+            if not before:
+                return f"'{self._files.path(path)}'" if os.path.exists(path) else found[0]
+            self._files.tell(f"copy to {path!r}")
+            return f"{before}'{self._files.written(path, whole=False)}'"
+
+        def query(*args: Any, **kwargs: Any) -> Any:
+            return original(
+                *[_LITERAL.sub(place, each) if isinstance(each, str) else each for each in args],
+                **kwargs,
+            )
+
+        return query
 
     def _database(self, path: Any) -> Any:
         """Where it is written, with what belongs to it."""
@@ -264,6 +307,21 @@ def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
                     execute("pragma journal_mode = memory")
 
 
+def _connecting_anew(original: Any) -> Any:
+    """Of an engine of SQLAlchemy from before, the connections to files are of the real ones."""
+    known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def raw_connection(engine: Any) -> Any:
+        if engine not in known:
+            known.add(engine)
+            name = engine.url.database
+            if engine.dialect.name == "sqlite" and name and "memory" not in str(engine.url):
+                engine.dispose(close=False)
+        return original(engine)
+
+    return raw_connection
+
+
 class _KeptTensors(contextlib.ExitStack):
     """What safe_open gives of a file that stands for tensors."""
 
@@ -297,13 +355,13 @@ def _is_path(file: Any) -> bool:
     return isinstance(file, (str, os.PathLike))
 
 
-def _parameter(function: Any, position: int) -> str:
+def _parameter(function: Any, position: int, given: Collection[str]) -> str:
     """Its name; C++ does not tell, and Rust tells `self` of a class too."""
     with contextlib.suppress(ValueError, TypeError, IndexError):
         names = list(inspect.signature(function).parameters)
         is_told = inspect.isclass(inspect.unwrap(function)) and names[0] == "self"
         return names[position + is_told]
-    return ""
+    return next((name for name in ("path", "database") if name in given), "")
 
 
 def _kind(values: dict[Any, Any], position: int) -> str:

@@ -161,7 +161,7 @@ def _caller() -> Any:
     frame: Any = sys._getframe(1)
     while frame.f_back is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name not in (__name__, Effects.__module__) and not name.startswith("IPython."):
+        if not name.startswith(("gpumem_magic.isolation.", "IPython.")):
             break
         frame = frame.f_back
     return frame

@@ -12,9 +12,11 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from gpumem_magic.isolation.builtin_functions import is_builtin, redirect
+from gpumem_magic.isolation.in_modules import InModules, namespace_of
+from gpumem_magic.isolation.signatures import called_like
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _LONGEST = 120
@@ -105,14 +107,15 @@ class Effects:
             self._inside.depth -= 1
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replace `owner.name`, where there is one, by `make(it)`."""
+        """Replace `owner.name`, where there is one, by `make(it)`; a function of C wherever it is
+        kept."""
         original = getattr(owner, name, None)
         if original is None:
             return
-        made = make(original)
-
-        def chosen(*args: Any, **kwargs: Any) -> Any:
-            return made(*args, **kwargs)
+        if is_builtin(original):
+            redirect(original, lambda copy: called_like(copy, make(copy)))
+            return
+        chosen = called_like(original, make(original))
 
         with contextlib.suppress(Exception):  # it may be any object, if the user replaced it
             functools.update_wrapper(chosen, original)
@@ -153,26 +156,6 @@ class Effects:
         return None
 
 
-class InModules(Generic[T]):
-    """What is found in the loaded modules; each is looked at once. Asked before a fork it costs
-    less: to look at an object in the child copies its page.
-
-    look: gives what is found in the module of that name.
-    """
-
-    def __init__(self, look: Callable[[str], Iterable[T]]) -> None:
-        self._look = look
-        self._found: dict[str, tuple[T, ...]] = {}
-
-    def __call__(self) -> list[T]:
-        """What there is now, in the order in which the modules were loaded."""
-        loaded = [*sys.modules]
-        for name in loaded:
-            if name not in self._found:
-                self._found[name] = tuple(self._look(name))
-        return [found for name in loaded for found in self._found[name]]
-
-
 def _names_of_users(module: str) -> Iterator[str]:
     file = namespace_of(sys.modules.get(module)).get("__file__")
     if isinstance(file, str) and file not in _LIBRARIES:
@@ -181,15 +164,6 @@ def _names_of_users(module: str) -> Iterator[str]:
 
 users_modules = InModules(_names_of_users)
 """Names of loaded modules that are no library's."""
-
-
-def namespace_of(module: Any) -> dict[str, Any]:
-    """The names in a module, which may be any object; one that loads itself late is not loaded."""
-    try:
-        names: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    except AttributeError:
-        return {}
-    return names
 
 
 def renamed(

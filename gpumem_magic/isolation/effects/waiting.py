@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 import queue
 import re
 import select
@@ -26,7 +27,7 @@ _LONG = 3600.0
 """Seconds after which a wait without an end is given up, if others only pass the time meanwhile."""
 _OTHER_LOOP = re.compile(r"(attached|bound) to a different (event )?loop")
 
-_sleep, _new_lock = time.sleep, threading.Lock
+_sleep, _monotonic, _new_lock = time.sleep, time.monotonic, threading.Lock
 
 
 class _Clock:
@@ -34,22 +35,27 @@ class _Clock:
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        self._now = time.monotonic
         self._ends: dict[int, float] = {}
         self._changes = 0
 
     def now(self) -> float:
-        return self._now() + self.ahead
+        return _monotonic() + self.ahead
+
+    def in_seconds(self, original: Callable[[], float]) -> Callable[[], float]:
+        """Of a clock of the system, one that is as far ahead."""
+        return lambda: original() + self.ahead
 
     def in_nanoseconds(self, original: Callable[[], int]) -> Callable[[], int]:
-        """Of a clock of the system, one that is as far ahead."""
+        """As `in_seconds`."""
         return lambda: original() + int(self.ahead * 1e9)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: Any) -> None:
         """No longer than other threads are at work."""
-        if seconds < 0:
-            raise ValueError("sleep length must be non-negative")
-        self.wait(_sleep, seconds)
+        length = seconds if isinstance(seconds, float) else operator.index(seconds)
+        if length > 0:
+            self.wait(_sleep, length)
+        else:  # it may say that this is no time
+            _sleep(length)
 
     def wait(self, attempt: Callable[[float], Any], timeout: float | None) -> Any:
         """What `attempt(seconds)`, the real wait, gives in the end: something falsy if the time is
@@ -115,10 +121,8 @@ def install_waiting_effects(effects: Effects) -> None:
     clock = _Clock()
     effects.put(time, "sleep", clock.sleep)
     for name in ("time", "monotonic", "perf_counter"):
-        effects.replace(time, name, lambda original: lambda: original() + clock.ahead)
+        effects.replace(time, name, clock.in_seconds)
         effects.replace(time, f"{name}_ns", clock.in_nanoseconds)
-    for module, name in ((threading, "_time"), (queue, "time")):
-        setattr(module, name, clock.now)
     _install_conditions(effects, clock)
     synchronize._multiprocessing.SemLock = SharedSemaphore  # type: ignore[attr-defined]
     _install_selecting(effects, clock)
@@ -228,14 +232,16 @@ def _install_selecting(effects: Effects, clock: _Clock) -> None:
         return wait
 
     def make_select(original: Any) -> Any:
-        def wait(*args: Any) -> Any:
-            found: list[Any] = [[], [], []]
+        def wait(read: Any, write: Any, other: Any, timeout: Any = None, /) -> Any:
+            found: list[Any] = [*original(read, write, other, 0)]
+            if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+                return original(read, write, other, timeout)
 
             def attempt(seconds: float) -> bool:
-                found[:] = original(*args[:3], seconds)
+                found[:] = original(read, write, other, seconds)
                 return any(found)
 
-            clock.wait(attempt, (*args, None)[3])
+            clock.wait(attempt, timeout)
             return tuple(found)
 
         return wait

@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import sys
+from os import getcwd, readlink
 from os import stat as _status_of
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,6 @@ class _Net:
         self._effects = effects
         folders = {os.path.join(place, "") for place in (str(scratch), os.path.realpath(scratch))}  # noqa: PTH118
         self._free = (*folders, *_DEVICES)
-        self._system: Any = sys.modules[os.name]  # what is in os may have been replaced
 
     def judges(self) -> dict[str, Any]:
         """Those of all events that are looked at."""
@@ -105,8 +105,8 @@ class _Net:
             return True
         name = os.fsdecode(path)
         if not name.startswith("/"):
-            system = self._system
-            base = system.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else system.getcwd()
+            link = f"/proc/self/fd/{folder}"
+            base = readlink(link) if folder >= 0 else getcwd()  # noqa: PTH109, PTH115
             name = os.path.join(base, name)  # noqa: PTH118
         return f"{os.path.normpath(name)}/".startswith(self._free)
 

@@ -26,6 +26,46 @@ def read(path):
 """
 
 FLOWS = {
+    "below folders that are open": """
+here, below = os.open(".", os.O_RDONLY), os.open("folder", os.O_RDONLY)
+with open("zz.txt", "w", opener=lambda path, flags: os.open(path, flags, dir_fd=here)) as file:
+    file.write("opened")
+os.close(os.open("made.txt", os.O_WRONLY | os.O_CREAT, dir_fd=below))
+os.mkdir("new", dir_fd=below)
+os.symlink("made.txt", "l", dir_fd=below)
+os.replace("zz.txt", "moved.txt", src_dir_fd=here, dst_dir_fd=below)
+os.rename("real.txt", b"away.txt", src_dir_fd=here)
+os.utime(path="in.txt", times=(1, 2), dir_fd=below)
+os.remove("in.txt", dir_fd=below)
+result = [
+    sorted(os.listdir(below)), sorted(e.name for e in os.scandir(here)), read("folder/moved.txt"),
+    os.stat("moved.txt", dir_fd=below).st_size, os.readlink("l", dir_fd=below),
+    sorted(glob.glob("*.txt", root_dir="folder", dir_fd=here)), refused(os.rmdir, "nope", dir_fd=here),
+    os.supports_dir_fd >= {os.open, os.stat}, refused(os.rename, "nope", "x", src_dir_fd=below),
+]
+os.chdir(below)
+shutil.rmtree("er", dir_fd=os.open("../deep", os.O_RDONLY))
+result += [sorted(os.listdir()), os.listdir("../deep"), os.path.basename(os.getcwd())]
+os.chdir(here)
+""",
+    "arguments by name, and wrong ones": """
+def told(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+os.close(os.open(path="a.txt", flags=os.O_WRONLY | os.O_CREAT, mode=0o600))
+os.replace(src="a.txt", dst=Path("b.txt"))
+open(file="c.txt", mode="w").close()
+shutil.copyfile(src=b"real.txt", dst=b"d.txt")
+result = sorted(os.listdir(path=".")), [
+    told(open), told(open, "x", bad=1), told(os.open, "x"), told(os.open, "x", "r"), told(os.stat),
+    told(os.listdir, ".", 1), told(os.mkdir), told(os.rename, "x"),
+    told(os.chdir), told(os.getcwd, 1), told(shutil.copyfile, "x"), told(shutil.rmtree),
+    told(Path("none").unlink), told(tempfile.NamedTemporaryFile, dir="none")[0],
+]
+""",
     "written and read": """
 with open("a.txt", "w") as file:
     file.write("one\\ntwo\\n")

@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+from gpumem_magic.isolation import child as processes_of_ours
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
@@ -73,6 +74,7 @@ def run_cell(cell, *parts, prepare=None, names=None):
     names = {} if names is None else names
     with tempfile.TemporaryDirectory() as folder:
         read, write = os.pipe()
+        begun = time.perf_counter()
         child = os.fork()
         if child == 0:
             _live(cell, parts, prepare, names, Path(folder), write)
@@ -87,10 +89,10 @@ def run_cell(cell, *parts, prepare=None, names=None):
     assert told, "the child died"
     after = pickle.loads(told)
     assert isinstance(after, dict), after
-    return SimpleNamespace(**after)
+    return SimpleNamespace(**after, seconds=time.perf_counter() - begun)
 
 
-def _live(cell, parts, prepare, names, scratch, pipe, leave=os._exit):
+def _live(cell, parts, prepare, names, scratch, pipe):
     try:
         answer = pickle.dumps(_run(textwrap.dedent(cell), parts, prepare, names, scratch))
     except BaseException:
@@ -98,20 +100,19 @@ def _live(cell, parts, prepare, names, scratch, pipe, leave=os._exit):
     try:
         os.write(pipe, answer)
     finally:
-        leave(0)
+        processes_of_ours._exit(0)  # the one of the system, whatever `os._exit` is by now
 
 
 def _run(cell, parts, prepare, names, scratch):
     output = os.open(scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    clock = time.perf_counter
     printed = capture(output)
     effects, arrivals = Effects("<cell>"), Arrivals()
     for part in parts:
         part(effects, arrivals, scratch)
     effects.rebind(names)
-    begun, error = clock(), None
+    error = None
     code = compile(cell if prepare is None else prepare(cell), "<cell>", "exec")
     try:
         exec(code, names)
@@ -124,7 +125,6 @@ def _run(cell, parts, prepare, names, scratch):
         "lines": names.get("lines"),
         "error": error,
         "told": [*effects._blocked, *effects._redirected],
-        "seconds": clock() - begun,
         "output": printed(),
         "threads": threading.active_count(),
         "stdout": type(sys.stdout).__name__,

@@ -281,3 +281,38 @@ settings = cv2.FileStorage("a.yml", cv2.FILE_STORAGE_READ)
 result = [cv2.VideoCapture("a.avi").read()[0], settings.getNode("x").real()]
 """)
     assert result == [True, 3]
+
+
+def test_databases_of_lmdb(dry):
+    pytest.importorskip("lmdb")
+    result, notes = dry("""
+import lmdb
+for way in (lambda: lmdb.open("a.lmdb", map_size=1 << 20), lambda: lmdb.Environment(path="b", subdir=False)):
+    with way() as made, made.begin(write=True) as change:
+        change.put(b"k", b"v")
+result = []
+for way in (lambda: lmdb.open("a.lmdb", readonly=True), lambda: lmdb.open("b", subdir=False)):
+    with way() as made, made.begin() as look:
+        result.append(look.get(b"k"))
+""")
+    assert result == [b"v", b"v"]
+    assert "lmdb.open('a.lmdb'" in notes[0]
+
+
+def test_databases_of_duckdb(dry):
+    pytest.importorskip("duckdb")
+    result, notes = dry("""
+import duckdb
+duckdb.sql("copy (select 1 as a) to 'a.parquet'")
+result = [duckdb.sql("select a, 'a' from 'a.parquet'").fetchall()]
+duckdb.sql("select 2 as a").write_csv("a.csv")
+result.append(duckdb.execute("select a from 'a.csv'").fetchall())
+with duckdb.connect(database="a.db") as made:
+    made.execute("create table t as select 3 as a")
+with duckdb.connect("a.db", read_only=True) as made:
+    result.append(made.execute("select a from t").fetchall())
+result.append(duckdb.connect(":memory:").execute("select 4").fetchall())
+""")
+    assert result == [[(1, "a")], [(2,)], [(3,)], [(4,)]]
+    assert "copy to 'a.parquet'" in notes[0]
+    assert "duckdb.connect(database='a.db')" in notes[0]

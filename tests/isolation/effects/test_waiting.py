@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -293,3 +295,23 @@ def test_locks_of_multiprocessing_are_those_of_this_process(way):
         *(False, True, True, True, False, 0),
         *("AssertionError", "ValueError", "ValueError", False, True),
     ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "time.sleep()",
+        "time.sleep('x')",
+        "time.sleep(None)",
+        "time.sleep(-1)",
+        "time.sleep(float('nan'))",
+        "time.time(1)",
+        "select.select([], [])",
+        "select.select([], [], [], 'x')",
+        "select.select([], [], [], -1)",
+    ],
+)
+def test_wrong_arguments_are_refused_in_pythons_own_words(call):
+    with pytest.raises((TypeError, ValueError)) as error:
+        eval(call, {"select": select, "time": time})
+    assert run(f"import select, time\n{call}").error == f"{error.type.__name__}: {error.value}"
