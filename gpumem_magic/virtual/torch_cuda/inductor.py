@@ -90,7 +90,7 @@ class Inductor:
         self._compiled: dict[Hashable, Any] = {}
 
     def install(self) -> None:
-        """Compile for the card from here on; `install_in` has to follow before a frame is compiled."""
+        """Compile for the card from here on: with `install_in`, before a frame is compiled."""
         torch.compile = functools.update_wrapper(functools.partial(self._compile), torch.compile)
         for owner, name in (
             (torch.export, "export"),
