@@ -32,15 +32,15 @@ def find_growth(
 
 
 def _apart(lives: Lifetimes, found: list[Growth]) -> list[Growth]:
-    """Without those that are mostly told of by the ones before: the gradients of whole models."""
+    """Without those that larger ones mostly tell of: the gradients of whole models."""
     told: set[int] = set()
     kept = []
-    for one in found:
+    for one in sorted(found, key=lambda each: -each.size):
         own = lives.size[[row for row in one.rows if row not in told]].sum()
         if not one.rows or 2 * own >= lives.size[list(one.rows)].sum():
             kept.append(one)
             told.update(one.rows)
-    return kept
+    return [one for one in found if one in kept]
 
 
 def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:

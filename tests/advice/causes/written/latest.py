@@ -199,7 +199,7 @@ for i, (xb, yb) in enumerate(DataLoader(data_set, batch_size=256, shuffle=True))
     optimizer.step()
     if i == 5: break
 acts = net(torch.randn(12000, 256, device=device))
-# %% next-word-of-all-scores | 150MiB | last one alone
+# %% next-word-of-all-scores | 150MiB | last position alone
 scorer = nn.Sequential(nn.Embedding(16000, 64), nn.Linear(64, 16000)).to(device).eval()
 ids = torch.randint(0, 16000, (2, 1024), device=device)
 with torch.no_grad():
