@@ -48,8 +48,10 @@ class Notebook:
         assert result.success or report.error, text
         return report
 
-    def assess(self, cell, ignore=(), **options):
-        """What dry runs say of the cell and of its changes; nothing of the notebook changes."""
+    def assess(self, cell, *rules, **options):
+        """What dry runs say of the cell and of its changes, by these rules or else by all; nothing
+        of the notebook changes."""
+        from gpumem_magic.advice import RULES
         from gpumem_magic.assess import Question, assess
         from gpumem_magic.dryrun import Scenario
         from gpumem_magic.sources import ACTIVE, Active
@@ -61,7 +63,8 @@ class Notebook:
         try:
             typed = monitor.files.with_code(Cell(cell, "<assessed cell>"))
             scenario = Scenario(typed, self.shell.user_ns, cells=cells, **options)
-            return assess(Question(scenario, monitor.files.python, ignore=frozenset(ignore)))
+            others = {rule.name for rule in RULES} - set(rules or (rule.name for rule in RULES))
+            return assess(Question(scenario, monitor.files.python, ignore=frozenset(others)))
         finally:
             ACTIVE.reset(found)
 

@@ -47,11 +47,6 @@ def size(report, saves):
     return report.peak.reserved if saves is Saves.RESERVED else report.peak.allocated
 
 
-def others(rule):
-    """The rules that are left out: changes of theirs need not be measured."""
-    return {other.name for other in RULES} - {rule.name}
-
-
 def on_host(value):
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
@@ -80,13 +75,13 @@ def proven_dry(rule, example, notebook):
     """As `prove_live`, by dry runs alone; False where they cannot tell."""
     with notebook(example.card) as one:
         one.set_up(example)
-        before = one.assess(example.before, others(rule))
+        before = one.assess(example.before, rule.name)
     proven = fires(rule, example, [*before.advice, *before.useless])
     if not proven:
         return False
     with notebook(example.card) as other:
         other.set_up(example, mended=True)
-        after = other.assess(example.after, others(rule))
+        after = other.assess(example.after, rule.name)
     assert after.report.error is None
     assert not of(rule, [*after.advice, *after.useless]), "fires on its own `after`"
     return saves(proven[0], before.report, after.report)
@@ -97,7 +92,7 @@ def prove_live(rule, example, notebook):
     with notebook(example.card) as one:
         one.set_up(example)
         # WHEN the cell is assessed by dry runs
-        assessment = one.assess(example.before, others(rule))
+        assessment = one.assess(example.before, rule.name)
         proven = fires(rule, example, [*assessment.advice, *assessment.useless])
         # AND run, which alone tells of failures, of older cells and of the machine
         before = one.measure(example.before)
@@ -116,7 +111,7 @@ def prove_live(rule, example, notebook):
 
     with notebook(example.card) as other:
         other.set_up(example, mended=True)
-        again = other.assess(example.after, others(rule))
+        again = other.assess(example.after, rule.name)
         assert not of(rule, [*again.advice, *again.useless]), "fires on its own `after`"
         after = other.measure(example.after)
         assert after.error is None

@@ -6,10 +6,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gpumem_magic.advice import RULES
-
-OTHERS = {rule.name for rule in RULES} - {"activations"}
-
 _SETUP = """\
 import torch
 from torch import nn
@@ -31,7 +27,7 @@ def pieces(notebook, loss):
     with notebook("T4") as one:
         result, text = one.run(_SETUP)
         assert result.success, text
-        assessment = one.assess(_STEP.format(loss=loss), OTHERS)
+        assessment = one.assess(_STEP.format(loss=loss), "activations")
         advice = [*assessment.advice, *assessment.useless]
         return [a for a in advice if a.rule == "activations" and " pieces " in a.change]
 
@@ -91,7 +87,7 @@ def test_a_loss_of_an_output_is_the_mean_of_its_pieces(notebook):
     step = _LANGUAGE_STEP.format(given="ids, labels=ids", loss="out.loss")
     with notebook("T4") as one:
         one.run(_LANGUAGE_MODEL)
-        assessment = one.assess(step, OTHERS)
+        assessment = one.assess(step, "activations")
         [advice] = [a for a in assessment.advice if a.rule == "activations" and "piece" in a.change]
         losses = []
         for source in (step, advice.source):
@@ -114,7 +110,7 @@ def test_a_loss_of_an_output_is_the_mean_of_its_pieces(notebook):
 def test_parts_of_an_output_that_are_no_certain_mean_stay_whole(notebook, given, loss):
     with notebook("T4") as one:
         one.run(_LANGUAGE_MODEL)
-        assessment = one.assess(_LANGUAGE_STEP.format(given=given, loss=loss), OTHERS)
+        assessment = one.assess(_LANGUAGE_STEP.format(given=given, loss=loss), "activations")
     advice = [*assessment.advice, *assessment.useless]
     assert not [a for a in advice if a.source and ".chunk(" in a.source]
     assert [a for a in advice if a.source and "autocast" in a.source]
@@ -134,7 +130,7 @@ def test_pieces_add_up_wherever_gradients_are_cleared(notebook, step):
     step = f"{step}\noptimizer.step()"
     with notebook("T4") as one:
         one.run(_SETUP)
-        assessment = one.assess(step, OTHERS)
+        assessment = one.assess(step, "activations")
         [advice] = [a for a in assessment.advice if " pieces " in a.change]
         weights = []
         for source in (step, advice.source):
@@ -171,7 +167,7 @@ def test_a_function_that_trains_is_written_out(notebook):
     told = []
     with notebook("T4") as one:
         one.run(_SETUP)
-        advice = one.assess(_TRAIN, OTHERS).advice
+        advice = one.assess(_TRAIN, "activations").advice
         sources = [a.source for a in advice if " pieces " in a.change or "autocast" in a.change]
         for source in (_TRAIN, *sources):
             one.run("torch.manual_seed(0)\n" + _SETUP)
@@ -197,7 +193,7 @@ scores = out.argmax(1).float().sum().item(), near, loss.item()"""
 def test_outputs_that_are_read_later_are_put_together(notebook):
     with notebook("T4") as one:
         one.run(_SETUP)
-        [advice] = [a for a in one.assess(_SCORED, OTHERS).advice if " pieces " in a.change]
+        [advice] = [a for a in one.assess(_SCORED, "activations").advice if " pieces " in a.change]
         found = []
         for source in (_SCORED, advice.source):
             one.run("torch.manual_seed(0)\n" + _SETUP)

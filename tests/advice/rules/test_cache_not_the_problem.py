@@ -33,7 +33,7 @@ def test_a_function_that_a_loop_calls_is_part_of_it(notebook, call, fires):
     with notebook() as one:
         one.run(SETUP)
         cell = CELL.format(call=call)
-        found = [a for a in one.assess(cell).advice if a.rule == "cache-not-the-problem"]
+        found = one.assess(cell, "cache-not-the-problem").advice
         assert [a.line for a in found] == [4] * fires
         for advice in found:
             assert advice.source == cell.replace(

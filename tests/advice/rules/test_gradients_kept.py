@@ -118,8 +118,7 @@ for x, y in data * 2:
                 p.grad.zero_()  # for the next round"""
     with notebook("T4") as one:
         one.set_up(Example("", "", setup=SETUP))
-        found = one.assess(cell).advice
-    (advice,) = (a for a in found if a.rule == "gradients-kept")
+        (advice,) = one.assess(cell, "gradients-kept").advice
     assert advice.source.endswith(cell.replace("p.grad.zero_()", "p.grad = None"))
     assert advice.line == 8
     assert advice.size == 6 * (1 << 20) + 6 * 2048

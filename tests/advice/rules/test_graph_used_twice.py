@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+RULE = "graph-used-twice"
 SETUP = """\
 import torch
 from torch import nn
@@ -47,13 +48,13 @@ def asked(notebook):
         with notebook() as one:
             result, said = one.run(SETUP)
             assert result.success, said
-            return one.assess(cell)
+            return one.assess(cell, RULE)
 
     return asked
 
 
 def told(assessment):
-    return [one for one in assessment.advice if one.rule == "graph-used-twice"]
+    return [one for one in assessment.advice if one.rule == RULE]
 
 
 def test_a_cure_was_run(asked):

@@ -44,14 +44,6 @@ for i in range(3):
     x = torch.randn(64, 2048, device="cuda")
     net(x).pow(2).mean().backward(); opt.first_step(); opt.zero_grad()
     net(x).pow(2).mean().backward(); opt.second_step(); opt.zero_grad()
-# %% adam-behind-a-lambda | 200MiB | ^optimizer-state .*first step
-import torch, torch.nn as nn
-net = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 4096)).cuda()
-get_opt = lambda _o=torch.optim.AdamW(net.parameters(), 1e-3): _o
-for i in range(4):
-    get_opt().zero_grad()
-    net(torch.randn(64, 2048, device="cuda")).pow(2).mean().backward()
-    get_opt().step()
 # %% momenta-by-hand | 260MiB | ^copied-model .*one to a weight.*momentum
 import torch, torch.nn as nn
 def fit(model, lr):
@@ -104,26 +96,3 @@ for width in [1024] * 10:
     for _ in range(2):
         l = m(torch.randn(32, 1024, device="cuda")).mean(); opt.zero_grad(); l.backward(); opt.step()
     zoo[len(zoo)] = m
-# %% views-of-hidden-states | 150MiB | ^growth .* reps\[\*\] holds .*keeps views
-import torch, torch.nn as nn
-layers = nn.ModuleList(nn.TransformerEncoderLayer(128, 4, 256, batch_first=True) for _ in range(4)).cuda().eval()
-def encode(x, output_hidden_states=True):
-    hs = [x]
-    for l in layers:
-        x = l(x); hs.append(x)
-    return x, hs
-reps = {l: [] for l in range(5)}
-with torch.no_grad():
-    for b in range(60):
-        _, hs = encode(torch.randn(16, 64, 128, device="cuda"))
-        for l, h in enumerate(hs): reps[l].append(h[:, 0])
-# %% state-of-a-crf | 250MiB | ^growth .* alpha holds .* backward\(\) \(line 10\)
-import torch, torch.nn as nn
-K, T, B = 200, 64, 32
-trans = nn.Parameter(torch.randn(K, K, device="cuda"))
-emit = torch.randn(B, T, K, device="cuda")
-alpha = emit[:, 0]
-for t in range(1, T):
-    score = alpha[:, :, None] + trans[None] + emit[:, t][:, None, :]
-    alpha = torch.logsumexp(score, 1)
-torch.logsumexp(alpha, 1).sum().backward()
