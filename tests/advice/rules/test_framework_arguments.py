@@ -93,7 +93,7 @@ def assessed(notebook, *cells):
         for setup in before:
             result, text = one.run(setup)
             assert result.success, text
-        found = one.assess(cell, RULE, "activations")
+        found = one.assess(cell)
     assert found.report.error is None
     assert found.failed == ()
     assert "activations" not in [advice.rule for advice in found.advice]

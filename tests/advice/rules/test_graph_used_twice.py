@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-RULE = "graph-used-twice"
 SETUP = """\
 import torch
 from torch import nn
@@ -48,13 +47,13 @@ def asked(notebook):
         with notebook() as one:
             result, said = one.run(SETUP)
             assert result.success, said
-            return one.assess(cell, RULE)
+            return one.assess(cell)
 
     return asked
 
 
 def told(assessment):
-    return [one for one in assessment.advice if one.rule == RULE]
+    return [one for one in assessment.advice if one.rule == "graph-used-twice"]
 
 
 def test_a_cure_was_run(asked):
