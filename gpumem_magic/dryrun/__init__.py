@@ -59,17 +59,19 @@ def plan_dry_run(
 
 def _do_for_all_children() -> None:
     """What each of them would do again: import what torch's optimizers and meta kernels need, two
-    seconds the first time, list the user's modules and the functions that remember the device, find
-    out how torch counts references."""
+    seconds the first time, list the user's modules, what ours keep of C and the functions that
+    remember the device, find out how torch counts references."""
     _import_whole("torch._dynamo")
 
     import torch
 
+    from gpumem_magic.isolation.builtin_functions import builtins_of_ours
     from gpumem_magic.isolation.effects.telling import users_modules
     from gpumem_magic.virtual.accumulation import Accumulation
     from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 
     users_modules()
+    builtins_of_ours()
     functions_that_ask()
     if not torch.backends.cuda.is_built():  # there, backward() would start threads for the device
         Accumulation()

@@ -49,7 +49,7 @@ def redirect(function: Any, make: Callable[[Any], Callable[..., Any]]) -> None:
     theirs, that means the copy."""
     inside = _inside(function)
     copy = _copy(function, inside)
-    for name, key, value in _ours():
+    for name, key, value in builtins_of_ours():
         if value is function:
             namespace_of(sys.modules[name])[key] = copy
     called = {"__call__": staticmethod(make(copy))}
@@ -75,11 +75,11 @@ def _copy(function: Any, inside: _Function) -> Any:
     return new(ctypes.addressof(inside.method.contents), inside.self, function.__module__, None)
 
 
-def _builtins_of_ours(module: str) -> Iterator[tuple[str, str, Any]]:
+def _in_ours(module: str) -> Iterator[tuple[str, str, Any]]:
     if module.startswith(_OURS):
         for key, value in [*namespace_of(sys.modules.get(module)).items()]:
             if is_builtin(value):
                 yield module, key, value
 
 
-_ours = InModules(_builtins_of_ours)
+builtins_of_ours = InModules(_in_ours)
