@@ -66,7 +66,7 @@ def _do_for_all_children() -> None:
     import torch
 
     from gpumem_magic.isolation.builtin_functions import builtins_of_ours
-    from gpumem_magic.isolation.effects.telling import users_modules
+    from gpumem_magic.isolation.telling import users_modules
     from gpumem_magic.virtual.accumulation import Accumulation
     from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 

@@ -30,7 +30,7 @@ from gpumem_magic.dryrun.taken_out import take_out
 from gpumem_magic.isolation.effects import Stopped
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.refusals import refuse
-from gpumem_magic.isolation.effects.waiting import run_coroutine
+from gpumem_magic.isolation.waits.event_loop import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active
 from gpumem_magic.sources.objects.namespaces import names_of
 from gpumem_magic.units import format_bytes

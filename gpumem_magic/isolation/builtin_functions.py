@@ -1,5 +1,5 @@
 """Functions of C that do something else from here on, whoever has kept them: a default argument, a
-list, functools.partial, another module."""
+list, functools.partial, another module; and methods of C."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from gpumem_magic.isolation.in_modules import InModules, namespace_of
 
 _OURS = f"{__name__.partition('.')[0]}."
 _LIKE_CALL = 0x3  # METH_VARARGS | METH_KEYWORDS of CPython's Include/methodobject.h
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE of its Include/object.h
+_FLAGS = (
+    object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t) + 18 * ctypes.sizeof(ctypes.c_void_p)
+)
+"""Where a PyTypeObject has its flags."""
 
 
 class _Method(ctypes.Structure):
@@ -62,6 +67,23 @@ def redirect(function: Any, make: Callable[[Any], Callable[..., Any]]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(target))  # `function` has it from here on
     inside.self, inside.method = id(target), ctypes.pointer(method)
     inside.vectorcall = None  # as with all of that kind
+
+
+def set_in_class(owner: Any, name: str, value: Any) -> None:
+    """Set `owner.name`, also of a class of C. Raises TypeError for one that is not laid out as
+    known."""
+    try:
+        setattr(owner, name, value)
+        return
+    except TypeError:
+        flags = ctypes.c_ulong.from_address(id(owner) + _FLAGS)
+        if not isinstance(owner, type) or flags.value != owner.__flags__:
+            raise
+    flags.value &= ~_IMMUTABLE
+    try:
+        setattr(owner, name, value)
+    finally:
+        flags.value |= _IMMUTABLE
 
 
 def _inside(function: object) -> _Function:

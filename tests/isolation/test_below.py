@@ -243,6 +243,71 @@ ATTACKS = {
         """,
         "error": None,
     },
+    "a database by its class, attached and copied": {
+        "setup": """
+            import sqlite3
+            c = sqlite3.connect('d.db')
+            c.execute('create table t (x)')
+            c.commit()
+        """,
+        "attack": """
+            d = sqlite3.Connection('d.db')
+            d.execute('insert into t values (1)')
+            d.commit()
+            e = sqlite3.connect(':memory:')
+            e.execute('attach ? as d', ('d.db',))
+            assert e.execute('select x from d.t').fetchall() == [(1,)]
+            e.executescript("select 1; attach database 'it''s new.db' as n; create table n.t (x)")
+            d.execute('vacuum into :to', {'to': 'v.db'})
+            assert sqlite3.connect('v.db').execute('select x from t').fetchall() == [(1,)]
+            import os
+            assert os.path.exists("it's new.db")
+        """,
+        "after": "assert not c.execute('select * from t').fetchall()",
+        "error": None,
+    },
+    "a file without open": {
+        "attack": """
+            import io
+            with io.FileIO('a.txt', 'w') as f:
+                f.write(b'mine')
+            assert f.name == 'a.txt'
+            assert io.FileIO('a.txt').read() == open('a.txt', 'rb').read() == b'mine'
+        """,
+        "error": None,
+    },
+    "memory that others may share": {
+        "setup": """
+            from multiprocessing.shared_memory import SharedMemory
+            s = SharedMemory(create=True, size=9)
+        """,
+        "attack": """
+            from multiprocessing.shared_memory import SharedMemory
+            t = SharedMemory(create=True, size=9)
+            t.buf[0] = 1
+            assert SharedMemory(t.name).buf[0] == 1
+            t.unlink()
+            SharedMemory(s.name).buf[0] = 2
+        """,
+        "after": "assert s.buf[0] == 0; s.close(); s.unlink()",
+        "error": None,
+        "not_sent": "memory that is shared",
+    },
+    "a server of the cell": {
+        "attack": """
+            import http.server, threading
+            s = http.server.HTTPServer(('', 0), http.server.BaseHTTPRequestHandler)
+            t = threading.Thread(target=s.serve_forever, daemon=True)
+            t.start()
+            s.shutdown()
+            s.socket.settimeout(1000)
+            try:
+                s.socket.accept()
+            except TimeoutError:
+                pass
+        """,
+        "error": None,
+    },
     "a handler that waits for children": {
         "setup": """
             import os, signal

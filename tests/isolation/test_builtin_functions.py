@@ -59,3 +59,49 @@ def test_whoever_has_kept_one_calls_what_stands_in_its_place():
         [sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_classes_of_c_take_other_methods_too():
+    code = """
+import io, sqlite3, threading
+from gpumem_magic.isolation.builtin_functions import set_in_class
+
+lock, lines = threading.Lock(), []
+
+def often():
+    for _ in range(3000):
+        with lock:
+            pass
+
+def listed(owner, name):
+    original = getattr(owner, name)
+    def call(*args):
+        lines.append(name)
+        return original(*args)
+    set_in_class(owner, name, call)
+
+often()
+listed(type(lock), "__enter__")
+often()
+assert lines == ["__enter__"] * 3000
+lines.clear()
+listed(io.FileIO, "__init__")
+class Raw(io.FileIO):
+    pass
+open("/dev/null").close(), Raw("/dev/null").close()
+assert lines == ["__init__"] * 2
+try:
+    io.FileIO.__init__ = print
+except TypeError:
+    pass
+else:
+    raise AssertionError("it was changed for good")
+try:
+    set_in_class(object(), "x", 1)
+except AttributeError:
+    print("as it should be")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "as it should be\n", done.stderr

@@ -18,17 +18,18 @@ from torch.utils.data import DataLoader, dataloader
 
 from gpumem_magic.isolation.child import Inside
 from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.effects.databases import keep_journals_in_memory
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
-from gpumem_magic.isolation.effects.saving import SavingEffects, keep_journals_in_memory
+from gpumem_magic.isolation.effects.saving import SavingEffects
 from gpumem_magic.isolation.effects.scripts import Program, Scripts
 from gpumem_magic.isolation.effects.shell import install_shell_effects
-from gpumem_magic.isolation.effects.telling import Effects
 from gpumem_magic.isolation.effects.tracking import install_tracking_effects
-from gpumem_magic.isolation.effects.waiting import install_waiting_effects
 from gpumem_magic.isolation.native_threads import compute_with_one_thread
+from gpumem_magic.isolation.telling import Effects
+from gpumem_magic.isolation.waits import install_waiting_effects
 from gpumem_magic.isolation.walls.audit import watch
 from gpumem_magic.isolation.walls.confinement import confine, find_named_pipes
 from gpumem_magic.isolation.walls.descriptors import unshare_descriptors

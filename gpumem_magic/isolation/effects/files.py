@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import functools
+import io
 import operator
 import os
 import shutil
@@ -20,7 +21,7 @@ from gpumem_magic.isolation.effects.path_functions import (
     error_of,
     naming,
 )
-from gpumem_magic.isolation.effects.telling import Effects, described
+from gpumem_magic.isolation.telling import Effects, described
 
 _NEW = os.O_CREAT
 _FLAGS = {"w": _NEW | os.O_TRUNC, "x": _NEW | os.O_EXCL, "a": _NEW | os.O_APPEND, "+": os.O_RDWR}
@@ -86,6 +87,7 @@ class ScratchFiles:
     def install(self) -> None:
         """Replace what Python knows of files, at its lowest level."""
         opening = (builtins, "open", self._opening), (os, "open", self._opening_descriptor)
+        self._effects.replace(io.FileIO, "__init__", self._making)
         paths = PathFunctions(self._overlay, self.tell)
         for owner, names, make in (*opening, *paths.table()):
             for name in names.split():
@@ -132,6 +134,26 @@ class ScratchFiles:
             return opened
 
         return open
+
+    def _making(self, original: Any) -> Any:
+        """What is opened without `open`."""
+
+        def init(
+            raw: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None
+        ) -> None:
+            flags = sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
+            if isinstance(file, int) or opener or not (flags or self._overlay.changed):
+                original(raw, file, mode, closefd, opener)
+                return
+            with naming(file):
+                place = self._prepared(file, flags)
+                original(raw, place, mode, closefd)
+            if place != os.fsdecode(file):  # `open` has its place already
+                raw.name = os.fspath(file)
+                if flags:
+                    self.tell(described("io.FileIO", (file, mode)))
+
+        return init
 
     def _opening_descriptor(self, _: str, original: Any) -> Any:
         def open(path: Any, flags: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ import functools
 import http.client
 import io
 import itertools
+import os
 import socket
 import ssl
 import urllib.request
@@ -15,7 +16,7 @@ import weakref
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
-from gpumem_magic.isolation.effects.telling import Effects, described
+from gpumem_magic.isolation.telling import Effects, described
 
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
@@ -91,7 +92,7 @@ def _install_sockets(effects: Effects) -> None:
         for name in ("send", "sendall", "sendto", "sendmsg", "write"):
             effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
     _install_addresses(effects)
-    effects.skip(socket.socket, "listen", "socket.listen")
+    effects.put(socket.socket, "listen", _listening(effects))
 
     def make_waking(original: Any) -> Any:
         def write_to_self(loop: Any) -> None:  # also the notebook's own loop, whose pair is dead
@@ -102,6 +103,19 @@ def _install_sockets(effects: Effects) -> None:
 
     loops = asyncio.selector_events.BaseSelectorEventLoop
     effects.replace(loops, "_write_to_self", make_waking)
+
+
+def _listening(effects: Effects) -> Any:
+    others: list[socket.socket] = []
+
+    def listen(self: socket.socket, backlog: int = 128) -> None:
+        """Nobody connects: instead of it there is one end of a pair, whose other end is silent."""
+        effects.blocked(described("socket.listen", (backlog,)))
+        end, other = socket.socketpair()
+        others.append(other)
+        os.dup2(end.detach(), self.fileno())
+
+    return listen
 
 
 def _install_addresses(effects: Effects) -> None:

@@ -149,7 +149,7 @@ class Overlay:
         """The content of a file; of a real one that there is no room for, the start and a hole."""
         size = status_of(source).st_size
         real = not source.startswith(self._scratch)
-        with open_file(source, "rb") as file:
+        with _open_real(source) as file:
             if real and size > self._room:
                 target.write(file.read(_START))
                 with suppress(OSError):  # the process may have a limit
@@ -203,6 +203,11 @@ class Overlay:
         return self._without_links[path]
 
 
+def _open_real(path: str) -> BinaryIO:
+    """Not what is in its place."""
+    return open_file(path, "rb", opener=open_descriptor)
+
+
 def _exists(place: str) -> bool:
     try:
         lstat(place)
@@ -218,7 +223,7 @@ def _is_real_folder(path: str) -> bool:
 def seeming_size(place: Any) -> int | None:
     """Of a file that stands for an object."""
     with suppress(OSError, TypeError):
-        with open_file(os.fspath(place), "rb") as file:
+        with _open_real(os.fspath(place)) as file:
             head = file.read(HEAD)
         if head.startswith(MARK):
             return int(head.split()[-1])

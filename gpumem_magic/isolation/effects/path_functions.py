@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import HEAD, Overlay, seeming_size
-from gpumem_magic.isolation.effects.telling import described
+from gpumem_magic.isolation.telling import described
 
 _FOLDERS = {"dir_fd": 0, "src_dir_fd": 0, "dst_dir_fd": 1}
 """Keywords that take the descriptor of a folder, and which path is below it."""

@@ -16,7 +16,7 @@ import webbrowser
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
-from gpumem_magic.isolation.effects.telling import Effects, described
+from gpumem_magic.isolation.telling import Effects, described
 
 _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
@@ -46,6 +46,10 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     arrivals.expect(
         "ipykernel.kernelbase",
         lambda module: effects.put(module.Kernel, "_input_request", _asking("input")),
+    )
+    arrivals.expect(
+        "multiprocessing.resource_tracker",  # a process that removes what others leave
+        lambda module: effects.put(module.ResourceTracker, "_send", lambda *args: None),
     )
     for name in ("stdin", "__stdin__"):
         setattr(sys, name, _Nobody())

@@ -1,7 +1,7 @@
 """Libraries that write files without Python's `open`, or would write much through it."""
 
 # Paths are the cell's, as text.
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH116, PTH120, PTH123
+# ruff: noqa: PTH100, PTH108, PTH112, PTH113, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ import functools
 import inspect
 import os
 import pickle
-import re
-import sqlite3
-import weakref
 import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
 import torch
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.checkpoints import Kept, KeptObjects
+from gpumem_magic.isolation.effects.databases import Databases
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.network import no_connection
-from gpumem_magic.isolation.effects.telling import Effects, described
+from gpumem_magic.isolation.telling import Effects, described
 
 _BY_PATH = """
 torch._C PyTorchFileWriter.__init__ 1 w, PyTorchFileReader.__init__ 1 r
@@ -84,14 +81,7 @@ numpy save savez savez_compressed savetxt
 """
 """What is told under the name that users know it by."""
 
-_URI = 6
-"""Where sqlite3.connect has its argument "uri", after the name."""
-
-_LITERAL = re.compile(r"(\bto\s+)?'([^'\n]+)'", re.IGNORECASE)
-"""A text in SQL, and the word that says that it is written."""
-
-_HEAD = 100
-"""Bytes at the start of a database of SQLite that tell of it."""
+_SHARED = "/dev/shm"
 
 
 class SavingEffects:
@@ -106,21 +96,13 @@ class SavingEffects:
     def install(self) -> None:
         """Replace it all."""
         effects, expect = self._effects, self._arrivals.expect
+        Databases(effects, self._files).install(self._arrivals)
         for module in (torch, torch.serialization):
             effects.replace(module, "save", self._saving)
             effects.replace(module, "load", self._loading)
         effects.put(torch.hub, "download_url_to_file", self._downloading)
-        for module in (sqlite3, sqlite3.dbapi2):
-            effects.replace(module, "connect", self._connecting)
         self._install_tables()
-        for name in ("sql", "execute", "query"):
-            expect("duckdb", functools.partial(self._replace, name, self._querying))
-            method = f"DuckDBPyConnection.{name}"
-            expect("duckdb", functools.partial(self._replace, method, self._querying))
-        expect(
-            "sqlalchemy.engine.base",
-            lambda module: effects.replace(module.Engine, "raw_connection", _connecting_anew),
-        )
+        expect("_posixshmem", self._install_shared_memory)
         expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
         expect("safetensors.torch", self._install_safetensors)
         for name in ("safetensors", "safetensors.torch", "transformers.modeling_utils"):
@@ -211,55 +193,18 @@ class SavingEffects:
         self._effects.blocked(described("torch.hub.download_url_to_file", (url,)))
         raise no_connection(url)
 
-    def _connecting(self, original: Any) -> Any:
-        def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(args) > _URI:
-                args, kwargs["uri"] = (*args[:_URI], *args[_URI + 1 :]), args[_URI]
-            if not kwargs.get("uri") or not str(database).startswith("file:"):
-                if not self._files.fits(database):
-                    name, kwargs["uri"] = f"file:{quote(os.path.abspath(database))}?mode=ro", True
-                    return original(name, *args, **kwargs)
-                place = database if database == ":memory:" else self._database(database)
-                return original(place, *args, **kwargs)
-            _, mark, query = database.partition("?")
-            path = unquote(urlsplit(database).path)
-            if path == ":memory:" or "mode=memory" in query:
-                return original(database, *args, **kwargs)
-            reads = "mode=ro" in query or "immutable=1" in query
-            place = self._files.path(path) if reads else self._database(path)
-            return original(f"file:{quote(place)}{mark}{query}", *args, **kwargs)
+    def _install_shared_memory(self, module: Any) -> None:
+        """Linux has it in a folder."""
 
-        return connect
+        def shm_open(path: str, flags: int, mode: int = 0o777) -> int:
+            return os.open(f"{_SHARED}{path}", flags | os.O_CLOEXEC, mode)
 
-    def _querying(self, original: Any) -> Any:
-        """`original`, given a text in SQL that names files where they lie."""
+        def shm_unlink(path: str) -> None:
+            os.unlink(f"{_SHARED}{path}")
 
-        def place(found: re.Match[str]) -> str:
-            before, path = found.groups()
-            if not before:
-                return f"'{self._files.path(path)}'" if os.path.exists(path) else found[0]
-            self._files.tell(f"copy to {path!r}")
-            return f"{before}'{self._files.written(path, whole=False)}'"
-
-        def query(*args: Any, **kwargs: Any) -> Any:
-            return original(
-                *[_LITERAL.sub(place, each) if isinstance(each, str) else each for each in args],
-                **kwargs,
-            )
-
-        return query
-
-    def _database(self, path: Any) -> Any:
-        """Where it is written, with what belongs to it."""
-        for ending in ("-wal", "-journal"):
-            if _is_path(path) and os.path.exists(f"{os.fspath(path)}{ending}"):
-                self._files.written(f"{os.fspath(path)}{ending}", whole=True)
-        before = _state_of_database(self._files.path(path))
-        place = self._files.written(path, whole=True)
-        if place is not path:
-            told = described("sqlite3.connect", (path,))
-            self._files.tell_if(told, lambda: _state_of_database(place) != before)
-        return place
+        if os.path.isdir(_SHARED):
+            self._effects.put(module, "shm_open", self._files.as_one("SharedMemory", shm_open))
+            self._effects.put(module, "shm_unlink", self._files.as_one("SharedMemory", shm_unlink))
 
     def _install_safetensors(self, module: Any) -> None:
         def serialize_file(tensors: Any, filename: Any, metadata: Any = None) -> None:
@@ -285,41 +230,6 @@ class SavingEffects:
             return safe_open
 
         self._effects.replace(module, "safe_open", make)
-
-
-def _state_of_database(path: Any) -> tuple[bytes | None, int]:
-    """Differs where something was written: its head counts changes, its log ahead grows."""
-    head, ahead = None, 0
-    with contextlib.suppress(OSError, TypeError, ValueError):
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
-        ahead = os.stat(f"{os.fspath(path)}-wal").st_size
-    return head, ahead
-
-
-def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
-    """Databases of before are written in copies of their files, beside which no journal can lie."""
-    for value in list(namespace.values()):
-        if issubclass(type(value), sqlite3.Connection):
-            with contextlib.suppress(sqlite3.Error):
-                execute = functools.partial(sqlite3.Connection.execute, value)
-                if execute("pragma journal_mode").fetchone() != ("wal",):
-                    execute("pragma journal_mode = memory")
-
-
-def _connecting_anew(original: Any) -> Any:
-    """Of an engine of SQLAlchemy from before, the connections to files are of the real ones."""
-    known: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def raw_connection(engine: Any) -> Any:
-        if engine not in known:
-            known.add(engine)
-            name = engine.url.database
-            if engine.dialect.name == "sqlite" and name and "memory" not in str(engine.url):
-                engine.dispose(close=False)
-        return original(engine)
-
-    return raw_connection
 
 
 class _KeptTensors(contextlib.ExitStack):

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gpumem_magic.isolation.effects.telling import Effects, users_modules
+from gpumem_magic.isolation.telling import Effects, users_modules
 from gpumem_magic.values.recording import Cell
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?(\.exe)?")

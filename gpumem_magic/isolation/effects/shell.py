@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.scripts import NotFollowedError, Scripts
-from gpumem_magic.isolation.effects.telling import Effects
+from gpumem_magic.isolation.telling import Effects
 
 _RUNNING = {
     "time": (),

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
-from gpumem_magic.isolation.effects.telling import Effects
+from gpumem_magic.isolation.telling import Effects
 
 _CLASSES = (
     ("torch.utils.tensorboard.writer", "SummaryWriter"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumem_magic.isolation.effects.network import is_here, no_connection
-from gpumem_magic.isolation.effects.telling import Effects, described
+from gpumem_magic.isolation.telling import Effects, described
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
-from gpumem_magic.isolation.effects.telling import users_modules
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
+from gpumem_magic.isolation.telling import users_modules
 from gpumem_magic.virtual.devices import DEVICE
 
 _CACHED = functools._lru_cache_wrapper

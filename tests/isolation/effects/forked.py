@@ -22,9 +22,9 @@ from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
 from gpumem_magic.isolation.effects.scripts import Scripts
 from gpumem_magic.isolation.effects.shell import install_shell_effects
-from gpumem_magic.isolation.effects.telling import Effects
 from gpumem_magic.isolation.effects.tracking import install_tracking_effects
-from gpumem_magic.isolation.effects.waiting import install_waiting_effects
+from gpumem_magic.isolation.telling import Effects
+from gpumem_magic.isolation.waits import install_waiting_effects
 from gpumem_magic.isolation.walls.audit import watch
 
 SECONDS = 20

@@ -10,7 +10,7 @@ import torch
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.saving import SavingEffects
-from gpumem_magic.isolation.effects.telling import Effects
+from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.walls.audit import watch
 from gpumem_magic.isolation.walls.confinement import confine
 

@@ -15,7 +15,7 @@ import pytest
 from gpumem_magic.isolation.effects import overlay
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.path_functions import naming
-from gpumem_magic.isolation.effects.telling import Effects
+from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.walls.audit import watch
 from gpumem_magic.isolation.walls.confinement import confine
 

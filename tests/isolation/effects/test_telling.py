@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import types
 
-from gpumem_magic.isolation.effects.telling import users_modules
+from gpumem_magic.isolation.telling import users_modules
 from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpumem_magic.isolation.effects.waiting import run_coroutine
+from gpumem_magic.isolation.waits.event_loop import run_coroutine
 
 from .forked import run_cell, waiting
 
@@ -59,6 +59,27 @@ def run(cell, **names):
             [1],
         ),
         ("from threading import Timer\nimport time\nx = Timer(1000, print).start()", None),
+        ("from threading import Lock\nl = Lock()\nl.acquire(); x = l.acquire(timeout=1000)", False),
+        (
+            "import _queue\ntry: _queue.SimpleQueue().get(timeout=1000)\n"
+            "except _queue.Empty: x = 1",
+            1,
+        ),
+        (
+            "import os, select\np = select.poll()\np.register(os.pipe()[0], 1)\n"
+            "x = p.poll(1000_000)",
+            [],
+        ),
+        (
+            "import os, select\np = select.epoll()\np.register(os.pipe()[0], 1)\nx = p.poll(1000)",
+            [],
+        ),
+        (
+            "import socket\na, b = socket.socketpair()\na.settimeout(1000)\n"
+            "try: a.recv(1)\nexcept TimeoutError as e: x = str(e)",
+            "timed out",
+        ),
+        ("import signal\nx = signal.sigtimedwait([signal.SIGUSR1], 1000)", None),
     ],
 )
 def test_time_passes_when_nobody_does_anything(cell, expected):
@@ -79,13 +100,16 @@ def test_a_name_that_was_bound_to_sleep_is_it_too():
     [
         *("event.wait()", "queue.get()", "future.result()", "thread.join()"),
         *("select.select([pipe], [], [])", "list(as_completed([future]))"),
+        *("lock.acquire()", "pair[0].recv(1)", "os.read(pipe, 1)"),
     ],
 )
 def test_what_only_another_thread_could_end_is_said(wait):
     cell = f"""
-        import os, select, threading
+        import os, select, socket, threading
         from concurrent.futures import Future, as_completed
         from queue import Queue
+        lock, pair = threading.Lock(), socket.socketpair()
+        lock.acquire()
         event, queue, future, pipe = threading.Event(), Queue(), Future(), os.pipe()[0]
         thread = threading.Thread(target=event.wait, daemon=True)
         thread.start()
@@ -94,7 +118,7 @@ def test_what_only_another_thread_could_end_is_said(wait):
     after = run(cell)
     assert after.error.startswith("NotImplementedError: ")
     assert "waits for something that nobody does: only threads" in after.error
-    assert after.lines == [8]
+    assert after.lines == [10]
 
 
 def test_threads_of_the_cell_are_waited_for():
@@ -141,6 +165,44 @@ def test_threads_of_the_cell_are_waited_for():
     """
     after = run(cell)
     assert (after.error, after.x) == (None, [1, 2, 3, 4, 5, 6, 7, 8, 9, True])
+
+
+def test_what_threads_of_the_cell_hold_or_send_is_waited_for():
+    cell = """
+        import _queue, os, socket, threading, time
+        lock, again, queue = threading.Lock(), threading.RLock(), _queue.SimpleQueue()
+        (near, far), (read, write), held = socket.socketpair(), os.pipe(), threading.Event()
+        lock.acquire()
+
+        def work():
+            with again, again:
+                held.set()
+                time.sleep(1000)
+            for do in (lock.release, lambda: queue.put(0), lambda: far.send(b"a")):
+                time.sleep(1000)
+                do()
+            time.sleep(1000)
+            os.write(write, b"b")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        held.wait()
+        with again:
+            x = [lock.acquire(False), lock.acquire(timeout=9), lock.acquire()]
+        x += [queue.get(), near.recv(1), os.read(read, 9)]
+        condition = threading.Condition()
+
+        def wake():
+            with condition, condition:
+                condition.notify()
+                time.sleep(1000)
+
+        threading.Timer(1000, wake).start()
+        with condition:
+            x.append(condition.wait(2000))
+    """
+    after = run(cell)
+    assert (after.error, after.x) == (None, [False, False, True, 0, b"a", b"b", True])
 
 
 def test_a_pool_from_before_makes_new_threads():

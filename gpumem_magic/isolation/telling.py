@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpumem_magic.isolation.builtin_functions import is_builtin, redirect
+from gpumem_magic.isolation.builtin_functions import is_builtin, redirect, set_in_class
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
 from gpumem_magic.isolation.signatures import called_like
 
-_OURS = str(Path(__file__).resolve().parents[2])
+_OURS = str(Path(__file__).resolve().parents[1])
 _LONGEST = 120
 _MOST = 40
 """Things of each sort that are named; a loop over thousands of files would fill the report."""
@@ -119,8 +119,8 @@ class Effects:
 
         with contextlib.suppress(Exception):  # it may be any object, if the user replaced it
             functools.update_wrapper(chosen, original)
-        with contextlib.suppress(TypeError):  # a class of a C library keeps its own
-            setattr(owner, name, chosen)
+        with contextlib.suppress(TypeError):
+            set_in_class(owner, name, chosen)
         if isinstance(owner, types.ModuleType):
             self._replacements[id(original)] = original, chosen
 
