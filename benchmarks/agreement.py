@@ -9,8 +9,10 @@ virtual GPU's numbers stand alone.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -90,21 +92,41 @@ def on_virtual_gpu(work: Workload) -> list[Reading]:
     return found
 
 
-def on_stub(work: Workload) -> list[Reading]:
-    """Train in a process of its own on the stub device. Raises RuntimeError with what it said."""
-    here = Path(__file__).resolve()
-    done = subprocess.run(
-        stub_device.on_stub(str(here), "--here", work.name),
+@functools.cache
+def _stub() -> subprocess.Popen[str]:
+    """A process on the stub device, which ends with this one."""
+    return subprocess.Popen(
+        stub_device.on_stub(str(Path(__file__).resolve()), "--here"),
         env=stub_device.environment(**STUB_SETTINGS),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("[{")]
-    if not lines:
-        raise RuntimeError(f"{work.name} failed on the stub:\n{done.stderr[-2000:]}")
-    return [Reading(**reading) for reading in json.loads(lines[-1])]
+
+
+def on_stub(work: Workload) -> list[Reading]:
+    """Train in a process of its own on the stub device. Raises RuntimeError where that fails."""
+    stub = _stub()
+    assert stub.stdin is not None
+    assert stub.stdout is not None
+    print(work.name, file=stub.stdin, flush=True)
+    told = stub.stdout.readline()
+    if not told.startswith("[{"):
+        raise RuntimeError(f"{work.name} failed on the stub")
+    return [Reading(**reading) for reading in json.loads(told)]
+
+
+def train_what_is_asked_for() -> None:
+    """Each line of stdin names a workload; its readings, from a process of its own, are a line."""
+    known = {work.name: work for work in WORKLOADS}
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            print(json.dumps([asdict(one) for one in readings(known[line.strip()])]), end="")
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(flush=True)
 
 
 def compare(work: Workload) -> list[Row]:
@@ -177,12 +199,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="workloads; all if none is named")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    parser.add_argument("--here", action="store_true", help="train on this process's CUDA device")
+    parser.add_argument("--here", action="store_true", help="train what stdin names, on CUDA")
     options = parser.parse_args()
     chosen = [work for work in WORKLOADS if not options.names or work.name in options.names]
     if options.here:
-        for work in chosen:
-            print(json.dumps([asdict(reading) for reading in readings(work)]))
+        train_what_is_asked_for()
         return
     tables = [compare(work) for work in chosen]
     if options.json:

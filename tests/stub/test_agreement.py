@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 PHASES = ["data", "forward", "backward", "step", "zero_grad"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def agreement():
     """The benchmark, as a module."""
     with benchmark_module("agreement") as module:
