@@ -132,10 +132,19 @@ def states_by_hand(cell: Code, lives: Lifetimes) -> NDArray[np.bool_]:
         return found
     sizes = np.unique(lives.size[lives.of(Category.PARAMETER) & lives.at_peak])
     own = lives.at_peak & np.isin(lives.size, sizes) & ~lives.of(*_OWNED)
+    lines = [node.lineno for node in cell.nodes(ast.Name, ast.Attribute) if _sets(node, words)]
+    found |= own & ~lives.named() & np.isin(lives.line, lines)
     for row in np.flatnonzero(own & lives.named()).tolist():
         match = _LAST.search(lives.name(row) or "")
         found[row] = match is not None and match[1] in words
     return found
+
+
+def _sets(node: ast.expr, words: set[str]) -> bool:
+    match node:
+        case ast.Name(id=word, ctx=ast.Store()) | ast.Attribute(attr=word, ctx=ast.Store()):
+            return word in words
+    return False
 
 
 def _beside_updates(cell: Code) -> set[str]:

@@ -28,6 +28,9 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names, SkippedBackward
 from gpumem_magic.values.recording import Phase
 
+READ_AT_ONCE = 2
+"""Further results while one lives that only an expression such as a * b + c * d holds."""
+
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
 _UNTRAINED = (
@@ -308,13 +311,16 @@ def not_needed(
     here: NDArray[np.bool_], lives: Lifetimes, outputs: int = NEEDED_ANYWAY
 ) -> NDArray[np.bool_]:
     """Without the largest outputs of the peak, and what has a name at the end: they stay, as do
-    those that had the name before."""
+    those that had the name before, one of them until its name has the next, and what was gone as
+    soon as it was read."""
     alive = np.flatnonzero(here & lives.at_peak)
     named = here & lives.named()
-    mask = here & ~named
+    births = lives.birth[lives.recorded]
+    later = np.searchsorted(births, lives.death) - np.searchsorted(births, lives.birth, "right")
+    mask = here & ~named & ((later > READ_AT_ONCE) | lives.at_end)
     for stack in np.unique(lives.stack[named]).tolist():
         alike = lives.stack == stack
-        if np.count_nonzero(alike[alive]) <= np.count_nonzero(alike & named):
+        if np.count_nonzero(alike[alive]) <= np.count_nonzero(alike & named) + 1:
             mask &= ~alike
     by_size = alive[np.argsort(lives.size[alive], kind="stable")]
     mask[by_size[-outputs:]] = False
