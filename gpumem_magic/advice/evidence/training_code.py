@@ -126,7 +126,9 @@ def are_kept(trace: Trace) -> bool:
 
 def states_by_hand(cell: Code, lives: Lifetimes) -> NDArray[np.bool_]:
     """What is alive at the peak in the size of a weight, and called by a name that code uses which
-    changes a weight by its gradient: the states of an optimizer that the cell itself is."""
+    changes a weight by its gradient: the states of an optimizer that is none of torch's."""
+    if (joined := cell.joined()) is not None:
+        cell, lives = joined[0], joined[1].lives
     found = np.zeros(len(lives), bool)
     if not (words := cell.once(_beside_updates)):
         return found

@@ -125,7 +125,6 @@ class OptimizerState(Rule):
     name: ClassVar[str] = "optimizer-state"
     problem: ClassVar[str] = "the optimizer's state is the largest part of the memory at the peak"
     kind: ClassVar[Kind] = Kind.TRADE
-    joins: ClassVar[bool] = True
     examples: ClassVar[tuple[Example, ...]] = (
         Example(
             setup=_SETUP,
