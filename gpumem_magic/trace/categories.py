@@ -111,9 +111,7 @@ def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
     return told
 
 
-def _facts(
-    attribution: Attribution, lives: Pairing, no_stack: int, recording: Recording
-) -> _Facts:
+def _facts(attribution: Attribution, lives: Pairing, no_stack: int, recording: Recording) -> _Facts:
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
     end, failure = len(attribution.phase), recording.failure
     birth = np.where(lives.birth < 0, end, lives.birth)
@@ -135,7 +133,9 @@ def _facts(
         freed=phase[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
         same_pass=ends & (line[birth] > 0) & same_pass,
-        unwound=ends & (failure is not None) & (lives.death >= (failure.position if failure else 0)),
+        unwound=ends
+        & (failure is not None)
+        & (lives.death >= (failure.position if failure else 0)),
         recorded=recording.events.recorded(birth),
     )
 

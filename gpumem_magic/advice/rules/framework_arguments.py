@@ -202,4 +202,6 @@ def _problem(here: _Case, knob: Knob) -> str:
 
 def _advice(here: _Case, knob: Knob, change: str, problem: str) -> Advice:
     line = heaviest_line(here.cell, here.lives, here.lives.at_peak)
-    return Advice(FrameworkArguments.name, problem, f"{change}.", line=line, price=knob.price, cost=knob.cost)
+    return Advice(
+        FrameworkArguments.name, problem, f"{change}.", line=line, price=knob.price, cost=knob.cost
+    )

@@ -85,8 +85,8 @@ class FrozenLayersRecord(Rule):
         untrained = any(not one.needed for one in calls)
         if not told and not untrained:
             thrown = [*self._thrown(trace, cell, names)]
-            yield from thrown or [*self._unread(trace, cell, calls)] or self._saved(
-                trace, cell, names
+            yield from (
+                thrown or [*self._unread(trace, cell, calls)] or self._saved(trace, cell, names)
             )
 
     def _saved(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
@@ -101,7 +101,7 @@ class FrozenLayersRecord(Rule):
             advice = replace(
                 self._advice(cell, lives, root(ast.parse(text, mode="eval").body), frozen, 0, 0),
                 problem=f"No optimizer changes {text}, but its weights require gradients: "
-                f"{format_bytes(lives.bytes(own))} of what {text} computed are kept for their gradients.",
+                f"{format_bytes(lives.bytes(own))} of what {text} computed are kept for these.",
                 change=f"Call requires_grad_(False) on {text} before training: what it is given by "
                 "nothing that is trained is then computed without a graph, as under "
                 "torch.no_grad(), and no gradients of its weights are made.",

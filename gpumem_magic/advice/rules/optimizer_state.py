@@ -174,8 +174,8 @@ class OptimizerState(Rule):
             f"An optimizer written by hand keeps {format_bytes(size)} of state{made} beside "
             f"{format_bytes(lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak))} of "
             "weights: its momenta, or whatever else it has for each.",
-            "Each step needs that much, whatever the batch: fewer such numbers to a weight, numbers "
-            "in bfloat16, or fewer trained weights (frozen layers, LoRA) take less. Updates in "
+            "Each step needs that much, whatever the batch: fewer such numbers to a weight, "
+            "numbers in bfloat16, or fewer trained weights (frozen layers, LoRA) take less. Updates in "
             "place, such as p.add_(m, alpha=-lr) for p -= lr * m, and addcmul_() and addcdiv_(), "
             "make no tensors of a weight's size besides.",
             line=lines[0] if lines else None,

@@ -136,7 +136,9 @@ class SecondOptimizer(Rule):
         np.maximum.at(newest, lives.stack[states], lives.step[states])
         old = states[lives.step[states] < newest[lives.stack[states]]]
         size = int(lives.size[old].sum())
-        if size >= least and not line_of_state(lives, {LBFGS_CODE}):  # one keeps those of many steps
+        if size >= least and not line_of_state(
+            lives, {LBFGS_CODE}
+        ):  # one keeps those of many steps
             yield Advice(
                 self.name,
                 problem=f"{format_bytes(size)} are states that earlier optimizers made: something "

@@ -96,3 +96,38 @@ for _ in range(2):
     worn, sharp = torch.rand(8, 3, 160, 160, device="cuda"), torch.rand(8, 3, 160, 160, device="cuda")
     loss = likeness(painter(worn), sharp)
     sgd.zero_grad(); loss.backward(); sgd.step()
+# %% validation-in-a-module's-method | 350MiB | ^missing-no-grad .*line 17
+import torch
+from torch import nn
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(96, 1200), nn.ReLU(), nn.Linear(1200, 1200), nn.ReLU(), nn.Linear(1200, 1))
+    def training_step(self, part):
+        return self.layers(part).mean()
+    def validation_step(self, part):
+        return self.layers(part).abs().mean()
+learner = Learner().cuda()
+sgd = torch.optim.SGD(learner.parameters(), lr=.1)
+learning, held_out = torch.randn(64, 96, device="cuda"), torch.randn(26000, 96, device="cuda")
+for _ in range(2):
+    loss = learner.training_step(learning); sgd.zero_grad(); loss.backward(); sgd.step()
+    print(learner.validation_step(held_out).item())
+# %% second-order-steps | 120MiB | ^growth .*create_graph=True
+import torch
+from torch import nn
+from torch.func import functional_call
+base = nn.Sequential(nn.Linear(400, 1200), nn.ReLU(), nn.Linear(1200, 1200), nn.ReLU(), nn.Linear(1200, 3)).cuda()
+outer = torch.optim.SGD(base.parameters(), lr=.1)
+def inner(state, inputs, classes):
+    for _ in range(20):
+        fit = nn.functional.cross_entropy(functional_call(base, state, (inputs,)), classes)
+        slopes = torch.autograd.grad(fit, [*state.values()], create_graph=True)
+        state = {name: value - .1 * slope for (name, value), slope in zip(state.items(), slopes)}
+    return state
+for _ in range(2):
+    inputs, classes = torch.randn(16, 400, device="cuda"), torch.randint(3, (16,), device="cuda")
+    ready = inner(dict(base.named_parameters()), inputs, classes)
+    outer.zero_grad()
+    nn.functional.cross_entropy(functional_call(base, ready, (inputs,)), classes).backward()
+    outer.step()
