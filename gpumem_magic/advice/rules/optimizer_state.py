@@ -175,9 +175,9 @@ class OptimizerState(Rule):
             f"{format_bytes(lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak))} of "
             "weights: its momenta, or whatever else it has for each.",
             "Each step needs that much, whatever the batch: fewer such numbers to a weight, "
-            "numbers in bfloat16, or fewer trained weights (frozen layers, LoRA) take less. Updates in "
-            "place, such as p.add_(m, alpha=-lr) for p -= lr * m, and addcmul_() and addcdiv_(), "
-            "make no tensors of a weight's size besides.",
+            "numbers in bfloat16, or fewer trained weights (frozen layers, LoRA) take less. "
+            "Updates in place, such as p.add_(m, alpha=-lr) for p -= lr * m, and addcmul_() and "
+            "addcdiv_(), make no tensors of a weight's size besides.",
             line=lines[0] if lines else None,
             size=size,
             saving=lives.saved_at_peak(own),
