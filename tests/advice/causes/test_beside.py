@@ -52,7 +52,7 @@ results = {seed: train(seed) for seed in range(8)}
     ("cell", "card", "first", "others"),
     [
         (FREED, "100MiB", "growth", "kept-graph"),
-        (FILLED, "260MiB", "copied-model", "missing-no-grad"),
+        (FILLED, "260MiB", "optimizer-state", "missing-no-grad"),
         (MODELS, "160MiB", "growth", "growth"),
     ],
 )
