@@ -25,7 +25,7 @@ from gpumem_magic.advice.evidence.unused_graphs import not_needed
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, wrap_in_context
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.frozen_examples import EXAMPLES
-from gpumem_magic.advice.tree import lines_of, root
+from gpumem_magic.advice.tree import lines_of, parameters, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -237,10 +237,14 @@ def _left_out(cell: Code, names: Names) -> Iterator[str]:
     """Models, and parts of models, that require gradients, and that no optimizer has: where all
     that are built and stepped have names, and the cell says nothing of freezing."""
     known = names.optimizers.keys()
-    stepped = {step.optimizer for step in find_steps(cell, names)}
-    built = {one.target for one in find_built(cell)}
-    if not stepped or not stepped | built <= known or "requires_grad" in cell.source:
+    steps, built = [*find_steps(cell, names)], find_built(cell)
+    told = {step.optimizer for step in steps} | {one.target for one in built}
+    if not steps or not told <= known or "requires_grad" in cell.source:
         return
+    within = {cell.function(step.statement) for step in steps}
+    given = {name for one in within if isinstance(one, ast.FunctionDef) for name in parameters(one)}
+    if told & given or any(cell.function(one.statement) for one in built):
+        return  # another one of that name
     if _reads_gradients(cell):
         return
     if cell.calls(".add_param_group") or not all(o.parameters for o in names.optimizers.values()):
