@@ -83,6 +83,7 @@ OF_MODEL = "torch.optim.SGD({}.parameters(), lr=.1)"
     ids=["made in the function", "given to it"],
 )
 def test_another_optimizer_of_that_name_trains_nothing_less(words, predicted):
-    report = predicted(NAMED_ALIKE.format(**words), "400MiB", (SETUP,))
+    earlier = f"small = nn.Linear(64, 64).cuda()\noptimizer = {OF_MODEL.format('small')}"
+    report = predicted(NAMED_ALIKE.format(**words), "400MiB", (SETUP, earlier))
     assert report.error
     assert "frozen-layers-record" not in {advice.rule for advice in report.advice}
