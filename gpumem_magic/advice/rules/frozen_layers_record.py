@@ -18,6 +18,7 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import find_built, find_steps, receiver
 from gpumem_magic.advice.evidence.untrained_calls import (
     UntrainedCall,
+    given_for,
     thrown_gradients,
     untrained_calls,
 )
@@ -25,7 +26,7 @@ from gpumem_magic.advice.evidence.unused_graphs import not_needed
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, wrap_in_context
 from gpumem_magic.advice.rule import Rule
 from gpumem_magic.advice.rules.frozen_examples import EXAMPLES
-from gpumem_magic.advice.tree import lines_of, parameters, root
+from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -65,6 +66,7 @@ class FrozenLayersRecord(Rule):
         frozen: list[_Frozen] = []
         if not _reads_gradients(cell):
             stepped = any(_is_stepped(cell, name) for name in names.optimizers)
+            stepped = stepped and not _has_others(cell, names)
             named = _frozen(names) if stepped else _never_cleared(lives, cell, names)
             frozen = _outermost(named) if stepped else list(named)
         made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
@@ -237,14 +239,11 @@ def _left_out(cell: Code, names: Names) -> Iterator[str]:
     """Models, and parts of models, that require gradients, and that no optimizer has: where all
     that are built and stepped have names, and the cell says nothing of freezing."""
     known = names.optimizers.keys()
-    steps, built = [*find_steps(cell, names)], find_built(cell)
-    told = {step.optimizer for step in steps} | {one.target for one in built}
-    if not steps or not told <= known or "requires_grad" in cell.source:
+    told = {step.optimizer for step in find_steps(cell, names)}
+    if not told or not told | {one.target for one in find_built(cell)} <= known:
         return
-    within = {cell.function(step.statement) for step in steps}
-    given = {name for one in within if isinstance(one, ast.FunctionDef) for name in parameters(one)}
-    if told & given or any(cell.function(one.statement) for one in built):
-        return  # another one of that name
+    if "requires_grad" in cell.source or _has_others(cell, names):
+        return
     if _reads_gradients(cell):
         return
     if cell.calls(".add_param_group") or not all(o.parameters for o in names.optimizers.values()):
@@ -256,6 +255,18 @@ def _left_out(cell: Code, names: Names) -> Iterator[str]:
         for part in module.parts if module.optimized else ():
             if part.trainable and not part.optimized and not part.path.isdigit():
                 yield f"{name}.{part.path}"
+
+
+def _has_others(cell: Code, names: Names) -> bool:
+    """Whether a function makes an optimizer, or is given one: by its name the notebook may know
+    another."""
+    given = (
+        given_for(cell, cell.function(step.statement), step.optimizer) not in names.optimizers
+        for step in find_steps(cell, names)
+        if step.optimizer in names.optimizers
+    )
+    built = (one for one in find_built(cell) if one.target in names.optimizers)
+    return any(given) or any(cell.function(one.statement) for one in built)
 
 
 def _frozen(names: Names) -> Iterator[_Frozen]:

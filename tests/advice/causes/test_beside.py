@@ -84,6 +84,6 @@ OF_MODEL = "torch.optim.SGD({}.parameters(), lr=.1)"
 )
 def test_another_optimizer_of_that_name_trains_nothing_less(words, predicted):
     earlier = f"small = nn.Linear(64, 64).cuda()\noptimizer = {OF_MODEL.format('small')}"
-    report = predicted(NAMED_ALIKE.format(**words), "400MiB", (SETUP, earlier))
-    assert report.error
+    report = predicted(NAMED_ALIKE.format(**words), "4GiB", (SETUP, earlier))
+    assert report.error is None
     assert "frozen-layers-record" not in {advice.rule for advice in report.advice}
