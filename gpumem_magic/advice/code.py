@@ -216,7 +216,8 @@ class Code(Tree):
     def _model_classes(self) -> Iterator[ast.ClassDef]:
         for node in self.nodes(ast.ClassDef):
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
-            if any(method.name == "forward" for method in methods):
+            derived = any(self.text(base).endswith("Module") for base in node.bases)
+            if derived or any(method.name == "forward" for method in methods):
                 yield node
 
     def _calling_line(self, stack: Stack, models: list[tuple[int, int]]) -> int:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from gpumem_magic.oom_text.reading import parse
 from gpumem_magic.oom_text.steps import SERVERS, next_steps
 from gpumem_magic.units import GIB, MIB, format_bytes
-from gpumem_magic.values.findings import PART_OF_HELD
 from gpumem_magic.values.oom_text import Explanation, Fact, Origin, Outlook, Reading, Size
 from gpumem_magic.values.recording import LARGE_SEGMENT
 
@@ -167,8 +166,7 @@ def _full_or_fragmented(reading: Reading, asked: Size, free: Size) -> Outlook:
     cached, others = reading.cached, reading.others
     if cached is None:
         return Outlook.UNKNOWN
-    held = _held(reading)
-    if cached.low >= asked.high and (held is None or cached.high >= PART_OF_HELD * held.low):
+    if cached.low >= asked.high and reading.has_large_gaps:
         return Outlook.FRAGMENTED
     least = asked.low if asked.low > LARGE_SEGMENT else smallest_request(reading)
     if (cached + free).high >= least:

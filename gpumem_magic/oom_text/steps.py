@@ -83,7 +83,10 @@ def next_steps(reading: Reading, outlook: Outlook) -> tuple[str, ...]:
         return _for_metal()
     if reading.origin is Origin.LIBRARY:
         return _for_library(reading)
-    return (*_first(reading, outlook), *_others(reading, outlook), RECOVERY, *_last(outlook))
+    gaps = outlook is Outlook.EITHER and not reading.has_large_gaps
+    last = (_against_gaps(reading),) if gaps else ()
+    first = () if gaps else _first(reading, outlook)
+    return (*first, *_others(reading, outlook), RECOVERY, *_last(outlook), *last)
 
 
 def _first(reading: Reading, outlook: Outlook) -> tuple[str, ...]:

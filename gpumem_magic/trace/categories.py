@@ -11,7 +11,7 @@ from gpumem_magic.trace.attribution import Attribution
 from gpumem_magic.trace.owners import CODE, NO_CATEGORY, Owners
 from gpumem_magic.trace.pairing import Pairing
 from gpumem_magic.trace.stacks import Stacks
-from gpumem_magic.values.recording import Category, Events, Phase, Recording
+from gpumem_magic.values.recording import Category, Phase, Recording
 
 _INHERITED = (
     Category.PARAMETER,
@@ -37,6 +37,7 @@ class _Facts:
     freed: NDArray[np.int8]
     same_step: NDArray[np.bool_]
     same_pass: NDArray[np.bool_]
+    unwound: NDArray[np.bool_]
     recorded: NDArray[np.bool_]
 
 
@@ -60,6 +61,7 @@ def categorise(
         named, without a graph, born outside torch.nn.modules          input
         freed in backward                                              activation
         named, without a graph, born in a module's forward             other
+        with a graph, freed when the failed statement was left         activation
         freed in the pass of its line in which it was born             temporary
         born by the same stack as a named one                          what that one is
         born on a line that made a tensor with a graph                 activation
@@ -69,7 +71,7 @@ def categorise(
 
     Workspaces are known by their label only.
     """
-    facts = _facts(attribution, lives, len(stacks.line) - 1, recording.events)
+    facts = _facts(attribution, lives, len(stacks.line) - 1, recording)
     named = (owners.naming >= 0) | owners.graph
     module = stacks.module[facts.row]
     kind = np.full(len(lives), NO_CATEGORY, np.int8)
@@ -89,6 +91,7 @@ def categorise(
     decide(named & ~module, Category.INPUT)
     decide(facts.freed == Phase.BACKWARD, Category.ACTIVATION)
     decide(named, Category.OTHER)
+    decide(facts.unwound & facts.recorded, Category.ACTIVATION)
     inherited = _by_stack(kind, named, facts)
     decide(facts.same_pass, Category.TEMPORARY)
     kind[:] = np.where(kind == NO_CATEGORY, inherited, kind)
@@ -108,9 +111,9 @@ def _told_before(recording: Recording, blocks: int) -> NDArray[np.int8]:
     return told
 
 
-def _facts(attribution: Attribution, lives: Pairing, no_stack: int, events: Events) -> _Facts:
+def _facts(attribution: Attribution, lives: Pairing, no_stack: int, recording: Recording) -> _Facts:
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
-    end = len(attribution.phase)
+    end, failure = len(attribution.phase), recording.failure
     birth = np.where(lives.birth < 0, end, lives.birth)
     row = np.append(attribution.row, no_stack)
     line = np.append(attribution.line, np.int32(0))
@@ -130,7 +133,10 @@ def _facts(attribution: Attribution, lives: Pairing, no_stack: int, events: Even
         freed=phase[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
         same_pass=ends & (line[birth] > 0) & same_pass,
-        recorded=events.recorded(birth),
+        unwound=ends
+        & (failure is not None)
+        & (lives.death >= (failure.position if failure else 0)),
+        recorded=recording.events.recorded(birth),
     )
 
 

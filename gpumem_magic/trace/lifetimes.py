@@ -55,6 +55,7 @@ def find_lifetimes(
         stacks=recording.stacks,
         labels=recording.labels,
         sees_graphs=recording.events.graph is not None,
+        modules=tuple(module_at(recording, row) for row in range(len(recording.stacks))),
     )
 
 

@@ -31,7 +31,8 @@ class Lifetimes:
     was freed, -1 if never. stack: int32 index into `stacks`, -1 where none is known. label: int64
     index into `labels`, -1 where nobody owned it. graph: an owner carried a `grad_fn`, or autograd
     recorded the operator that made it. sees_graphs: the source saw that of every operator. made:
-    int32 index into `results`, -1 where it is not known what it was made for.
+    int32 index into `results`, -1 where it is not known what it was made for. modules: of each
+    stack, the way to the module of the user's that ran, "" where none did.
     """
 
     events: int
@@ -54,6 +55,7 @@ class Lifetimes:
     made: NDArray[np.int32]
     results: tuple[Tensor, ...]
     sees_graphs: bool = False
+    modules: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.size)
@@ -117,6 +119,12 @@ class Lifetimes:
             for stack in self.stacks
         ]
         return np.array([*by_stack, False], bool)[self.stack]
+
+    def ran_in(self, module: str) -> NDArray[np.bool_]:
+        """Which storages were made while a module ran, or one inside it."""
+        inside = tuple(module + then for then in ".[")
+        found = [way == module or way.startswith(inside) for way in self.modules]
+        return np.array([*found, False], bool)[self.stack] if found else np.zeros(len(self), bool)
 
     def alive(self, event: int) -> NDArray[np.bool_]:
         """Which storages were alive right after an event (-1: before the first)."""

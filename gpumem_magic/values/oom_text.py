@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gpumem_magic.values.answer import Answer
+from gpumem_magic.values.findings import PART_OF_HELD
 
 SIZES = ("asked", "total", "free", "process", "allocated", "cached", "allowed", "pools", "other")
 """The fields of a Reading that are sizes."""
@@ -98,6 +99,14 @@ class Reading:
         if self.allocated is None or self.cached is None:
             return None
         return self.allocated + self.cached
+
+    @property
+    def has_large_gaps(self) -> bool:
+        """Whether what lies free inside the allocator's memory is much of that, as far as known."""
+        held = self.reserved or self.allocated
+        if held is None or self.cached is None:
+            return True
+        return self.cached.high >= PART_OF_HELD * held.low
 
     @property
     def outside(self) -> Size | None:

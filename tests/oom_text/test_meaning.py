@@ -56,11 +56,24 @@ def test_steps_follow_from_the_numbers(texts):
     assert "max_split_size_mb:128" in first("reserved")
     older = texts["cached"].replace("6.00 GiB", "4.00 GiB").replace("64.00 MiB", "2.00 GiB")
     assert "no setting" in explain(older).steps[0]
-    assert "expandable_segments:True" in first("capacity")
+    assert "nvidia-smi" in first("capacity")
+    assert "expandable_segments:True" in explain(texts["capacity"]).steps[-1]
     assert "set_per_process_memory_fraction" in first("allowed")
     assert "mps.empty_cache" in first("mps")
     assert "shapes" in first("endless")
     assert not any("no_grad" in step for text in texts.values() for step in explain(text).steps)
+
+
+def test_gaps_that_are_little_of_what_is_held_come_last():
+    text = (
+        "CUDA out of memory. Tried to allocate 90.00 MiB. GPU 0 has a total capacity of 39.39 GiB "
+        "of which 60.00 MiB is free. Including non-PyTorch memory, this process has 39.33 GiB "
+        "memory in use. Of the allocated memory 38.50 GiB is allocated by PyTorch, and 120.00 MiB "
+        "is reserved by PyTorch but unallocated."
+    )
+    steps = explain(text).steps
+    assert "expandable_segments" not in steps[0]
+    assert "expandable_segments" in steps[-1]
 
 
 def test_others_are_ended_where_that_is_enough(texts):

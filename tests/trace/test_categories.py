@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gpumem_magic.trace import build_trace
@@ -210,6 +213,20 @@ def test_what_modules_hold_when_memory_runs_out_in_the_first_forward_is_activati
     s.alloc("h2", 1024, 1, frames.module())
     s.fail(1 << 30, 1)
     assert kinds(s.recording(error="OutOfMemoryError")) == {Category.ACTIVATION: 2048}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_a_graph_held_when_memory_ran_out_waited_though_the_failed_line_dropped_it(
+    script, frames, recorded
+):
+    s = script()
+    s.alloc("h", 1024, 1, frames.module())
+    s.fail(1 << 30, 1)
+    s.free("h", 1)
+    found = s.recording(error="OutOfMemoryError")
+    graph = np.array([recorded, False, False])
+    found = replace(found, events=replace(found.events, graph=graph))
+    assert kinds(found) == {Category.ACTIVATION if recorded else Category.TEMPORARY: 1024}
 
 
 def test_nothing_known_is_other(script):

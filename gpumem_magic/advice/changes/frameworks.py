@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
 from gpumem_magic.advice.rewrite import UnsafeError, import_line, replace, set_keyword
-from gpumem_magic.values.advice import Argument, Edit
+from gpumem_magic.values.advice import Argument, Cost, Edit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ArgumentFacts, Names
 from gpumem_magic.values.recording import Category
@@ -24,7 +24,7 @@ class Knob:
     """Arguments that save memory. values: as passed; half: in place of them on a device without
     bfloat16. kinds: of the storages that they make smaller, which are called `what`; born_in: in
     a function of this name.
-    price: what they cost. package: to be installed for them."""
+    price: what they cost; cost: the class of that. package: to be installed for them."""
 
     values: Values
     change: str
@@ -34,6 +34,7 @@ class Knob:
     half: Values = field(default_factory=dict)
     born_in: str = ""
     package: str = ""
+    cost: Cost = Cost.ACCURACY
 
     def values_for(self, bfloat16: bool) -> Values:
         """The values on a device that has bfloat16, or has not."""
@@ -104,6 +105,7 @@ BATCH = Knob(
     {},
     "Take each batch in parts whose gradients are added up",
     "More and smaller passes, which use the device less well.",
+    cost=Cost.TIME,
 )
 
 ADAPTERS = Knob(
@@ -132,6 +134,7 @@ FRAMEWORKS = (
                 "Keep the input of each block alone, and compute the rest again in the backward "
                 "pass",
                 "One more forward pass of the blocks in every step.",
+                cost=Cost.TIME,
             ),
             Knob(
                 {"optim": "adamw_bnb_8bit"},
@@ -155,6 +158,7 @@ FRAMEWORKS = (
                 kinds=tuple(Category),
                 what="what the evaluation holds",
                 born_in="evaluation_loop",
+                cost=Cost.TIME,
             ),
         ),
         "gradient_accumulation_steps",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Trace
 
@@ -28,3 +30,14 @@ def least_of_rise(trace: Trace) -> int:
     """The same, of what the cell adds to what was there: the models of other cells, which fill the
     device, do not make its own mistakes smaller."""
     return max(MIB, int(_WORTH * ((trace.peak.allocated or 0) - (trace.before.allocated or 0))))
+
+
+def last_moment(trace: Trace) -> int:
+    """The event before memory ran out: with what was asked for then, it is the highest; else the
+    peak's."""
+    lives, oom = trace.lives, trace.oom
+    if oom is None or not oom.held:
+        return lives.peak_event
+    last = int(lives.birth.max(initial=-1))
+    alike = np.flatnonzero(lives.levels()[last + 1 :] == sum(oom.held.values()))
+    return last + int(alike[0]) if len(alike) else lives.peak_event

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.values.findings import Trace
@@ -18,6 +19,11 @@ from gpumem_magic.values.recording import Category
 _OPTIMIZER = re.compile(r"torch\.optim\.(?:(?!lr_scheduler|swa_utils)\w+\.)?([A-Z]\w*)")
 _OWNER = re.compile(r"(?:<.*?\.state\[|list\()?(\w+)")
 """Whose a gradient or a state is: its optimizer's where that has a name, else its model's."""
+
+_LAST = re.compile(r"([^\W\d]\w*)(?:\[[^\]]*\])*$")
+"""The last word of a tensor's name: "exp_avg" of "adam.exp_avg[2]"."""
+
+_OWNED = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE, Category.ACTIVATION)
 
 _HARMLESS = re.compile(r"zero_grad|no_grad|enable_grad|set_grad_enabled|requires_grad|clip_grad")
 
@@ -116,6 +122,52 @@ def are_kept(trace: Trace) -> bool:
     step's."""
     rows = [row for growth in trace.growth for row in growth.rows]
     return bool(trace.lives.of(Category.PARAMETER, Category.GRADIENT)[rows].any())
+
+
+def states_by_hand(cell: Code, lives: Lifetimes) -> NDArray[np.bool_]:
+    """What is alive at the peak in the size of a weight, and called by a name that code uses which
+    changes a weight by its gradient: the states of an optimizer that is none of torch's."""
+    if (joined := cell.joined()) is not None:
+        cell, lives = joined[0], joined[1].lives
+    found = np.zeros(len(lives), bool)
+    if not (words := cell.once(_beside_updates)):
+        return found
+    sizes = np.unique(lives.size[lives.of(Category.PARAMETER) & lives.at_peak])
+    own = lives.at_peak & np.isin(lives.size, sizes) & ~lives.of(*_OWNED)
+    lines = [node.lineno for node in cell.nodes(ast.Name, ast.Attribute) if _sets(node, words)]
+    found |= own & ~lives.named() & np.isin(lives.line, lines)
+    for row in np.flatnonzero(own & lives.named()).tolist():
+        match = _LAST.search(lives.name(row) or "")
+        found[row] = match is not None and match[1] in words
+    return found
+
+
+def _sets(node: ast.expr, words: set[str]) -> bool:
+    match node:
+        case ast.Name(id=word, ctx=ast.Store()) | ast.Attribute(attr=word, ctx=ast.Store()):
+            return word in words
+    return False
+
+
+def _beside_updates(cell: Code) -> set[str]:
+    """The names and attributes in the loops, or else functions, in which `p` is changed in place
+    and `p.grad` is read."""
+    words: set[str] = set()
+    for read in cell.nodes(ast.Attribute):
+        if read.attr != "grad" or not isinstance(read.ctx, ast.Load):
+            continue
+        around = cell.loop(read) or cell.function(read)
+        own = cell.text(read.value).removesuffix(".data")
+        if around is not None and {own, f"{own}.data"} & _changed_in_place(cell, around):
+            words |= cell.spoken(around) - {own}
+            words |= {node.attr for node in cell.nodes(ast.Attribute, within=around)}
+    return words
+
+
+def _changed_in_place(cell: Code, within: ast.AST) -> set[str]:
+    calls = (call for call in cell.nodes(ast.Call, within=within) if called(call).endswith("_"))
+    added = (node.target for node in cell.nodes(ast.AugAssign, within=within))
+    return {receiver(call, cell) for call in calls} | {cell.text(target) for target in added}
 
 
 def receiver(call: ast.Call, cell: Code) -> str:

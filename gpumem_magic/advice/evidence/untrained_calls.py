@@ -87,11 +87,11 @@ def _stepped(cell: Code, names: Names) -> dict[ast.Call, list[str]]:
         if before := waiting.pop(function, None):
             run[function] = []
             found |= dict.fromkeys(before, run[function])
-        run.setdefault(function, []).append(_given(cell, function, one))
+        run.setdefault(function, []).append(given_for(cell, function, one))
     return found
 
 
-def _given(cell: Code, function: ast.AST | None, name: str) -> str:
+def given_for(cell: Code, function: ast.AST | None, name: str) -> str:
     """What a function is given for a parameter, where all calls of it say the same."""
     if not isinstance(function, ast.FunctionDef) or name not in parameters(function):
         return name

@@ -19,7 +19,7 @@ from gpumem_magic.advice.evidence.gradient_flow import (
     used_statements,
     went_backward,
 )
-from gpumem_magic.advice.evidence.shortage import least_of_rise
+from gpumem_magic.advice.evidence.shortage import last_moment, least_of_rise
 from gpumem_magic.advice.tree import FUNCTIONS, LOOPS, defined, header, lines_of
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Known
@@ -28,13 +28,14 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names, SkippedBackward
 from gpumem_magic.values.recording import Phase
 
+READ_AT_ONCE = 2  # further results while one lives that only an expression holds: a * b + c * d
+
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
 _UNTRAINED = (
     "Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
 )
-_SHARE = 0.02
-"""Of the line that saves most: lines with less are not worth a wrapper."""
+_SHARE = 0.02  # of the line that saves most: lines with less are not worth a wrapper
 
 _LOSS = re.compile(r"loss|criterion|cross_entropy", re.IGNORECASE)
 """What a loss, or what computes one, is called."""
@@ -150,7 +151,7 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     saved = lives.recorded & (lines > 0)
     unused = _lines_outside(cell, np.unique(lines[saved]).tolist(), went_backward(cell, lives))
     saved &= np.isin(lines, unused)
-    if lives.bytes(saved & lives.at_peak) < MIB:
+    if lives.bytes(saved & lives.alive(last_moment(trace))) < MIB:
         return
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     needed |= {cell.statement(call) for call in cell.calls(".backward")}
@@ -158,7 +159,8 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     saved &= np.isin(lines, _lines_outside(cell, unused, needed))
     if trace.error is not None:
         saved &= _surely_inference(trace, cell, names)[lives.stack]
-    at_peak = saved & lives.at_peak
+    highest = lives.alive(last_moment(trace))
+    at_peak = saved & highest
     by_line = np.bincount(lines[at_peak], lives.size[at_peak])
     for group in _blocks(cell, _weighty(lines, lives, saved)):
         first, last = group[0].lineno, group[-1].end_lineno or group[-1].lineno
@@ -167,7 +169,10 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
             continue
         here = saved & (lines >= first) & (lines <= last)
         outputs = _needed_anyway(here, lives) - (trace.oom is not None)  # one was to be the next
-        saving = lives.saved_at_peak(not_needed(here, lives, outputs))
+        spared = not_needed(here, lives, outputs, highest)
+        saving = lives.saved_at_peak(spared)
+        if trace.oom is not None:  # what was asked for then would have been above the peak
+            saving = max(saving, lives.bytes(spared & highest))
         if saving >= least_of_rise(trace):
             evaluated, at = _in_evaluation(cell, names, group[0])
             yield UnusedGraph(tuple(group), here, size, saving, evaluated, at)
@@ -305,16 +310,22 @@ def _weighty(lines: NDArray[np.int32], lives: Lifetimes, unused: NDArray[np.bool
 
 
 def not_needed(
-    here: NDArray[np.bool_], lives: Lifetimes, outputs: int = NEEDED_ANYWAY
+    here: NDArray[np.bool_],
+    lives: Lifetimes,
+    outputs: int = NEEDED_ANYWAY,
+    highest: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
     """Without the largest outputs of the peak, and what has a name at the end: they stay, as do
-    those that had the name before."""
-    alive = np.flatnonzero(here & lives.at_peak)
+    those that had the name before, one of them until its name has the next, and what was gone as
+    soon as it was read."""
+    alive = np.flatnonzero(here & (lives.at_peak if highest is None else highest))
     named = here & lives.named()
-    mask = here & ~named
+    births = lives.birth[lives.recorded]
+    later = np.searchsorted(births, lives.death) - np.searchsorted(births, lives.birth, "right")
+    mask = here & ~named & ((later > READ_AT_ONCE) | lives.at_end)
     for stack in np.unique(lives.stack[named]).tolist():
         alike = lives.stack == stack
-        if np.count_nonzero(alike[alive]) <= np.count_nonzero(alike & named):
+        if np.count_nonzero(alike[alive]) <= np.count_nonzero(alike & named) + 1:
             mask &= ~alike
     by_size = alive[np.argsort(lives.size[alive], kind="stable")]
     mask[by_size[-outputs:]] = False

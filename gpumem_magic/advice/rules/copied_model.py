@@ -11,6 +11,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.passes import copied, loaded
 from gpumem_magic.advice.evidence.shortage import is_short
+from gpumem_magic.advice.evidence.training_code import states_by_hand
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.trace.growth.copies import copies_of_weights
 from gpumem_magic.units import format_bytes
@@ -104,6 +105,7 @@ class CopiedModel(Rule):
         deep = copied(lives)
         made = deep | copies_of_weights(lives, lives.peak_event) & ~loaded(lives)
         made[grown] = False
+        made &= ~states_by_hand(cell, lives)
         alive = made & lives.at_peak
         for line in np.unique(lives.line[alive]).tolist():
             own = alive & (lives.line == line)

@@ -137,13 +137,13 @@ def _candidates(here: _Case) -> Iterator[tuple[Knob, tuple[Argument, ...]]]:
     owner, names = here.framework.owner, here.names
     device = here.trace.device
     bfloat16 = has_bfloat16(device.capability if device else None)
+    if smaller := _smaller_batches(here):
+        yield BATCH, smaller
     for knob in here.framework.knobs:
         values = knob.values_for(bfloat16)
         known = all(known_value(names, owner, name) == value for name, value in values.items())
         if not known and not _is_useless(here, knob):
             yield knob, tuple(Argument(owner, *item) for item in values.items())
-    if arguments := _smaller_batches(here):
-        yield BATCH, arguments
 
 
 def _is_useless(here: _Case, knob: Knob) -> bool:
@@ -202,4 +202,6 @@ def _problem(here: _Case, knob: Knob) -> str:
 
 def _advice(here: _Case, knob: Knob, change: str, problem: str) -> Advice:
     line = heaviest_line(here.cell, here.lives, here.lives.at_peak)
-    return Advice(FrameworkArguments.name, problem, f"{change}.", line=line, price=knob.price)
+    return Advice(
+        FrameworkArguments.name, problem, f"{change}.", line=line, price=knob.price, cost=knob.cost
+    )

@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import backward_calls
 from gpumem_magic.advice.evidence.shortage import least_saving
-from gpumem_magic.advice.evidence.training_code import find_steps, receiver
+from gpumem_magic.advice.evidence.training_code import find_built, find_steps, receiver
 from gpumem_magic.advice.evidence.untrained_calls import (
     UntrainedCall,
+    given_for,
     thrown_gradients,
     untrained_calls,
 )
@@ -32,6 +33,9 @@ from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
+
+_SHARE = 0.1
+"""Of the peak, that layers in no optimizer save: less may be needed for what comes before them."""
 
 _READS_GRADIENTS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 
@@ -62,6 +66,7 @@ class FrozenLayersRecord(Rule):
         frozen: list[_Frozen] = []
         if not _reads_gradients(cell):
             stepped = any(_is_stepped(cell, name) for name in names.optimizers)
+            stepped = stepped and not _has_others(cell, names)
             named = _frozen(names) if stepped else _never_cleared(lives, cell, names)
             frozen = _outermost(named) if stepped else list(named)
         made = lives.bytes(lives.of(Category.GRADIENT) & (lives.birth >= 0))
@@ -82,7 +87,30 @@ class FrozenLayersRecord(Rule):
         untrained = any(not one.needed for one in calls)
         if not told and not untrained:
             thrown = [*self._thrown(trace, cell, names)]
-            yield from thrown or self._unread(trace, cell, calls)
+            yield from (
+                thrown or [*self._unread(trace, cell, calls)] or self._saved(trace, cell, names)
+            )
+
+    def _saved(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
+        """What layers save that are in no optimizer, whether a backward pass came yet or not."""
+        lives = trace.lives
+        peak = lives.recorded & lives.at_peak
+        for text in _left_out(cell, names):
+            own = peak & lives.ran_in(text)
+            if lives.bytes(own) < least_saving(trace, _SHARE):
+                continue
+            frozen = [_Frozen(text, 0)]
+            advice = replace(
+                self._advice(cell, lives, root(ast.parse(text, mode="eval").body), frozen, 0, 0),
+                problem=f"No optimizer changes {text}, but its weights require gradients: "
+                f"{format_bytes(lives.bytes(own))} of what {text} computed are kept for these.",
+                change=f"Call requires_grad_(False) on {text} before training: what it is given by "
+                "nothing that is trained is then computed without a graph, as under "
+                "torch.no_grad(), and no gradients of its weights are made.",
+                size=lives.bytes(own),
+                saving=lives.saved_at_peak(not_needed(own, lives)),
+            )
+            yield advice
 
     def _thrown(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
         """What a pass makes for layers that another pass trains, which makes it anew."""
@@ -205,6 +233,40 @@ def _detached(backward: ast.Call) -> str:
         "Compute that loss with .detach() of what those layers made, as a GAN's discriminator "
         f"reads fake.detach().{then}"
     )
+
+
+def _left_out(cell: Code, names: Names) -> Iterator[str]:
+    """Models, and parts of models, that require gradients, and that no optimizer has: where all
+    that are built and stepped have names, and the cell says nothing of freezing."""
+    known = names.optimizers.keys()
+    told = {step.optimizer for step in find_steps(cell, names)}
+    if not told or not told | {one.target for one in find_built(cell)} <= known:
+        return
+    if "requires_grad" in cell.source or _has_others(cell, names):
+        return
+    if _reads_gradients(cell):
+        return
+    if cell.calls(".add_param_group") or not all(o.parameters for o in names.optimizers.values()):
+        return
+    for name, module in names.modules.items():
+        if module.trainable and not module.optimized:
+            yield name
+            continue
+        for part in module.parts if module.optimized else ():
+            if part.trainable and not part.optimized and not part.path.isdigit():
+                yield f"{name}.{part.path}"
+
+
+def _has_others(cell: Code, names: Names) -> bool:
+    """Whether a function makes an optimizer, or is given one: by its name the notebook may know
+    another."""
+    given = (
+        given_for(cell, cell.function(step.statement), step.optimizer) not in names.optimizers
+        for step in find_steps(cell, names)
+        if step.optimizer in names.optimizers
+    )
+    built = (one for one in find_built(cell) if one.target in names.optimizers)
+    return any(given) or any(cell.function(one.statement) for one in built)
 
 
 def _frozen(names: Names) -> Iterator[_Frozen]:

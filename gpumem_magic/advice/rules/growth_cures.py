@@ -50,6 +50,10 @@ _THROUGH = (
     "fewer passes, {name}.detach() it every few, or compute each again in the backward pass "
     "(torch.utils.checkpoint)."
 )
+_SECOND = (
+    " create_graph=True makes the graph of each pass's gradients a part of that: where the first "
+    "order is enough (FOMAML), leave it out."
+)
 _USED = (
     "{call} has gone through what earlier passes left, and it is kept with its graph all the same: "
 )
@@ -152,7 +156,7 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
     if growth.anew:
         return _LATER.format(**words)
     if held.carried:
-        return _THROUGH.format(**words)
+        return _THROUGH.format(**words) + (_SECOND if _gradients_within(case, held) else "")
     adds_up = any(_adds_up(case.cell, held.word, loop) for loop in held.loops)
     return (_ADDS_UP if adds_up else _LATER).format(**words)
 
@@ -289,14 +293,20 @@ def _called(code: Code, call: ast.Call) -> str:
 def _is_differentiated_for_nothing(case: Case, held: _Held) -> bool:
     """Whether gradients with a graph go into what is held, and nothing goes backward through
     them."""
+    within = _gradients_within(case, held)
+    ends = (value for call in case.cell.calls(".backward") for value in goes_backward(call))
+    flow = GradientFlow(case.cell, case.names)
+    return bool(within and within - flow.origin(ends).statements)
+
+
+def _gradients_within(case: Case, held: _Held) -> set[ast.stmt]:
+    """The statements that compute gradients with a graph which go into what is held."""
     code, flow = case.cell, GradientFlow(case.cell, case.names)
     asked = {code.statement(call) for call in asks_for_graph(code, *_GRAD)}
     if not asked:
-        return False
+        return set()
     given = (s for s in code.nodes(ast.stmt) if _gives(s, held))
-    own = flow.origin([value for s in given for value in header(s)]).statements
-    ends = (value for call in code.calls(".backward") for value in goes_backward(call))
-    return bool(asked & own - flow.origin(ends).statements)
+    return asked & flow.origin([value for s in given for value in header(s)]).statements
 
 
 def named(growth: Growth) -> str:

@@ -21,6 +21,7 @@ from gpumem_magic.advice.evidence.training_code import (
     find_built,
     find_steps,
     optimizer_class,
+    states_by_hand,
     trained_here,
 )
 from gpumem_magic.advice.rewrite import UnsafeError, applied, remove_keyword, set_keyword
@@ -29,7 +30,7 @@ from gpumem_magic.advice.rule import Rule
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
@@ -87,6 +88,9 @@ class _Alternative:
 
 
 _SGD_CODE, _ADAM_CODE = "sgd.py", {"adam.py", "adamw.py", "nadam.py", "radam.py"}
+LBFGS_CODE = "lbfgs.py"
+_OF_PEAK = 0.1  # that states of an optimizer written by hand have at least
+_HISTORY = 100  # what LBFGS takes for history_size where nothing else is given
 _COMMON = frozenset({"params", "lr", "weight_decay", "maximize", "foreach"})
 _SGD = _Alternative(
     "SGD",
@@ -135,9 +139,12 @@ class OptimizerState(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        yield from (first := tuple(self._first_step(trace)))
+        yield from (first := tuple(self._first_step(trace)) or tuple(self._by_hand(trace, cell)))
         lives = trained_here(cell, trace.lives)
         if not _is_largest(trace, lives) or are_kept(trace):
+            return
+        if line := line_of_state(lives, {LBFGS_CODE}):
+            yield self._of_history(lives, names, line)
             return
         built = [b for b in find_built(cell) if b.kind in _ADAMS]
         if len(built) == 1:
@@ -151,8 +158,31 @@ class OptimizerState(Rule):
         kinds = {optimizer_class(each.type) for each in facts}
         if not (built or first) and len(kinds) == 1 and steps and (kind := kinds.pop()) in _ADAMS:
             yield self._others(lives, kind, steps[0].line)
-        elif not first and trace.oom is not None and (line := _line_of_adam(lives)):
+        elif not first and trace.oom is not None and (line := line_of_state(lives, _ADAM_CODE)):
             yield self._others(lives, "Adam", line)  # whatever it is wrapped in
+
+    def _by_hand(self, trace: Trace, cell: Code) -> Iterator[Advice]:
+        """States of an optimizer that is no torch.optim.Optimizer."""
+        lives, own = trace.lives, states_by_hand(cell, trace.lives)
+        size = lives.bytes(own)
+        if size < _OF_PEAK * (trace.peak.allocated or 0) or size < least_saving(trace):
+            return
+        lines = sorted({*lives.line[own].tolist()} - {0, BEFORE})
+        made = f" (made in {cell.place(lines[0])})" if lines else ""
+        yield Advice(
+            self.name,
+            f"An optimizer written by hand keeps {format_bytes(size)} of state{made} beside "
+            f"{format_bytes(lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak))} of "
+            "weights: its momenta, or whatever else it has for each.",
+            "Each step needs that much, whatever the batch: fewer such numbers to a weight, "
+            "numbers in bfloat16, or fewer trained weights (frozen layers, LoRA) take less. "
+            "Updates in place, such as p.add_(m, alpha=-lr) for p -= lr * m, and addcmul_() and "
+            "addcdiv_(), make no tensors of a weight's size besides.",
+            line=lines[0] if lines else None,
+            size=size,
+            saving=lives.saved_at_peak(own),
+            known=Known.ESTIMATED,
+        )
 
     def _first_step(self, trace: Trace) -> Iterator[Advice]:
         """Memory ran out while the first step() made the state, tensor by tensor."""
@@ -215,6 +245,27 @@ class OptimizerState(Rule):
             )
             yield self.propose(cell, proposal, partial(_exchanged, cell, built, other))
 
+    def _of_history(self, lives: Lifetimes, names: Names, line: int) -> Advice:
+        """LBFGS keeps two vectors, as long as all its parameters, of each of its last steps."""
+        sizes = [o.options.get("history_size") for o in names.optimizers.values()]
+        given = next((int(size) for size in sizes if size), _HISTORY)
+        made = np.flatnonzero(_state(lives) & lives.at_peak)
+        most = int(lives.size[made].max())
+        vectors = int(np.count_nonzero(2 * lives.size[made] > most))
+        whole = 2 * given * most
+        return Advice(
+            self.name,
+            f"{_problem(lives, 'LBFGS')} It keeps two vectors, as long as all parameters together, "
+            f"of each of its last {given} steps (history_size): up to {format_bytes(whole)}, of "
+            f"which {vectors} vectors are there by now.",
+            "Give LBFGS(...) a smaller history_size (5 to 20 is common), or use an optimizer that "
+            "keeps no history.",
+            line=line,
+            size=lives.bytes(_state(lives) & lives.at_peak),
+            cost=Cost.ACCURACY,
+            price="Its steps are less well chosen.",
+        )
+
     def _others(self, lives: Lifetimes, kind: str, line: int) -> Advice:
         size = lives.bytes(_state(lives) & lives.at_peak)
         return Advice(
@@ -230,13 +281,13 @@ class OptimizerState(Rule):
         )
 
 
-def _line_of_adam(lives: Lifetimes) -> int:
-    """The line whose calls made most of the state, where that is Adam's; else 0."""
+def line_of_state(lives: Lifetimes, files: set[str]) -> int:
+    """The line whose calls made most of the state, where one of these files made it; else 0."""
     rows = np.flatnonzero(_state(lives) & lives.at_peak & (lives.birth >= 0))
     stacks = [lives.stacks[i] for i in np.unique(lives.stack[rows]).tolist() if i >= 0]
     code = {Path(f.filename).name for s in stacks for f in s if "torch/optim/" in f.filename}
     lines = Counter(lives.line[rows].tolist())
-    return int(lines.most_common(1)[0][0]) if code & _ADAM_CODE else 0
+    return int(lines.most_common(1)[0][0]) if code & files else 0
 
 
 def _numbers(lives: Lifetimes, made: NDArray[np.bool_]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rules.optimizer_state import LBFGS_CODE, line_of_state
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known
 from gpumem_magic.values.findings import Trace
@@ -135,7 +136,9 @@ class SecondOptimizer(Rule):
         np.maximum.at(newest, lives.stack[states], lives.step[states])
         old = states[lives.step[states] < newest[lives.stack[states]]]
         size = int(lives.size[old].sum())
-        if size >= least:
+        if size >= least and not line_of_state(
+            lives, {LBFGS_CODE}
+        ):  # one keeps those of many steps
             yield Advice(
                 self.name,
                 problem=f"{format_bytes(size)} are states that earlier optimizers made: something "

@@ -15,8 +15,8 @@ from gpumem_magic.values.recording import Category, Phase
 _LEAST = 4
 """Weights."""
 
-_EVENTS = 3
-"""Of the allocator for each of them: beside what is kept, a temporary comes and goes."""
+_EVENTS = 8
+"""Of the allocator for each of them: beside what is kept, temporaries of an update come and go."""
 
 _OWNED = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE)
 

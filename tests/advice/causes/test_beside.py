@@ -52,7 +52,7 @@ results = {seed: train(seed) for seed in range(8)}
     ("cell", "card", "first", "others"),
     [
         (FREED, "100MiB", "growth", "kept-graph"),
-        (FILLED, "260MiB", "copied-model", "missing-no-grad"),
+        (FILLED, "260MiB", "optimizer-state", "missing-no-grad"),
         (MODELS, "160MiB", "growth", "growth"),
     ],
 )
@@ -60,3 +60,30 @@ def test_nothing_false_stands_beside_the_cause(cell, card, first, others, predic
     rules = [advice.rule for advice in predicted(cell, card, (SETUP,)).advice]
     assert rules[0] == first
     assert others not in rules[1:]
+
+
+NAMED_ALIKE = """\
+blocks = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)]).cuda()
+def fit(model{given}):{built}
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(12000, 1024, device="cuda")).square().mean().backward()
+        optimizer.step()
+fit(blocks{passed})
+"""
+OF_MODEL = "torch.optim.SGD({}.parameters(), lr=.1)"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"given": "", "built": f"\n    optimizer = {OF_MODEL.format('model')}", "passed": ""},
+        {"given": ", optimizer", "built": "", "passed": f", {OF_MODEL.format('blocks')}"},
+    ],
+    ids=["made in the function", "given to it"],
+)
+def test_another_optimizer_of_that_name_trains_nothing_less(words, predicted):
+    earlier = f"small = nn.Linear(64, 64).cuda()\noptimizer = {OF_MODEL.format('small')}"
+    report = predicted(NAMED_ALIKE.format(**words), "4GiB", (SETUP, earlier))
+    assert report.error is None
+    assert "frozen-layers-record" not in {advice.rule for advice in report.advice}

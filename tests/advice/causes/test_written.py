@@ -45,7 +45,9 @@ NOT_NAMED = frozenset(
 itself, another computes with linalg, so that both may mean it; models that compute together, or are
 used in ways that do not show, are not told apart."""
 
-HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
+HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"} | {
+    "history-of-lbfgs": "%%gpumem"
+}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is
 worth its price only when memory is short is told when asked for."""
 

@@ -38,6 +38,11 @@ QUIET = {
     "    one.backward(retain_graph=True)\n    two.backward()\n    optimizer.step()",
     "a state that is carried on": "h = x\nfor i in range(3):\n    h = model(h)\n"
     "    h.mean().backward(retain_graph=True)",
+    "averages that no graph holds": "wide = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), "
+    "nn.Linear(1024, 1024)).cuda()\noptimizer = torch.optim.SGD(wide.parameters(), lr=0.1)\n"
+    "copies = {n: p for n, p in wide.named_parameters()}\nfor i in range(3):\n"
+    f"    loss = wide(torch.randn(16, 1024, device='cuda')).mean()\n{STEP}"
+    "    for n, p in wide.named_parameters():\n        copies[n] = 0.9 * copies[n] + 0.1 * p",
     "a decorated function": "@torch.no_grad()\ndef run(x):\n    return model(x)\n\ny = run(x)",
 }
 

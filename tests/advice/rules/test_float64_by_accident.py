@@ -57,3 +57,18 @@ def test_a_default_that_another_cell_set_is_named(notebook):
     (advice,) = found(report)
     assert advice.problem.endswith("as torch was told to make all tensors in In[2].")
     assert "set_default_dtype(torch.float32)" in advice.change
+
+
+def test_autocast_is_not_told_of_what_it_leaves_as_it_is(notebook):
+    cell = (
+        "net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Tanh()).double().cuda()\n"
+        "step = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "rows = torch.randn(8000, 256, dtype=torch.float64, device='cuda')\n"
+        "loss = net(rows).square().mean()\nloss.backward()\nstep.step()"
+    )
+    with notebook("80MiB") as one:
+        one.run("import torch")
+        report = one.measure(cell)
+    told = [advice.change for advice in report.advice if advice.rule == "activations"]
+    assert told
+    assert not any("autocast" in change for change in told)

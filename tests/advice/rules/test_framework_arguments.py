@@ -149,3 +149,12 @@ def test_each_argument_is_measured_wherever_it_is_passed(shape, notebook):
     assert {"fp16", "gradient_checkpointing", "per_device_train_batch_size"} <= set(told)
     assert all(advice.saving > 0 for advice in told.values())
     assert told["per_device_train_batch_size"].fits
+
+
+def test_a_smaller_batch_is_cheaper_than_a_lower_precision():
+    from gpumem_magic.advice.changes.frameworks import BATCH, FRAMEWORKS
+    from gpumem_magic.values.advice import Cost
+
+    lower = [knob.cost for one in FRAMEWORKS for knob in one.knobs if knob.half]
+    costs = list(Cost)
+    assert all(costs.index(BATCH.cost) < costs.index(cost) for cost in lower)

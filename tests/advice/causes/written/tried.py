@@ -44,7 +44,7 @@ for i in range(3):
     x = torch.randn(64, 2048, device="cuda")
     net(x).pow(2).mean().backward(); opt.first_step(); opt.zero_grad()
     net(x).pow(2).mean().backward(); opt.second_step(); opt.zero_grad()
-# %% momenta-by-hand | 260MiB | ^copied-model .*one to a weight.*momentum
+# %% momenta-by-hand | 260MiB | ^optimizer-state .*written by hand
 import torch, torch.nn as nn
 def fit(model, lr):
     params = [p for p in model.parameters()]
