@@ -111,8 +111,10 @@ class Storages:
         """Put the tensor's storage on the device, into the block at `address` or a new one; those
         of a sparse tensor's parts.
 
-        Raises torch.OutOfMemoryError. Does nothing where it is there already.
+        Raises torch.OutOfMemoryError. Does nothing where it is there already, or only traced.
         """
+        if isinstance(tensor, self.traced):
+            return
         if tensor.layout is not torch.strided:
             for _, part in sparse_parts(torch, tensor):
                 self.place(part)
@@ -272,6 +274,6 @@ class Blocks:
             self._storages.release(self._addresses.pop())
 
     def take(self, *sizes: int) -> None:
-        """Blocks of so many bytes, none for 0. Raises torch.OutOfMemoryError."""
-        for size in sizes:
+        """Blocks of so many bytes, none for 0 and in a trace. Raises torch.OutOfMemoryError."""
+        for size in () if self._storages.traced else sizes:
             self._addresses.append(self._storages.malloc(size))

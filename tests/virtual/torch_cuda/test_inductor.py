@@ -161,6 +161,16 @@ def test_fused_attention_takes_its_buffers_in_compiled_code_too():
     assert in_float32 in taken("")
 
 
+def test_tracing_takes_no_memory_and_may_have_unknown_sizes():
+    code = "norm = {}\ny = norm(torch.ones(4096, 1024, device='cuda'))"
+    norm = "nn.RMSNorm(1024, device='cuda')"
+    plain = _predicted(code.format(norm)).peak.allocated
+    for how in ("", ", dynamic=True"):
+        report = _predicted(code.format(f"torch.compile({norm}{how})"))
+        assert plain - 2**20 < report.peak.allocated <= plain
+        assert report.notes == (PLANNED,)
+
+
 def test_the_same_graph_is_planned_once_and_another_for_itself():
     report = _predicted(
         "from torch._dynamo.utils import counters\n"
