@@ -132,13 +132,13 @@ class SecondOptimizer(Rule):
         states = np.flatnonzero(large & lives.of(Category.OPTIMIZER_STATE) & (lives.birth >= 0))
         if len(states) <= _STATES * np.count_nonzero(large & lives.of(Category.PARAMETER)):
             return
+        if line_of_state(lives, {LBFGS_CODE}):  # one keeps vectors of many steps
+            return
         newest = np.full(len(lives.stacks) + 1, -1, np.int64)
         np.maximum.at(newest, lives.stack[states], lives.step[states])
         old = states[lives.step[states] < newest[lives.stack[states]]]
         size = int(lives.size[old].sum())
-        if size >= least and not line_of_state(
-            lives, {LBFGS_CODE}
-        ):  # one keeps those of many steps
+        if size >= least:
             yield Advice(
                 self.name,
                 problem=f"{format_bytes(size)} are states that earlier optimizers made: something "
