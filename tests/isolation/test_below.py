@@ -257,7 +257,7 @@ ATTACKS = {
             e = sqlite3.connect(':memory:')
             e.execute('attach ? as d', ('d.db',))
             assert e.execute('select x from d.t').fetchall() == [(1,)]
-            e.executescript("select 1; attach database 'it''s new.db' as n; create table n.t (x)")
+            e.executescript("select 1; /* a new one */ attach database 'it''s new.db' as n; create table n.t (x)")
             d.execute('vacuum into :to', {'to': 'v.db'})
             assert sqlite3.connect('v.db').execute('select x from t').fetchall() == [(1,)]
             import os

@@ -25,7 +25,7 @@ _LITERAL = re.compile(r"(\bto\s+)?'([^'\n]+)'", re.IGNORECASE)
 """A text in SQL, and the word that says that it is written."""
 
 _ATTACHED = re.compile(
-    r"((?:^|;)\s*(?:attach(?:\s+database)?|vacuum(?:\s+\w+)?\s+into)\s+)"
+    r"((?:^|;)(?:\s|--.*\n|/\*[\s\S]*?\*/)*(?:attach(?:\s+database)?|vacuum(?:\s+\w+)?\s+into)\s+)"
     r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[?:@$]\w*)",
     re.IGNORECASE,
 )

@@ -24,6 +24,9 @@ _ANSWER = (
 )
 
 
+_NAMES = {"": "0.0.0.0", "localhost": "127.0.0.1"}, {"": "::", "localhost": "::1"}
+"""Addresses for names, of IPv4 and of IPv6."""
+
 _FIRST_PORT = 49152
 """Of those that systems give to who asks for any."""
 
@@ -125,8 +128,8 @@ def _install_addresses(effects: Effects) -> None:
 
     def bind(self: socket.socket, address: Any) -> None:
         if isinstance(address, tuple):
-            host = address[0] or ("::" if self.family == socket.AF_INET6 else "0.0.0.0")
-            address = (host, address[1] or next(ports), *address[2:])
+            names = _NAMES[self.family == socket.AF_INET6]
+            address = (names.get(address[0], address[0]), address[1] or next(ports), *address[2:])
         bound[self] = address
 
     def make_name(original: Any) -> Any:
