@@ -273,7 +273,7 @@ for xb, yb in loader:
     g = stream(xb)
     next(g)
     streams.append(g)
-# %% queue-simple | 60MiB | ^growth .* q\._queue\[\*\] holds
+# %% queue-simple | 60MiB | ^growth .* q\[\*\] holds
 import queue
 q = queue.SimpleQueue()
 for xb, yb in loader:
