@@ -18,6 +18,8 @@ _RECEIVING = {
 }
 """Methods of sockets, and which argument has the flags."""
 
+_AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)  # Windows has none
+
 _sleep, _select = time.sleep, select.select
 
 
@@ -62,10 +64,10 @@ def install_files(effects: Effects, clock: Clock) -> None:
         return control
 
     def make_read(original: Any) -> Any:
-        def read(descriptor: int, length: int, /) -> bytes:
+        def read(descriptor: int, length: int, /) -> Any:
             if len(all_threads()) > 1:
                 clock.wait(lambda part: _is_readable(descriptor, part), None)
-            return bytes(original(descriptor, length))
+            return original(descriptor, length)
 
         return read
 
@@ -85,8 +87,8 @@ def install_sockets(effects: Effects, clock: Clock) -> None:
 
         def make(original: Any) -> Any:
             def receive(own: socket.socket, *args: Any, **kwargs: Any) -> Any:
-                at_once = kwargs.get("flags", (*args, 0)[flags] if len(args) > flags else 0)
-                limit = 0 if at_once else own.gettimeout()
+                given = args[flags] if len(args) > flags else kwargs.get("flags", 0)
+                limit = 0 if given & _AT_ONCE else own.gettimeout()
                 ready = clock.wait(lambda part: _is_readable(own, part), limit)
                 if not ready and limit:
                     raise TimeoutError("timed out")
