@@ -27,6 +27,12 @@ CAUSES: tuple[Cause, ...] = (
         "it: autograd's own on CUDA, where the numbers begin at 0, so that the next pass goes "
         "through the graph in another order. Here it is the thread of the cell.",
     ),
+    Cause(
+        ("pinn",),
+        ("allocated", "end"),
+        "LBFGS ends its steps at once where kernels compute nothing, as the gradients are zero, and "
+        "keeps no history. Predictions fill it, as a GPU that computes does.",
+    ),
 )
 
 

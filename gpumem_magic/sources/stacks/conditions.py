@@ -59,7 +59,26 @@ def _controls(filename: str) -> dict[int, _Control]:
         tree = ast.parse("".join(linecache.getlines(filename)))
     except (SyntaxError, ValueError):
         return {}
-    return _checks(tree) | _of_loops(tree)
+    is_lbfgs = filename.replace("\\", "/").endswith("torch/optim/lbfgs.py")
+    return _checks(tree) | _of_loops(tree) | (_additions(tree) if is_lbfgs else {})
+
+
+def _additions(tree: ast.Module) -> dict[int, _Control]:
+    """Tests of an `if` that adds to a list: LBFGS remembers a step if it is of any use."""
+    found: dict[int, _Control] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and any(map(_adds, node.body)):
+            found |= _lines(node.test, _test(node.test, goes_on=True))
+    return found
+
+
+def _adds(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "append"
+    )
 
 
 def _checks(tree: ast.Module) -> dict[int, _Control]:

@@ -45,9 +45,7 @@ NOT_NAMED = frozenset(
 itself, another computes with linalg, so that both may mean it; models that compute together, or are
 used in ways that do not show, are not told apart."""
 
-HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"} | {
-    "history-of-lbfgs": "%%gpumem"
-}
+HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is
 worth its price only when memory is short is told when asked for."""
 
