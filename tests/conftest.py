@@ -47,6 +47,7 @@ SLOW = (
     "stacks/test_kernel.py",
     "stacks/test_odd_cells.py",
     "stacks/test_panel.py",
+    "test___main__.py::test_ctrl_c_ends_it",
     "test_magics_recovery.py",
     "test_measure.py::test_a_script_runs",
     "test_notebooks.py::test_runs",
