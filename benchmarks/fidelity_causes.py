@@ -30,7 +30,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         ("pinn",),
         ("allocated", "end"),
-        "LBFGS ends its steps at once where kernels compute nothing, as the gradients are zero, and "
+        "LBFGS ends its steps at once where kernels compute nothing, as gradients are zero, and "
         "keeps no history. Predictions fill it, as a GPU that computes does.",
     ),
 )

@@ -65,8 +65,11 @@ def redirect(function: Any, make: Callable[[Any], Callable[..., Any]]) -> None:
     method = _Method(old.name, call, _LIKE_CALL, old.doc)
     target.method = method
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(target))  # `function` has it from here on
-    inside.self, inside.method = id(target), ctypes.pointer(method)
-    inside.vectorcall = None  # as with all of that kind
+    changed = _Function.from_buffer_copy(inside)
+    changed.self, changed.method = id(target), ctypes.pointer(method)
+    changed.vectorcall = None  # as with all of that kind
+    whole = (ctypes.c_char * ctypes.sizeof(changed)).from_address(ctypes.addressof(inside))
+    whole.raw = bytes(changed)  # at once: a collection of garbage may call it in between
 
 
 def set_in_class(owner: Any, name: str, value: Any) -> None:

@@ -105,3 +105,25 @@ except AttributeError:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_a_collection_of_garbage_may_call_one_at_any_moment():
+    code = """
+import gc, os, time
+from gpumem_magic.isolation.builtin_functions import redirect
+
+functions = [getattr(time, f"{name}{end}") for end in ("", "_ns")
+             for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time")]
+gc.callbacks.append(lambda *phase: [function() for function in functions])
+for count, function in enumerate(functions):
+    gc.collect()
+    gc.set_threshold(1 + count)
+    redirect(function, lambda original: lambda: -original())
+    gc.set_threshold(700)
+assert all(function() < 0 for function in functions)
+print("as it should be")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "as it should be\n", done.stderr
