@@ -12,7 +12,6 @@ import argparse
 import functools
 import gc
 import json
-import os
 import subprocess
 import sys
 import time
@@ -116,17 +115,9 @@ def on_stub(work: Workload) -> list[Reading]:
     return [Reading(**reading) for reading in json.loads(told)]
 
 
-def train_what_is_asked_for() -> None:
-    """Each line of stdin names a workload; its readings, from a process of its own, are a line."""
-    known = {work.name: work for work in WORKLOADS}
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            print(json.dumps([asdict(one) for one in readings(known[line.strip()])]), end="")
-            sys.stdout.flush()
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(flush=True)
+def _train_named(line: str) -> list[dict[str, Any]]:
+    work = next(work for work in WORKLOADS if work.name == line.strip())
+    return [asdict(reading) for reading in readings(work)]
 
 
 def compare(work: Workload) -> list[Row]:
@@ -203,7 +194,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [work for work in WORKLOADS if not options.names or work.name in options.names]
     if options.here:
-        train_what_is_asked_for()
+        stub_device.answer_lines(_train_named)
         return
     tables = [compare(work) for work in chosen]
     if options.json:

@@ -3,12 +3,15 @@ $GPUMEM_STUB_PYTHON, which has a CUDA build of torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpumem_magic.virtual.catalog import GPUModel
@@ -58,6 +61,18 @@ def environment(**settings: str) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[1])
     paths = [root, *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), **settings}
+
+
+def answer_lines(answer: Callable[[str], Any]) -> None:
+    """Answer each line of stdin by a line of JSON, in a process of its own: what this one has
+    imported is imported once, and none has used the device before."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            print(json.dumps(answer(line)), end="", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(flush=True)
 
 
 def torch_version(interpreter: str) -> str:

@@ -8,8 +8,12 @@ device before, so that torch is imported once; what it did is a line of stdout.
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from stub_device import answer_lines
 
 
 def _step(blocks, streams, action, arguments):
@@ -67,18 +71,11 @@ def _drive(steps):
     return {"done": done, "events": events, "segments": segments, "order": order}
 
 
-def main():
-    for line in sys.stdin:
-        asked = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            os.environ.update(asked["environment"])
-            json.dump(_drive(asked["steps"]), sys.stdout)
-            sys.stdout.flush()
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(flush=True)
+def _answer(line):
+    asked = json.loads(line)
+    os.environ.update(asked["environment"])
+    return _drive(asked["steps"])
 
 
 if __name__ == "__main__":
-    main()
+    answer_lines(_answer)
