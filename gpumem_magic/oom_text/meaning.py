@@ -68,7 +68,7 @@ _SENTENCES: Mapping[Outlook, str] = MappingProxyType(
 
 
 def _held_text(reading: Reading) -> str:
-    held = reading.reserved or reading.allocated
+    held = reading.held
     return _text(held + reading.other if held and reading.other else held)
 
 
@@ -133,7 +133,7 @@ def find_outlook(reading: Reading) -> Outlook:
         return Outlook.TOO_LARGE if reading.endless else Outlook.UNKNOWN
     if total is not None and asked.low > total.high:
         return Outlook.TOO_LARGE
-    held = _held(reading)
+    held = reading.held
     if total is not None and held is not None and held.low > total.high:
         return Outlook.SPILLED
     if _limited(reading, asked):
@@ -145,15 +145,11 @@ def find_outlook(reading: Reading) -> Outlook:
     return _full_or_fragmented(reading, asked, free)
 
 
-def _held(reading: Reading) -> Size | None:
-    return reading.reserved or reading.allocated
-
-
 def _limited(reading: Reading, asked: Size) -> bool:
     """The allocator asks no device once its limit would be passed."""
     if reading.allowed is None:
         return False
-    held, roomy = _held(reading), reading.free is not None and reading.free.low >= asked.high
+    held, roomy = reading.held, reading.free is not None and reading.free.low >= asked.high
     if held is None:
         return roomy
     wanted = held + asked if reading.other is None else held + reading.other + asked

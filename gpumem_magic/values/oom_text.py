@@ -101,12 +101,16 @@ class Reading:
         return self.allocated + self.cached
 
     @property
+    def held(self) -> Size | None:
+        """What PyTorch has reserved, or of that what is known."""
+        return self.reserved or self.allocated
+
+    @property
     def has_large_gaps(self) -> bool:
         """Whether what lies free inside the allocator's memory is much of that, as far as known."""
-        held = self.reserved or self.allocated
-        if held is None or self.cached is None:
+        if self.held is None or self.cached is None:
             return True
-        return self.cached.high >= PART_OF_HELD * held.low
+        return self.cached.high >= PART_OF_HELD * self.held.low
 
     @property
     def outside(self) -> Size | None:

@@ -151,7 +151,8 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     saved = lives.recorded & (lines > 0)
     unused = _lines_outside(cell, np.unique(lines[saved]).tolist(), went_backward(cell, lives))
     saved &= np.isin(lines, unused)
-    if lives.bytes(saved & lives.alive(last_moment(trace))) < MIB:
+    highest = lives.alive(last_moment(trace))
+    if lives.bytes(saved & highest) < MIB:
         return
     needed = used_statements(cell, lives, names) | left_for_later(trace, cell, names)
     needed |= {cell.statement(call) for call in cell.calls(".backward")}
@@ -159,7 +160,6 @@ def _find(trace: Trace, cell: Code, names: Names) -> Iterator[UnusedGraph]:
     saved &= np.isin(lines, _lines_outside(cell, unused, needed))
     if trace.error is not None:
         saved &= _surely_inference(trace, cell, names)[lives.stack]
-    highest = lives.alive(last_moment(trace))
     at_peak = saved & highest
     by_line = np.bincount(lines[at_peak], lives.size[at_peak])
     for group in _blocks(cell, _weighty(lines, lives, saved)):

@@ -114,7 +114,7 @@ class ScratchFiles:
 
     def _opening(self, _: str, original: Any) -> Any:
         def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-            flags = sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
+            flags = _flags_of(mode)
             opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
             if isinstance(file, int) or not (flags or opener or self._overlay.changed):
                 return original(file, mode, *args, **kwargs)
@@ -141,7 +141,7 @@ class ScratchFiles:
         def init(
             raw: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None
         ) -> None:
-            flags = sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
+            flags = _flags_of(mode)
             if isinstance(file, int) or opener or not (flags or self._overlay.changed):
                 original(raw, file, mode, closefd, opener)
                 return
@@ -166,6 +166,10 @@ class ScratchFiles:
             return descriptor
 
         return open
+
+
+def _flags_of(mode: Any) -> int:
+    return sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
 
 
 def _made(paths: PathFunctions, make: Make, name: str, original: Any) -> Any:
