@@ -54,11 +54,15 @@ print("as it should be")
 """
 
 
-def test_whoever_has_kept_one_calls_what_stands_in_its_place():
+def check(code):
     done = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_whoever_has_kept_one_calls_what_stands_in_its_place():
+    check(CODE)
 
 
 def test_classes_of_c_take_other_methods_too():
@@ -101,10 +105,7 @@ try:
 except AttributeError:
     print("as it should be")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "as it should be\n", done.stderr
+    check(code)
 
 
 def test_a_collection_of_garbage_may_call_one_at_any_moment():
@@ -123,7 +124,4 @@ for count, function in enumerate(functions):
 assert all(function() < 0 for function in functions)
 print("as it should be")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "as it should be\n", done.stderr
+    check(code)

@@ -59,7 +59,12 @@ def _parts():
         for part in path.read_text().split("# %% ")[1:]:
             head, text = part.split("\n", 1)
             name, card, words = (each.strip() for each in head.split("|", 2))
-            earlier, _, cell = text.rpartition("# ## cell\n")
+            earlier, also_as_one, cell = text.rpartition("# ## cell, or one\n")
+            if also_as_one:
+                yield pytest.param(name, card, words, "", earlier + cell, id=name)
+                name = f"{name}-of-an-earlier-cell"
+            else:
+                earlier, _, cell = text.rpartition("# ## cell\n")
             yield pytest.param(name, card, words, earlier, cell, id=name)
 
 

@@ -26,25 +26,7 @@ class Rule:
             b.mul_(.99).addcmul_(w.grad, w.grad, value=.01)
             w -= lr * a / (b.sqrt() + 1e-8)
             w.grad = None
-tower = nn.Sequential(nn.Linear(1536, 4096), nn.ReLU(), nn.Linear(4096, 1536)).cuda()
-rule = Rule(tower.parameters())
-for _ in range(3):
-    tower(torch.randn(32, 1536, device="cuda")).square().mean().backward()
-    rule.update()
-# %% adam-as-a-plain-class-of-an-earlier-cell | 240MiB | ^optimizer-state An optimizer written by hand keeps 96\.\d+ MiB
-class Rule:
-    def __init__(self, weights):
-        self.weights = list(weights)
-        self.first = [torch.zeros_like(w) for w in self.weights]
-        self.second = [torch.zeros_like(w) for w in self.weights]
-    @torch.no_grad()
-    def update(self, lr=1e-3):
-        for w, a, b in zip(self.weights, self.first, self.second):
-            a.lerp_(w.grad, .1)
-            b.mul_(.99).addcmul_(w.grad, w.grad, value=.01)
-            w -= lr * a / (b.sqrt() + 1e-8)
-            w.grad = None
-# ## cell
+# ## cell, or one
 tower = nn.Sequential(nn.Linear(1536, 4096), nn.ReLU(), nn.Linear(4096, 1536)).cuda()
 rule = Rule(tower.parameters())
 for _ in range(3):
