@@ -20,13 +20,17 @@ _LONG = 3600.0
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
+_State = tuple[int, frozenset["int | None"]]
+
+
 class Clock:
     """Until when the threads of this process wait."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        self._ends: dict[int, float] = {}
         self._changes = 0
+        self._waits: dict[int | None, tuple[float, _State | None]] = {}
+        """Of a thread that waits: until when, and the state in which it has last tried in vain."""
 
     def now(self) -> float:
         """Seconds of a clock that only goes forward."""
@@ -60,18 +64,20 @@ class Clock:
             return found
         end = self.now() + (self._patience() if timeout is None else timeout)
         thread = threading.get_ident()
-        self._ends[thread] = end
+        self._waits[thread] = end, None
         self._changes += 1
         try:
             while not found and self.now() < end:
-                seen = self._changes
-                if len(all_threads()) == 1:
+                state = self._state()
+                if len(state[1]) == 1 and timeout is not None:
                     self._pass_until(end)
                 found = attempt(max(0.0, min(_SLICE, end - self.now())))
-                if not found and seen == self._changes and self._is_first(end):
-                    self._pass_until(end)
+                if not found:
+                    self._waits[thread] = end, state
+                    if self._is_first(end):
+                        self._pass_until(end)
         finally:
-            self._ends.pop(thread, None)
+            self._waits.pop(thread, None)
             self._changes += 1
         found = found or attempt(0)
         if not found and timeout is None:
@@ -86,17 +92,22 @@ class Clock:
         if end < math.inf:
             self.ahead += max(0.0, end - self.now())
 
+    def _state(self) -> _State:
+        return self._changes, threads()
+
     def _is_first(self, end: float) -> bool:
-        """Whether all threads wait, and none for a shorter time."""
-        ends = dict(self._ends)
-        waiting = all(thread.ident in ends for thread in all_threads())
-        return waiting and end <= min(ends.values())
+        """Whether all threads wait, have tried in vain as things stand, and none waits for a
+        shorter time."""
+        waits, state = dict(self._waits), self._state()
+        in_vain = all(thread in waits and waits[thread][1] == state for thread in state[1])
+        return in_vain and end <= min(until for until, _ in waits.values())
 
 
-def all_threads() -> list[threading.Thread]:
-    """As threading.enumerate, which waits for a lock."""
-    found: list[threading.Thread] = threading._enumerate()  # type: ignore[attr-defined]
-    return found
+def threads() -> frozenset[int | None]:
+    """The identifiers of those that run, None of one that is about to: a thread that has ended for
+    `threading.enumerate` still holds what others wait for, until its last frame is gone."""
+    known = threading._enumerate()  # type: ignore[attr-defined]
+    return frozenset({*(thread.ident for thread in known), *sys._current_frames()})
 
 
 def _give_up() -> NoReturn:

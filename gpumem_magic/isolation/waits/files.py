@@ -10,7 +10,7 @@ import time
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.telling import Effects
-from gpumem_magic.isolation.waits.clock import Clock, all_threads
+from gpumem_magic.isolation.waits.clock import Clock, threads
 
 _RECEIVING = {
     **dict.fromkeys(("recv", "recvfrom"), 1),
@@ -65,7 +65,7 @@ def install_files(effects: Effects, clock: Clock) -> None:
 
     def make_read(original: Any) -> Any:
         def read(descriptor: int, length: int, /) -> Any:
-            if len(all_threads()) > 1:
+            if len(threads()) > 1:
                 clock.wait(lambda part: _is_readable(descriptor, part), None)
             return original(descriptor, length)
 

@@ -13,6 +13,9 @@ from typing import Any
 from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.waits.clock import Clock
 
+_ENDING = 0.01
+"""Seconds in which a thread that has nothing left to run has ended."""
+
 _new_lock = threading.Lock
 
 
@@ -44,7 +47,7 @@ def install_locks(effects: Effects, clock: Clock) -> None:
     def make_join(original: Any) -> Any:
         def join(handle: Any, timeout: float | None = None) -> None:
             def has_ended(part: float) -> bool:
-                original(handle, part)
+                original(handle, max(part, _ENDING))
                 return bool(handle.is_done())
 
             clock.wait(has_ended, None if timeout is None or timeout < 0 else timeout)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import select
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gpumem_magic.isolation.waits.clock import Clock
 from gpumem_magic.isolation.waits.event_loop import run_coroutine
+from gpumem_magic.predict import predict
 
 from .forked import run_cell, waiting
 
@@ -119,6 +122,35 @@ def test_what_only_another_thread_could_end_is_said(wait):
     assert after.error.startswith("NotImplementedError: ")
     assert "waits for something that nobody does: only threads" in after.error
     assert after.lines == [10]
+
+
+def test_threads_that_are_about_to_end_are_waited_for():
+    cell = """
+        import sys, threading
+        sys.setswitchinterval(1e-6)
+        for number in range(2000):
+            thread = threading.Thread(target=lambda: None)
+            thread.start()
+            thread.join(1000 if number % 2 else None)
+            assert not thread.is_alive()
+    """
+    assert predict(textwrap.dedent(cell), {}, "1GiB").error is None
+
+
+def test_time_stands_still_until_all_have_tried_in_vain():
+    clock, found = Clock(), []
+
+    def attempt(seconds):
+        if seconds:
+            time.sleep(0.1)  # as one that was woken, and has to wait for a processor
+            found.append(clock.ahead)
+        return found
+
+    other = threading.Thread(target=clock.wait, args=(attempt, None))
+    other.start()
+    clock.wait(lambda seconds: time.sleep(seconds) or found, 1000)
+    other.join()
+    assert found == [0]
 
 
 def test_threads_of_the_cell_are_waited_for():
