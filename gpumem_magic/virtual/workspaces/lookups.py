@@ -13,7 +13,7 @@ from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, Scratch
 from gpumem_magic.virtual.workspaces.selection import (
     SCAN_STORAGE,
     radix_sort_storage,
-    sort_buffers,
+    sort_slices,
     unique_storage,
 )
 
@@ -43,7 +43,7 @@ def embedding_renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         sorted_ones.take(indices.nbytes)
         with memory.blocks() as places:
             places.take(indices.numel() * INDEX)
-            memory.borrow(*sort_buffers(indices.flatten(), 0, memory.capability))
+            sort_slices(memory, indices.flatten(), 0)
         sorted_ones.take(indices.nbytes)
         with memory.blocks() as count:
             count.take(INDEX)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -11,6 +13,8 @@ from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 SMALL_SORT = 4096
+_ENOUGH_FOR_ALL_PROCESSORS = 1_000_000
+_MANY_SLICES = 128
 
 _ALIGNMENT = 256
 _RADIX_BITS = 8
@@ -61,23 +65,35 @@ def unique_storage(n: int) -> int:
     return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
 
 
-def sort_buffers(tensor: torch.Tensor, dim: int, capability: tuple[int, int]) -> tuple[int, ...]:
-    """Bytes of the buffers that sorting along `dim` takes besides values and indices.
+def sort_slices(memory: ScratchMemory, tensor: torch.Tensor, dim: int) -> None:
+    """What sorting along `dim` takes besides values and indices.
 
-    After sort_cuda_kernel of native/cuda/Sort.cpp: slices of up to 4096 elements are sorted in
-    place, beside one row of indices; a single long one by CUB; several long ones by CUB twice, with
-    the number of the slice.
+    After sort_cuda_kernel of native/cuda/Sort.cpp and launch_stable_sort_kernel of SortStable.cu:
+    slices of up to 4096 elements are sorted in place, beside one row of indices; a single one, and
+    very long ones, by CUB in turn; some by CUB twice, with the number of the slice; many by CUB's
+    segmented sort.
     """
     n = tensor.numel()
-    slice_size = tensor.shape[dim] if tensor.dim() else 1
     if n == 0 or tensor.dim() == 0:
-        return ()
-    if slice_size <= SMALL_SORT:
-        return (slice_size * INDEX,)
-    storage = radix_sort_storage(n, tensor.itemsize, INDEX, capability)
-    if slice_size == n:
-        return (n * INDEX, storage)
-    return (n * INDEX, n * INDEX, n * tensor.itemsize, storage)
+        return
+    length, key = tensor.shape[dim], tensor.itemsize
+    if length <= SMALL_SORT:
+        memory.borrow(length * INDEX)
+        return
+    slices = n // length
+    if slices == 1 or length >= _ENOUGH_FOR_ALL_PROCESSORS:
+        with memory.blocks() as numbers:
+            numbers.take(length * INDEX)
+            for _ in range(slices):
+                memory.borrow(radix_sort_storage(length, key, INDEX, memory.capability))
+    elif slices < _MANY_SLICES:
+        with memory.blocks() as places:
+            places.take(n * INDEX, n * INDEX)
+            memory.borrow(n * key, radix_sort_storage(n, key, INDEX, memory.capability))
+            bits = slices.bit_length()
+            memory.borrow(radix_sort_storage(n, INDEX, 0, memory.capability, bits))
+    else:
+        memory.borrow(n * INDEX, _aliased([n * key, n * INDEX]))
 
 
 def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
@@ -125,13 +141,13 @@ def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         with memory.blocks() as copies:
             best = tensor.narrow(dim, 0, k)
             copies.take(best.numel() * INDEX, best.numel() * best.dtype.itemsize)
-            memory.borrow(*sort_buffers(best, dim, memory.capability))
+            sort_slices(memory, best, dim)
             memory.borrow(best.numel() * INDEX)
 
 
 def sort(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Sort each slice."""
-    memory.borrow(*sort_buffers(args[0], _sorted_dim(args, kwargs), memory.capability))
+    sort_slices(memory, args[0], _sorted_dim(args, kwargs))
 
 
 def median(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -192,11 +208,128 @@ def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 
 def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Every element is compared with all others where those are few (isin_Tensor_Tensor_out in
+    """Every element is compared with all others where those are few, else both are sorted, without
+    their doubles, and then together (isin_Tensor_Tensor_out and isin_sorting in
     native/TensorCompare.cpp, isin_default_kernel_gpu in native/cuda/TensorCompare.cu)."""
     elements, others = args[:2]
-    if isinstance(others, torch.Tensor) and others.numel() < 10 * elements.numel() ** 0.145:
+    if not (isinstance(others, torch.Tensor) and isinstance(elements, torch.Tensor)):
+        return
+    if others.numel() < 10 * elements.numel() ** 0.145:
         memory.borrow(elements.numel() * others.numel(), elements.numel())
+        return
+    with memory.blocks() as kept:
+        if not kwargs.get("assume_unique", False):
+            sort_once(memory, elements, (kept.take, kept.take, None))
+            sort_once(memory, others, (kept.take, None, None))
+        both = elements.numel() + others.numel()
+        kept.take(*[both * elements.itemsize] * 2, both * INDEX)
+        sort_slices(memory, torch.empty(both, dtype=elements.dtype, device="meta"), 0)
+        kept.take(both)
+        memory.borrow(both)
+        kept.take(both)
+
+
+Keep = Callable[[int], object]
+"""Takes so many bytes that are kept."""
+
+
+def unique(memory: ScratchMemory, args: Args, out: Sequence[torch.Tensor]) -> None:
+    """_unique and _unique2 of native/cuda/Unique.cu."""
+    sort_once(memory, args[0], _kept_of(memory, out, args[2:]))
+
+
+def unique_consecutive(memory: ScratchMemory, args: Args, out: Sequence[torch.Tensor]) -> None:
+    """As `unique` and `unique_slices`, of what is in order."""
+    tensor, asked, dim = args[0], args[1:3], args[3] if len(args) > 3 else None
+    if dim is None:
+        sort_once(memory, tensor, _kept_of(memory, out, asked), in_order=True)
+    else:
+        unique_slices(memory, (tensor, dim, True, *asked), out, in_order=True)
+
+
+def unique_slices(
+    memory: ScratchMemory, args: Args, out: Sequence[torch.Tensor], in_order: bool = False
+) -> None:
+    """unique_dim_cuda_template of native/cuda/Unique.cu: the slices' numbers are sorted."""
+    tensor, dim = args[:2]
+    n = tensor.shape[dim]
+    keep_values, keep_inverse, keep_counts = _kept_of(memory, out, args[3:])
+    with memory.blocks() as buffers:
+        if not tensor.movedim(dim, 0).is_contiguous():
+            buffers.take(tensor.nbytes)
+        buffers.take(n * INDEX)
+        if not in_order:
+            memory.borrow(_aliased([n * INDEX, (n // _MERGED + 2) * 8]))
+        if keep_inverse:
+            keep_inverse(n * INDEX)
+            with memory.blocks() as places:
+                places.take(n * INDEX)
+                memory.borrow(_aliased([]))
+                memory.borrow(SCAN_STORAGE)
+        if keep_counts:
+            buffers.take((n + 1) * INDEX)
+        memory.borrow(_aliased([1, 1, 1, (-(-n // _UNIQUE_SLICES) + 32) * 8]))
+        if keep_counts:
+            keep_counts(out[2].nbytes)
+        keep_values(out[0].nbytes)
+
+
+def sort_once(
+    memory: ScratchMemory,
+    tensor: torch.Tensor,
+    kept: tuple[Keep, Keep | None, Keep | None],
+    in_order: bool = False,
+) -> None:
+    """UniqueCub of native/cuda/UniqueCub.cu.
+
+    kept: what keeps the values, where each element is among them and how many there are of each;
+    None: not asked for.
+    """
+    keep_values, keep_inverse, keep_counts = kept
+    n, key = tensor.numel(), tensor.itemsize
+    if tensor.dtype is torch.bool:  # those that are true are counted
+        for keep, size in ((keep_values, 2), (keep_counts, 2 * INDEX), (keep_inverse, n * INDEX)):
+            if keep:
+                keep(size)
+        return
+    with memory.blocks() as buffers:
+        if not tensor.is_contiguous():
+            buffers.take(tensor.nbytes)
+        if not in_order:
+            buffers.take(n * key)
+            carried = INDEX if keep_inverse else 0
+            with memory.blocks() as numbers:
+                numbers.take(n * carried)
+                buffers.take(n * carried)
+                memory.borrow(radix_sort_storage(n, key, carried, memory.capability))
+        if keep_inverse:
+            keep_inverse(n * INDEX)
+            memory.borrow(n * (4 if in_order else INDEX), _aliased([(n // _SCANNED + 33) * 16]))
+        keep_values(n * key)
+        buffers.take(INDEX)
+        if keep_counts:
+            keep_counts(n * INDEX)
+            memory.borrow(_aliased([(n // _RUNS + 33) * 16]))
+        else:
+            tile = _SELECTED_BYTES // max(4, key)
+            memory.borrow(_aliased([1, (-(-n // tile) + 32) * 8]))
+
+
+def _kept_of(
+    memory: ScratchMemory, out: Sequence[torch.Tensor], asked: Sequence[bool]
+) -> tuple[Keep, Keep | None, Keep | None]:
+    """asked: whether for each result but the first, which are empty where not."""
+    keeps: list[Keep | None] = [None, None]
+    for place, result in enumerate(out[1:]):
+        if any(asked[place : place + 1]):
+            keeps[place] = functools.partial(memory.place_as, result)
+        else:
+            memory.place_as(result, 0)
+    return functools.partial(memory.place_as, out[0]), keeps[0], keeps[1]
+
+
+_SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
+"""Elements, or their bytes, that a block of threads takes in CUB's and Thrust's kernels."""
 
 
 def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

@@ -28,7 +28,9 @@ Scratch = Callable[[Args, Kwargs], None]
 Placing = Callable[[Args, Any], None]
 """Called with an operator's arguments and results, which it places, with buffers in between."""
 
-_CUBLAS = frozenset("addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation".split())
+_CUBLAS = frozenset(
+    "addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation _int_mm".split()
+)
 _REDUCTIONS = frozenset(
     "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
     "std var std_mean var_mean argmax argmin".split()
@@ -204,6 +206,10 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
     "_padded_dense_to_jagged_forward": _from_padded,
     "isinf": _infinite,
     "normal": _normal,
+    "_unique": selection.unique,
+    "_unique2": selection.unique,
+    "unique_consecutive": selection.unique_consecutive,
+    "unique_dim": selection.unique_slices,
     "roll": copies.roll,
     "where": copies.where,
     "logsumexp": scatters.logsumexp,
@@ -246,6 +252,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "topk": selection.topk,
     "sort": selection.sort,
     "median": selection.median,
+    "nanmedian": selection.median,
     "isin": selection.membership,
     "randperm": selection.permutation,
     "multinomial": selection.multinomial,

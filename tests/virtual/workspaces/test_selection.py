@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 
@@ -31,6 +32,58 @@ def test_the_largest_of_long_slices_are_counted_by_several_blocks(blocks):
 def test_a_permutation_sorts_random_keys(blocks):
     found = _asked(blocks, lambda: torch.randperm(1000, device="cuda"))[0]
     assert found == [8000, 8, -8, 8000, 4000, 4000, 1, -1, -4000, -4000, -8000]
+
+
+@pytest.mark.parametrize(
+    ("elements", "asked", "taken"),
+    [
+        (torch.int64, (), [800000, 853759, -853759, 800000, 8, 2047]),
+        (torch.int64, ("counts",), [800000, 853759, -853759, 800000, 8, 800000, 3071]),
+        (
+            torch.float32,
+            ("inverse", "counts"),
+            [
+                *(400000, 800000, 800000, 1245695, -1245695, -800000, 800000, 800000),
+                *(1279, -1279, -800000, 400000, 8, 800000, 3071),
+            ],
+        ),
+    ],
+)
+def test_distinct_elements_are_sorted_and_counted(blocks, elements, asked, taken):
+    x = torch.arange(100000, device="cuda", dtype=elements)
+    flags = {f"return_{name}": True for name in asked}
+    assert _asked(blocks, lambda: torch.unique(x, **flags))[0][: len(taken)] == taken
+
+
+def test_distinct_slices_are_found_by_their_numbers(blocks):
+    x = torch.ones(2, 500000, device="cuda", dtype=torch.int64)
+    found = _asked(blocks, lambda: torch.unique(x, dim=1))[0]
+    assert found[:5] == [8000000, 4000000, 4001279, -4001279, 13823]
+    x = torch.ones(20, 300, device="cuda").t()
+    found = _asked(blocks, lambda: torch.unique_consecutive(x, dim=1, return_inverse=True))[0]
+    assert found[:3] == [160, 160, 160]
+
+
+def test_the_median_without_nans_sorts(blocks):
+    x = torch.ones(1000, 5000, device="cuda")
+    found = _asked(blocks, lambda: torch.nanmedian(x))[0]
+    assert found[:5] == [4, 20000000, 40000000, 40000000, 61827327]
+
+
+def test_membership_among_many_sorts_all(blocks):
+    x = torch.ones(300, 500, device="cuda")
+    many = torch.ones(500, device="cuda")
+    found = _asked(blocks, lambda: torch.isin(x, many, assume_unique=True))[0]
+    both = [602000, 602000, 1204000, 1204000, 1870335, -1870335, -1204000, 150500]
+    assert found[:9] == [150000, *both]
+    found = _asked(blocks, lambda: torch.isin(x, many))[0]
+    assert found[:5] == [150000, 600000, 1200000, 1200000, 1864191]
+    assert max(found) == 1870335
+
+
+def test_products_of_whole_numbers_take_a_workspace(blocks):
+    x = torch.ones(64, 64, device="cuda", dtype=torch.int8)
+    assert 8519680 in _asked(blocks, lambda: torch._int_mm(x, x))[0]
 
 
 def test_membership_among_few_compares_all_pairs(blocks):
