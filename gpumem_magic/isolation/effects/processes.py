@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects, described
+from gpumem_magic.sources.stacks.frames import outwards
 
 _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
@@ -60,7 +61,7 @@ def _install_starting(effects: Effects) -> None:
     endings = ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")
     for name in ("system", "posix_spawn", "posix_spawnp", *(f"spawn{end}" for end in endings)):
         effects.skip(os, name, f"os.{name}", 0)
-    effects.skip(os, "popen", "os.popen", _EmptyPipe)
+    effects.skip(os, "popen", "os.popen", lambda *command, **options: io.StringIO())
     for name in ("fork", "forkpty", *(f"exec{end}" for end in endings)):
         effects.put(os, name, _refused(f"os.{name}"))
     other = _refused("starting another process")  # as joblib does
@@ -216,25 +217,13 @@ def _not_started(effects: Effects) -> Any:
 def _called_by_name() -> str:
     """The function of subprocess that the user called: run, check_output, ..., Popen."""
     name = "Popen"
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame in outwards(sys._getframe(1)):
         if frame.f_globals.get("__name__") == "subprocess":
             function = frame.f_code.co_name
             name = "Popen" if function == "__init__" else function
         elif name != "Popen":
             break
-        frame = frame.f_back
     return name
-
-
-class _EmptyPipe(io.StringIO):
-    """os.popen's answer: it closes without an exit status."""
-
-    def __init__(self, *command: Any, **options: Any) -> None:
-        super().__init__()
-
-    def close(self) -> None:
-        super().close()
 
 
 def _exit(code: int = 1) -> NoReturn:

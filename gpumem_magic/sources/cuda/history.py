@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from gpumem_magic.allocator.settings import INTERVALS
 from gpumem_magic.sources.cuda.block_sizes import Block, BlockReplay, Segment
-from gpumem_magic.sources.cuda.regions import PACKAGE, Span, completed, encloses
+from gpumem_magic.sources.cuda.regions import Span, completed, encloses
+from gpumem_magic.sources.stacks.frames import PACKAGE
 from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Phase, Rules, Stack
 
 Entry = Mapping[str, Any]

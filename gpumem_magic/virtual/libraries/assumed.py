@@ -18,10 +18,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from gpumem_magic.sources.stacks.frames import PACKAGE, outwards
 from gpumem_magic.virtual.assumable import ASSUMABLE, OTHERS
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).resolve().parents[2])
 _ASKING = ("/importlib/", "import_utils.py", "functools.py")
 """Parts of the names of files whose code imports what other code asks for."""
 
@@ -76,17 +76,15 @@ class _Absent:
 
 def _asking() -> str | None:
     """The line that imports; None for torch's own, which a prediction answers by itself."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
+    for frame in outwards(sys._getframe(2)):
         name = frame.f_code.co_filename
-        if not name.startswith(("<frozen", _OURS)) and not any(each in name for each in _ASKING):
-            break
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(_TORCH):
-        return None
-    name = frame.f_code.co_filename
-    place = "The cell's line " if name.startswith("<") else f"{Path(name).name}:"
-    return f"{place}{frame.f_lineno}"
+        if name.startswith(("<frozen", PACKAGE)) or any(each in name for each in _ASKING):
+            continue
+        if name.startswith(_TORCH):
+            return None
+        place = "The cell's line " if name.startswith("<") else f"{Path(name).name}:"
+        return f"{place}{frame.f_lineno}"
+    return None
 
 
 class _Assumed:
