@@ -10,6 +10,7 @@ import operator
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class ScratchFiles:
         self._effects = effects
         self._overlay = Overlay(scratch)
         self._writes = 0
+        self._call = threading.local()  # text: the call of `open` under way, as users write it
 
     def path(self, file: Any) -> Any:
         """Where `file` is read: itself, unless there is something else in its place."""
@@ -113,30 +115,20 @@ class ScratchFiles:
         return self._overlay.brought(own, whole=not flags & os.O_TRUNC)
 
     def _opening(self, _: str, original: Any) -> Any:
+        """It makes an `io.FileIO`, where the file is found: here is only known what was called."""
+
         def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-            flags = _flags_of(mode)
-            opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
-            if isinstance(file, int) or not (flags or opener or self._overlay.changed):
+            before = getattr(self._call, "text", "")
+            self._call.text = described("open", (file, mode))
+            try:
                 return original(file, mode, *args, **kwargs)
-            if opener is not None:  # it calls os.open
-                alone = os.O_WRONLY if flags and "+" not in mode else 0
-                place = opener(os.fspath(file), flags | alone)
-                opened = original(place, mode, *args[:5], **kwargs)
-            else:
-                with naming(file):
-                    place = self._prepared(file, flags)
-                    opened = original(place, mode, *args[:5], **kwargs)
-            if place is not file:
-                buffer = getattr(opened, "buffer", opened)
-                getattr(buffer, "raw", buffer).name = os.fspath(file)
-                if flags and opener is None:
-                    self.tell(described("open", (file, mode)))
-            return opened
+            finally:
+                self._call.text = before
 
         return open
 
     def _making(self, original: Any) -> Any:
-        """What is opened without `open`."""
+        """Of `io.FileIO`, by itself or by `open`. An opener calls `os.open`."""
 
         def init(
             raw: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None
@@ -148,10 +140,11 @@ class ScratchFiles:
             with naming(file):
                 place = self._prepared(file, flags)
                 original(raw, place, mode, closefd)
-            if place != os.fsdecode(file):  # `open` has its place already
+            if place != os.fsdecode(file):
                 raw.name = os.fspath(file)
                 if flags:
-                    self.tell(described("io.FileIO", (file, mode)))
+                    call = getattr(self._call, "text", "")
+                    self.tell(call or described("io.FileIO", (file, mode)))
 
         return init
 
