@@ -128,14 +128,19 @@ class ScratchFiles:
         return open
 
     def _making(self, original: Any) -> Any:
-        """Of `io.FileIO`, by itself or by `open`. An opener calls `os.open`."""
+        """Of `io.FileIO`, by itself or by `open`."""
 
         def init(
             raw: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None
         ) -> None:
             flags = _flags_of(mode)
-            if isinstance(file, int) or opener or not (flags or self._overlay.changed):
-                original(raw, file, mode, closefd, opener)
+            if isinstance(file, int) or not (flags or opener or self._overlay.changed):
+                original(raw, file, mode, closefd)
+                return
+            if opener is not None:  # called here: it is `os.open` that knows where
+                alone = os.O_WRONLY if flags and "+" not in mode else 0
+                original(raw, opener(os.fspath(file), flags | alone), mode)
+                raw.name = os.fspath(file)
                 return
             with naming(file):
                 place = self._prepared(file, flags)

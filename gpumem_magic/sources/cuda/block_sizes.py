@@ -4,7 +4,6 @@ whole blocks. Splitting and merging are replayed at the addresses that the histo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gpumem_magic.allocator import pools
 from gpumem_magic.allocator.pools import (
@@ -14,28 +13,8 @@ from gpumem_magic.allocator.pools import (
     SMALL_SEGMENT,
     SMALL_SIZE,
 )
+from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Rules
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A piece of a segment: `used` while it may not be reused, `allocated` while it is owned."""
-
-    address: int
-    size: int
-    requested: int
-    used: bool
-    allocated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Memory that the allocator got from the device, and the blocks it is cut into."""
-
-    address: int
-    size: int
-    expandable: bool
-    blocks: tuple[Block, ...]
 
 
 def round_size(requested: int, rules: Rules) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpumem_magic.allocator.snapshot import BlockState, Segment
+from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace
-
-_PENDING = frozenset({"active_pending_free", "active_awaiting_free"})
+from gpumem_magic.sources.cuda.history import parse_segments
 
 
 class BlocksUnlistedError(RuntimeError):
@@ -19,7 +18,7 @@ def cuda_segments(index: int, kind: str = CUDA) -> tuple[Segment, ...]:
     """All segments of the device; none before CUDA is initialised. Raises BlocksUnlistedError."""
     if not is_initialized(kind):
         return ()
-    return tuple(_segment(entry) for entry in _snapshot(kind) if entry["device"] == index)
+    return parse_segments(_snapshot(kind), index)
 
 
 def _snapshot(kind: str) -> Iterable[Mapping[str, Any]]:
@@ -35,20 +34,3 @@ def _snapshot(kind: str) -> Iterable[Mapping[str, Any]]:
     except TypeError:  # older versions always add the history
         found = torchs.memory.memory_snapshot()
     return found
-
-
-def _segment(entry: Mapping[str, Any]) -> Segment:
-    blocks, address = [], entry["address"]
-    for block in entry["blocks"]:
-        state = "active_pending_free" if block["state"] in _PENDING else block["state"]
-        requested = 0 if state == "inactive" else block.get("requested_size", block["size"])
-        blocks.append(BlockState(address, block["size"], requested, state))
-        address += block["size"]
-    return Segment(
-        address=entry["address"],
-        size=entry["total_size"],
-        stream=entry["stream"],
-        pool=entry["segment_type"],
-        expandable=entry.get("is_expandable", False),
-        blocks=tuple(blocks),
-    )

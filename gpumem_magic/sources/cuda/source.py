@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from gpumem_magic.sources.cuda.device import (
     CUDA,
     NOTHING,
@@ -43,7 +41,12 @@ from gpumem_magic.sources.failures import (
     outside_allocator,
 )
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told, born_since
+from gpumem_magic.sources.objects.allocation_sites import (
+    AllocationSite,
+    Told,
+    born_since,
+    with_categories,
+)
 from gpumem_magic.sources.objects.labels import (
     START,
     OwnerWatch,
@@ -305,8 +308,7 @@ class CudaSource:
         if told is None or told.changes != before.changes:
             return blocks
         self._sites[device] = told.sites
-        known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
-        return replace(blocks, category=np.array(known, np.int8))
+        return with_categories(blocks, told.categories)
 
     def _rows(
         self, columns: Columns, device: int, before: Counters, lost: int, sums: int

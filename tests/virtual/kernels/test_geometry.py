@@ -16,7 +16,7 @@ def test_shapes_strides_and_types():
     a, b = torch.ones(3, 4, dtype=torch.float16), torch.ones(4, 5, dtype=torch.float16)
     expected = Layout(torch.Size((3, 5)), (5, 1), torch.float16)
     assert geometry.results(aten.mm.default, (a, b), {}) == expected
-    assert expected.nbytes() == 30
+    assert expected.nbytes == 30
 
 
 def test_several_results_keep_their_order_and_kind():
