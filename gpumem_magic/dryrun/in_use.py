@@ -17,7 +17,7 @@ from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
 from gpumem_magic.isolation.child import DryRunError
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
+from gpumem_magic.sources.cuda.memory import BlocksUnlistedError, cuda_segments
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.gpu import VirtualGPU, new_allocator

@@ -23,6 +23,7 @@ from gpumem_magic.allocator.snapshot import (
     plain_segment,
     with_gaps,
 )
+from gpumem_magic.trace.levels import follow_segments
 from gpumem_magic.values.recording import Action, Category, Events, Recording, Rules, Stack
 from gpumem_magic.values.report import Basis, Report
 
@@ -169,13 +170,7 @@ def _held(recording: Recording) -> list[tuple[int, int, bool, int]]:
     events, initial, older = recording.events, recording.initial, recording.initial.segments
     if older is None:  # each of the old blocks then stands for its segment
         older = np.stack([initial.address, initial.size, 0 * initial.size], axis=1)
-    whole = {at: (size, -1) for at, size, expandable in older.tolist() if not expandable}
-    for row in np.flatnonzero(_is(events, Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)).tolist():
-        at = int(events.address[row])
-        if events.action[row] == Action.SEGMENT_ALLOC:
-            whole[at] = int(events.size[row]), int(events.stack[row])
-        else:
-            whole.pop(at, None)
+    whole = follow_segments(older, events)
     found = [(at, size, False, stack) for at, (size, stack) in whole.items()]
     found += [(start, end - start, True, -1) for start, end in _mapped(events, older)]
     return sorted(found)

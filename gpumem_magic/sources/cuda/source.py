@@ -178,9 +178,8 @@ class CudaSource:
         device = recording.device.index
         self._recorded[recording.cell.filename] = recording.started
         earlier = self._sites.pop(device, {})
-        self._told[device] = Told.of(
-            recording, trace, earlier, self._reader.counters(device).changes
-        )
+        changes = self._reader.counters(device).changes
+        self._told[device] = Told.of(recording, trace, earlier, changes)
 
     def memory(self) -> DeviceMemory:
         """What the allocator of the current device holds now."""
@@ -353,11 +352,8 @@ class CudaSource:
 def _missing(before: Counters, after: Counters) -> Capture:
     """Nothing was recorded: as many events were lost as the counters tell, if these tell of any."""
     lost = max(0, after.changes - before.changes)
-    uncounted = not lost and (after.allocated, after.reserved) != (
-        before.allocated,
-        before.reserved,
-    )
-    return Capture((), (), {}, None if uncounted else lost)
+    same = (after.allocated, after.reserved) == (before.allocated, before.reserved)
+    return Capture((), (), {}, lost if lost or same else None)
 
 
 def _columns(

@@ -38,7 +38,7 @@ MOST = 2_000_000
 def take_inventory(
     source: Source,
     namespace: Mapping[str, Any],
-    roots: Sequence[Root],
+    roots: Sequence[Root] = (),
     looked: Looked | None = None,
     *,
     most: int = MOST,

@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages, is_pinned, pinned
-from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device, dtype_on_host
+from gpumem_magic.virtual.torch_cuda.tensor_types import ON_DEVICE, ON_HOST, dtype_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
@@ -194,10 +194,9 @@ class TensorMethods:
             if tensor in self._storages and not name.startswith("torch.cuda."):
                 return name.replace("torch.", "torch.cuda.", 1)
             return name
-        if (on_device := dtype_on_device(dtype)) is not None:
-            return self._to(tensor, DEVICE, on_device, *args, **kwargs)
-        if (on_host := dtype_on_host(dtype)) is not None:
-            return self._to(tensor, HOST, on_host, *args, **kwargs)
+        for place, device in ((ON_DEVICE, DEVICE), (ON_HOST, HOST)):
+            if (known := dtype_of(dtype, place)) is not None:
+                return self._to(tensor, device, known, *args, **kwargs)
         return _base.type(tensor, dtype, *args, **kwargs)
 
     def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

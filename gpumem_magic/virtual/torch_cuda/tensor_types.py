@@ -19,7 +19,8 @@ _DTYPES = {
         for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
     )
 }
-_ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
+ON_DEVICE, ON_HOST = "torch.cuda.", "torch."
+"""What the names of the classes begin with."""
 
 
 class TensorTypes:
@@ -39,7 +40,7 @@ class TensorTypes:
         original = torch.set_default_tensor_type
 
         def set_default_tensor_type(t: Any) -> None:
-            dtype = dtype_on_device(t)
+            dtype = dtype_of(t, ON_DEVICE)
             if dtype is not None:
                 torch.set_default_dtype(dtype)
                 torch.set_default_device(DEVICE)
@@ -95,17 +96,8 @@ def _new_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
         return new(*args, **kwargs)
 
 
-def dtype_on_device(kind: Any) -> torch.dtype | None:
-    """The element type that torch.cuda.FloatTensor, or its name, stands for; None for others."""
-    return _dtype(kind, _ON_DEVICE)
-
-
-def dtype_on_host(kind: Any) -> torch.dtype | None:
-    """The element type that torch.FloatTensor, or its name, stands for; None for others."""
-    return _dtype(kind, _ON_HOST)
-
-
-def _dtype(kind: Any, place: str) -> torch.dtype | None:
+def dtype_of(kind: Any, place: str) -> torch.dtype | None:
+    """The element type that such a class there, or its name, stands for; None for others."""
     if isinstance(kind, type):
         kind = f"{kind.__module__}.{kind.__name__}"
     if not isinstance(kind, str) or not kind.startswith(place):
