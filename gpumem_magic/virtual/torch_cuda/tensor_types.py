@@ -57,32 +57,35 @@ class TensorTypes:
         on_host: Any = getattr(torch, name)
         storages = self._storages
 
-        class TensorType(type):
-            def __instancecheck__(cls, instance: object) -> bool:
-                if not isinstance(instance, torch.Tensor):
-                    return False
-                return instance.dtype is dtype and instance in storages
+        def make(*args: Any, **kwargs: Any) -> Any:
+            return on_host(*args, **kwargs).to(DEVICE)
 
-            def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-                return on_host(*args, **kwargs).to(DEVICE)
-
-        return TensorType(name, (), {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+        own = {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True}
+        return _tensor_type(name, own, storages.__contains__, make)
 
 
 def _sparse_class(name: str, dtype: torch.dtype) -> type:
+    def make(*args: Any) -> torch.Tensor:
+        known = args if any(isinstance(arg, torch.Tensor) for arg in args) else (args,)
+        return torch.sparse_coo_tensor(*known, dtype=dtype, device=DEVICE, check_invariants=False)
+
+    own = {"__module__": "torch.cuda.sparse", "dtype": dtype}
+    return _tensor_type(name, own, lambda tensor: tensor.is_sparse and tensor.is_cuda, make)
+
+
+def _tensor_type(
+    name: str, own: dict[str, Any], fits: Callable[[torch.Tensor], bool], make: Callable[..., Any]
+) -> type:
     class TensorType(type):
         def __instancecheck__(cls, instance: object) -> bool:
             if not isinstance(instance, torch.Tensor):
                 return False
-            return instance.is_sparse and instance.is_cuda and instance.dtype is dtype
+            return instance.dtype is own["dtype"] and fits(instance)
 
-        def __call__(cls, *args: Any) -> torch.Tensor:
-            known = args if any(isinstance(arg, torch.Tensor) for arg in args) else (args,)
-            return torch.sparse_coo_tensor(
-                *known, dtype=dtype, device=DEVICE, check_invariants=False
-            )
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return make(*args, **kwargs)
 
-    return TensorType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+    return TensorType(name, (), own)
 
 
 def _new_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:

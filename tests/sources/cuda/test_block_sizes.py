@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpumem_magic.allocator.segments import segment_size
 from gpumem_magic.allocator.snapshot import IN_USE, INACTIVE, PENDING, BlockState, Segment
-from gpumem_magic.sources.cuda.block_sizes import BlockReplay, round_size, segment_size
-from gpumem_magic.values.recording import Action, Rules
+from gpumem_magic.sources.cuda.block_sizes import BlockReplay, round_size
+from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Rules
 
 MIB = 1 << 20
 A, F, C = Action.ALLOC, Action.FREE, Action.FREE_COMPLETED
@@ -52,7 +53,7 @@ def test_divisions_are_those_of_the_power_of_two_below():
     ],
 )
 def test_segment_size(rounded, segment):
-    assert segment_size(rounded) == segment
+    assert segment_size(rounded, LARGE_SEGMENT) == segment
 
 
 def test_a_large_block_keeps_a_remainder_of_at_most_one_mebibyte():
