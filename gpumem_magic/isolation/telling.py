@@ -107,6 +107,10 @@ class Effects:
         if isinstance(owner, types.ModuleType):
             self._replacements[id(original)] = original, chosen
 
+    def wrap(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        """Replace `owner.name`, where there is one, by `call`, which gets it first."""
+        self.replace(owner, name, functools.partial(functools.partial, call))
+
     def put(self, owner: Any, name: str, replacement: Any) -> None:
         """Replace `owner.name`, where there is one."""
         self.replace(owner, name, lambda original: replacement)

@@ -3,6 +3,7 @@ back."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,11 +82,11 @@ class TensorMethods:
             patches.set(tensor, name, self._method(getattr(self, f"_{name}")))
         patches.set(tensor, "is_pinned", lambda tensor, device=None: is_pinned(tensor))
         patches.set(tensor, "__dlpack__", self._method(self._dlpack))
-        wrap = staticmethod(_wrapping_with(torch.Tensor._make_wrapper_subclass))
+        wrap = staticmethod(partial(_make_wrapper, torch.Tensor._make_wrapper_subclass))
         patches.set(tensor, "_make_wrapper_subclass", wrap)
         for module in (torch, torch.utils.dlpack):
             patches.set(module, "from_dlpack", self._from_dlpack)
-        patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
+        patches.set(torch._C._nn, "_parse_to", partial(_parse_to, torch._C._nn._parse_to))
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "copy_", self._method(_storage_copy))
@@ -278,33 +279,25 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)
 
 
-def _wrapping_with(make: Any) -> Any:
+def _make_wrapper(make: Any, *args: Any, **options: Any) -> Any:
     """A tensor around others, without a storage of its own: C++ has no card to put it on."""
-
-    def make_wrapper(*args: Any, **options: Any) -> Any:
-        given = [*args[_PLACE_OF_DEVICE:][:1], options.get("device")]
-        if not any(map(is_cuda, given)):
-            return make(*args, **options)
-        if "device" in options:
-            options["device"] = HOST
-        else:
-            args = (*args[:_PLACE_OF_DEVICE], HOST, *args[_PLACE_OF_DEVICE + 1 :])
-        made = make(*args, **options)
-        setattr(made, _WRAPS, True)
-        return made
-
-    return make_wrapper
+    given = [*args[_PLACE_OF_DEVICE:][:1], options.get("device")]
+    if not any(map(is_cuda, given)):
+        return make(*args, **options)
+    if "device" in options:
+        options["device"] = HOST
+    else:
+        args = (*args[:_PLACE_OF_DEVICE], HOST, *args[_PLACE_OF_DEVICE + 1 :])
+    made = make(*args, **options)
+    setattr(made, _WRAPS, True)
+    return made
 
 
-def _parse_to_with(parse_to: Any) -> Any:
+def _parse_to(parse_to: Any, *args: Any, **kwargs: Any) -> Any:
     """What nn.Module.to asks about its arguments: C++ knows neither the card's number nor which
     tensors are on it."""
-
-    def parse(*args: Any, **kwargs: Any) -> Any:
-        target = args[0] if args else kwargs.get("tensor")
-        if isinstance(target, int):
-            args = (checked(target), *args[1:])
-        parsed = parse_to(*args, **kwargs)
-        return (target.device, *parsed[1:]) if isinstance(target, torch.Tensor) else parsed
-
-    return parse
+    target = args[0] if args else kwargs.get("tensor")
+    if isinstance(target, int):
+        args = (checked(target), *args[1:])
+    parsed = parse_to(*args, **kwargs)
+    return (target.device, *parsed[1:]) if isinstance(target, torch.Tensor) else parsed
