@@ -233,7 +233,7 @@ def _initial(recorded: dict[str, Any], rank: dict[int, int]) -> tuple[Segment, .
         inside = [block for block in blocks if address <= block[0] < address + size]
         pool = "small" if size == SMALL_SEGMENT else "large"
         states = tuple(_tile(inside, address, address + size, pool))
-        segments.append(Segment(address, size, rank.get(stream, stream), pool, False, states))
+        segments.append(Segment(address, size, False, states, rank.get(stream, stream), pool))
     return tuple(segments)
 
 

@@ -3,6 +3,7 @@ last one should be; where they cannot, gaps are halved."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
@@ -144,13 +145,8 @@ def _rehearsed(low: int, high: int | None, rehearse: Rehearse) -> int | None:
         low, fails = fails, 2 * fails
         if fails > _ENDLESS:
             return None
-    while fails - low > 1:
-        middle = (low + fails) // 2
-        if rehearse(middle):
-            low = middle
-        else:
-            fails = middle
-    return low
+    between = range(low + 1, fails)
+    return low + bisect_left(between, True, key=lambda value: not rehearse(value))
 
 
 def _confirming(known: _Known, last: int) -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gpumem_magic.allocator.pools import ALLOCATED, UNMAPPED, WAITING, Block, Pool, splice
 from gpumem_magic.allocator.statistics import Statistics
 
-_STATES = {ALLOCATED: "active_allocated", WAITING: "active_pending_free"}
+IN_USE, PENDING, INACTIVE = "active_allocated", "active_pending_free", "inactive"
+
+_STATES = {ALLOCATED: IN_USE, WAITING: PENDING}
+
+Plain = dict[str, Any]
+"""A part of a snapshot as `torch.cuda.memory._snapshot()` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +26,28 @@ class BlockState:
     requested: int
     state: str
 
+    @property
+    def used(self) -> bool:
+        """Whether it may not be reused."""
+        return self.state != INACTIVE
+
+    @property
+    def allocated(self) -> bool:
+        """Whether it is owned."""
+        return self.state == IN_USE
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment, or a mapped part of an expandable one. pool: "small" or "large"."""
+    """A segment, or a mapped part of an expandable one. pool: "small" or "large"; "" where that is
+    not known."""
 
     address: int
     size: int
-    stream: int
-    pool: str
     expandable: bool
     blocks: tuple[BlockState, ...]
+    stream: int = 0
+    pool: str = ""
 
 
 def take_snapshot(blocks: Iterable[Block]) -> list[Segment]:
@@ -43,8 +60,8 @@ def _segment(head: Block) -> Segment:
     states: list[BlockState] = []
     block: Block | None = head
     while block is not None and block.state != UNMAPPED:
-        state = _STATES.get(block.state, "inactive")
-        requested = 0 if state == "inactive" else block.requested
+        state = _STATES.get(block.state, INACTIVE)
+        requested = 0 if state == INACTIVE else block.requested
         states.append(BlockState(block.address, block.size, requested, state))
         block = block.next
     return Segment(
@@ -55,6 +72,48 @@ def _segment(head: Block) -> Segment:
         expandable=head.range is not None,
         blocks=tuple(states),
     )
+
+
+def with_gaps(blocks: Iterable[BlockState], start: int, end: int) -> Iterator[BlockState]:
+    """The blocks from `start` to `end` and the free ones between them."""
+    for block in blocks:
+        if block.address > start:
+            yield BlockState(start, block.address - start, 0, INACTIVE)
+        yield block
+        start = block.address + block.size
+    if start < end:
+        yield BlockState(start, end - start, 0, INACTIVE)
+
+
+def plain_segment(
+    segment: Segment, device: int, frames: list[Plain], of_block: Callable[[int], list[Plain]]
+) -> Plain:
+    """A segment as in a snapshot of PyTorch's (torch/csrc/cuda/Module.cpp). frames: of what asked
+    for it; of_block: those of a block in use, by its address."""
+    blocks = segment.blocks
+    return {
+        "device": device,
+        "address": segment.address,
+        "total_size": segment.size,
+        "allocated_size": sum(block.size for block in blocks if block.allocated),
+        "active_size": sum(block.size for block in blocks if block.used),
+        "requested_size": sum(block.requested for block in blocks),
+        "stream": segment.stream,
+        "segment_type": segment.pool,
+        "segment_pool_id": (0, 0),
+        "is_expandable": segment.expandable,
+        "frames": frames,
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested,
+                "state": block.state,
+                "frames": of_block(block.address) if block.used else [],
+            }
+            for block in blocks
+        ],
+    }
 
 
 def rebuild(segment: Segment, pool: Pool, statistics: Statistics) -> Iterator[Block]:
@@ -69,8 +128,7 @@ def rebuild(segment: Segment, pool: Pool, statistics: Statistics) -> Iterator[Bl
         block = Block(state.address, state.size, pool, segment.stream, ALLOCATED)
         splice(block, before, None)
         before = block
-        allocated = state.state != "inactive"
-        if allocated:
+        if state.used:
             statistics.take(pool.counts, state.size, state.requested)
             block.requested = state.requested
             yield block

@@ -11,20 +11,18 @@ import torch
 from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.driver import TOP
 from gpumem_magic.allocator.settings import Settings
-from gpumem_magic.allocator.snapshot import Segment
+from gpumem_magic.allocator.snapshot import INACTIVE, Segment
 from gpumem_magic.dryrun.on_host import StandIns, device_of
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
 from gpumem_magic.isolation.child import DryRunError
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
+from gpumem_magic.sources.cuda.memory import BlocksUnlistedError, cuda_segments
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.gpu import VirtualGPU, new_allocator
 from gpumem_magic.virtual.source import VirtualSource
 from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
-
-_IN_USE = "active_allocated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,7 @@ def _find_workspaces(
     """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
     is that of the forward pass, the next that of the backward one."""
     owned = set(gpu.storages.addresses.values())
-    blocks = [b for s in segments for b in s.blocks if b.state == _IN_USE]
+    blocks = [b for s in segments for b in s.blocks if b.allocated]
     free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
     for library, size in gpu.scratch.workspaces():
         found = [moved[block.address] for block in free if block.requested == size]
@@ -225,7 +223,7 @@ def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> 
     moved: dict[int, int] = {}
     for segment in segments:
         for block in segment.blocks:
-            if block.state == _IN_USE:
+            if block.allocated:
                 try:
                     moved[block.address] = packed.malloc(block.requested, segment.stream)
                 except AllocationFailed:
@@ -236,7 +234,7 @@ def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> 
 def _settled(segment: Segment) -> Segment:
     """`segment` when other streams are done with what waits for them."""
     blocks = tuple(
-        block if block.state == _IN_USE else replace(block, state="inactive", requested=0)
+        block if block.allocated else replace(block, state=INACTIVE, requested=0)
         for block in segment.blocks
     )
     return replace(segment, blocks=blocks)

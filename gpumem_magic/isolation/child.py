@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,8 +25,8 @@ from gpumem_magic.isolation.answers import read_answer, write_answer
 from gpumem_magic.isolation.forks import HeldBack, hold_back
 from gpumem_magic.isolation.hearing import HANDLER
 from gpumem_magic.isolation.progress import Progress
+from gpumem_magic.sources.stacks.frames import place_of
 
-_PACKAGE = Path(__file__).parents[1]
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _PIECE = 1 << 20
 _LONGEST = 1 << 30
@@ -305,9 +304,7 @@ def _detach() -> None:
 
 def _failure(error: BaseException) -> bytes:
     """The error for the parent, with the place in our code that a report of it needs."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
-    place = f"{Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
+    place = place_of(error)
     try:
         error.__dict__["place"] = place
         data = write_answer(False, error)

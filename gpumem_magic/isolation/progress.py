@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from gpumem_magic.sources.stacks.frames import outwards
+
 _LAYOUT = struct.Struct("qqq")
 _PULSE = 0.25  # seconds between two looks
 
@@ -74,8 +76,5 @@ class Progress:
 
 
 def _line(frame: FrameType | None, filename: str) -> int:
-    while frame is not None:
-        if frame.f_code.co_filename == filename:
-            return frame.f_lineno or 0
-        frame = frame.f_back
-    return 0
+    inside = (each for each in outwards(frame) if each.f_code.co_filename == filename)
+    return next((each.f_lineno or 0 for each in inside), 0)

@@ -7,18 +7,17 @@ import contextlib
 import functools
 import os
 import sys
-import sysconfig
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from gpumem_magic.isolation.builtin_functions import is_builtin, redirect, set_in_class
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
 from gpumem_magic.isolation.signatures import called_like
+from gpumem_magic.sources.stacks.frames import LIBRARIES, outwards
+from gpumem_magic.sources.stacks.frames import Libraries as Libraries
 
-_OURS = str(Path(__file__).resolve().parents[1])
 _LONGEST = 120
 _MOST = 40
 """Things of each sort that are named; a loop over thousands of files would fill the report."""
@@ -26,22 +25,6 @@ _MOST = 40
 
 def _always() -> bool:
     return True
-
-
-class Libraries:
-    """File names of code that is not the user's: the standard library's, installed packages'."""
-
-    def __init__(self) -> None:
-        paths = sysconfig.get_paths()
-        folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], _OURS}
-        self._starts = ("<frozen ", *(os.path.join(folder, "") for folder in folders))  # noqa: PTH118
-
-    def __contains__(self, filename: str) -> bool:
-        installed = "site-packages" in filename or "dist-packages" in filename
-        return installed or filename.startswith(self._starts)
-
-
-_LIBRARIES = Libraries()
 
 
 class Effects:
@@ -124,6 +107,10 @@ class Effects:
         if isinstance(owner, types.ModuleType):
             self._replacements[id(original)] = original, chosen
 
+    def wrap(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        """Replace `owner.name`, where there is one, by `call`, which gets it first."""
+        self.replace(owner, name, functools.partial(functools.partial, call))
+
     def put(self, owner: Any, name: str, replacement: Any) -> None:
         """Replace `owner.name`, where there is one."""
         self.replace(owner, name, lambda original: replacement)
@@ -146,19 +133,17 @@ class Effects:
 
     def _place(self) -> object:
         """The line of the user that is running; "tempfile" where that module is at work."""
-        frame: Any = sys._getframe(1)
-        while frame is not None:
+        for frame in outwards(sys._getframe(1)):
             if frame.f_globals.get("__name__") == "tempfile":
                 return "tempfile"
-            if frame.f_code.co_filename not in _LIBRARIES:
+            if frame.f_code.co_filename not in LIBRARIES:
                 return frame.f_code.co_filename, frame.f_lineno
-            frame = frame.f_back
         return None
 
 
 def _names_of_users(module: str) -> Iterator[str]:
     file = namespace_of(sys.modules.get(module)).get("__file__")
-    if isinstance(file, str) and file not in _LIBRARIES:
+    if isinstance(file, str) and file not in LIBRARIES:
         yield module
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -89,20 +89,16 @@ def inventory(monitor: Monitor) -> Inventory:
     """Who holds the device's memory now, by the user's names and IPython's own places. Raises
     UsageError without a device."""
     shell, looked = monitor.shell, Looked()
-    with monitor.following(_look_line(looked)):
+    with monitor.following(lambda seconds: _look_line(looked, seconds)):
         return take_inventory(source_of(monitor), shell.user_ns, shell_roots(shell), looked)
 
 
-def _look_line(looked: Looked) -> Callable[[float], str]:
+def _look_line(looked: Looked, seconds: float) -> str:
     """What follows a look that takes long."""
-
-    def say(seconds: float) -> str:
-        return (
-            f"{seconds:.0f} s · looked at {looked.objects:,} objects · "
-            f"{format_bytes(looked.unexplained)} still without a holder"
-        )
-
-    return say
+    return (
+        f"{seconds:.0f} s · looked at {looked.objects:,} objects · "
+        f"{format_bytes(looked.unexplained)} still without a holder"
+    )
 
 
 def held_by(monitor: Monitor, names: Sequence[str]) -> Breakdown | Breakdowns:

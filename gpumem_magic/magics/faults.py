@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -14,6 +12,7 @@ from traitlets import TraitError
 from gpumem_magic.magics.display import warn
 from gpumem_magic.sources.failures import one_line
 from gpumem_magic.sources.interrupts import Interrupts
+from gpumem_magic.sources.stacks.frames import place_of
 
 MOST = 3
 """Cells in a row in which something of ours failed, after which nothing is measured any more."""
@@ -21,8 +20,6 @@ MOST = 3
 OFF = "nothing is measured any more; %reload_ext gpumem_magic starts afresh"
 
 _NO_DEFECTS = (UsageError, TraitError, OSError, ImportError)
-
-_PACKAGE = Path(__file__).parents[1]
 
 
 class Faults:
@@ -104,11 +101,3 @@ def harmless(what: str) -> Iterator[None]:
         ) from None
     except Exception as error:
         warn(f"{what} failed, your code is not affected: {one_line(error)}")
-
-
-def place_of(error: BaseException) -> str:
-    """The innermost line of ours that the error went through, such as "trace/peak.py:17"."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if Path(frame.filename).is_relative_to(_PACKAGE):
-            return f"{Path(frame.filename).relative_to(_PACKAGE)}:{frame.lineno}"
-    return ""

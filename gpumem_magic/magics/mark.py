@@ -19,6 +19,7 @@ from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.gpumem import read_cell
 from gpumem_magic.magics.monitor import Monitor, Request
 from gpumem_magic.sources.failures import out_of_memory
+from gpumem_magic.sources.stacks.frames import outwards
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
 
@@ -301,11 +302,7 @@ class _Interruption(ast.NodeTransformer):
 
 def _cells_on_stack() -> int:
     """How many cells run in this thread, each inside the one before."""
-    frame, cells = sys._getframe(), 0
-    while frame.f_back is not None:
-        frame = frame.f_back
-        cells += frame.f_code is _RUN_CELL
-    return cells
+    return sum(frame.f_code is _RUN_CELL for frame in outwards(sys._getframe()))
 
 
 def _names_us(raw: str) -> bool:

@@ -10,11 +10,12 @@ from IPython.core.error import UsageError
 
 from gpumem_magic.devices import check_device
 from gpumem_magic.dryrun import DryRunError, Flow, Scenario, carry_out, together
-from gpumem_magic.magics.faults import place_of, shown_in_one_line
+from gpumem_magic.magics.faults import shown_in_one_line
 from gpumem_magic.magics.mark import without_mark_above
 from gpumem_magic.magics.monitor import Monitor
 from gpumem_magic.predict import HEADROOM, fitting, predicting
 from gpumem_magic.sources.failures import one_line
+from gpumem_magic.sources.stacks.frames import place_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.forecast import Fit, Fits, Forecast
 from gpumem_magic.values.recording import Cell

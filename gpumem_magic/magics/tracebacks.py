@@ -8,7 +8,8 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpumem_magic.magics.faults import Faults
-from gpumem_magic.sources.stacks.tracebacks import PACKAGE, cut_ours, without_ours
+from gpumem_magic.sources.stacks.frames import PACKAGE
+from gpumem_magic.sources.stacks.tracebacks import cut_ours, without_ours
 
 
 class CleanTracebacks:

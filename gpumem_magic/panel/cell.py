@@ -13,12 +13,13 @@ from gpumem_magic.panel.front import packed
 from gpumem_magic.panel.past import NO_CELLS
 from gpumem_magic.renderers import html, wording
 from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
-from gpumem_magic.renderers.document import Bar, Legend, Line, Part, Row, Span, Style, Table
+from gpumem_magic.renderers.document import Legend, Line, Part, Row, Span, Style, Table
 from gpumem_magic.renderers.figure import chart, scale
 from gpumem_magic.renderers.figure.interactive import moments_of
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
+from gpumem_magic.renderers.figure.palette import COLOURS
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
+from gpumem_magic.renderers.report import peak_bar
 from gpumem_magic.trace.lifetimes import LargeStorages
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
 from gpumem_magic.values import findings
@@ -140,14 +141,11 @@ def _source_row(report: Report, number: int, text: str, line: findings.Line | No
     name = (f"{number or '-'}  ", Span(text, Style.CODE))
     if line is None:
         return Row((name, "", "", "", ""))
-    top, peak = report.peak.allocated or 0, line.peak
-    bar: tuple[Bar, ...] = ()
-    if peak is not None and top:
-        part = Part("peak", peak, ALARM if peak == top else ALLOCATED)
-        bar = (Bar((part,), top, thin=True),)
-    sizes = ("" if peak is None else format_size(peak), format_some(line.allocated))
+    sizes = ("" if line.peak is None else format_size(line.peak), format_some(line.allocated))
     runs = f"x{line.count}" if line.count else ""
-    return Row((name, *sizes, format_change(line.net, format_some), runs), bar)
+    return Row(
+        (name, *sizes, format_change(line.net, format_some), runs), peak_bar(report, line.peak)
+    )
 
 
 def blocks_html(report: Report) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpumem_magic.glance import Glance, Glancer
 from gpumem_magic.sources import Source
+from gpumem_magic.sources.stacks.frames import outwards
 
 POINTS = 160
 """Readings of one cell that are kept; with more, every other one is dropped."""
@@ -116,15 +117,11 @@ class Follower:
             self._every *= 2
 
     def _running_line(self) -> Place | None:
-        frame, found = sys._current_frames().get(self._thread), None
-        while frame is not None:  # the outermost is the cell itself
-            found = frame if self._is_cell(frame) else found
-            frame = frame.f_back
-        if found is None:
+        found = [*filter(self._is_cell, outwards(sys._current_frames().get(self._thread)))]
+        if not found:
             return None
-        return Place(
-            found.f_lineno, linecache.getline(found.f_code.co_filename, found.f_lineno).strip()
-        )
+        file, line = found[-1].f_code.co_filename, found[-1].f_lineno  # the cell itself
+        return Place(line, linecache.getline(file, line).strip())
 
     def _is_cell(self, frame: FrameType) -> bool:
         return frame.f_globals is self._namespace and frame.f_code.co_name.startswith(_CELL)

@@ -15,6 +15,7 @@ from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.document import Line, Part, Style
 from gpumem_magic.renderers.figure import chart
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, OUTSIDE
+from gpumem_magic.renderers.figure.scale import SIGHT
 from gpumem_magic.renderers.history import comparison_document
 from gpumem_magic.renderers.html import ROOT, Markup, element, join, legend
 from gpumem_magic.renderers.terminal import fit, left, right
@@ -27,8 +28,6 @@ Numbered = Sequence[tuple[int, Report]]
 NO_CELLS = "No cell was measured yet: put %%gpumem on top of one, or switch on every cell."
 
 _CHOSEN = "rgba(128,128,128,0.28)"
-
-_SIGHT = 3  # a limit further than this many times the highest peak is told, not drawn
 
 _NAME = 18  # so that a row is no wider than a column of the panel, but for the card
 
@@ -82,7 +81,7 @@ def plot_html(listed: Numbered, chosen: Report | None) -> str:
         return told(Line(NO_CELLS))
     highest = max(_highest(report) for _, report in listed)
     limits = {report.device.total for _, report in listed if report.device.total}
-    near = [size for size in limits if size <= _SIGHT * highest]
+    near = [size for size in limits if size <= SIGHT * highest]
     top = max([highest, *near]) * 21 // 20
     layers = [mark for slot, (_, r) in enumerate(listed) for mark in _column(slot, len(listed), r,
               top, r is chosen)]  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +22,7 @@ from gpumem_magic.renderers.forecast import (
     largest_to_dict,
     reports_of,
 )
-from gpumem_magic.renderers.formats.csv import field
+from gpumem_magic.renderers.formats.csv import written
 from gpumem_magic.renderers.formats.files import Files, page, report_files, reports_files, write
 from gpumem_magic.renderers.formats.json import FORMAT, all_to_dict, encode, from_dict, to_dict
 from gpumem_magic.renderers.history import comparison_document, history_document
@@ -150,17 +148,12 @@ def _largest_form(fits: Callable[[T], Sequence[Fit]]) -> ReportsForm[T]:
 
 
 def _csv(holdings: Sequence[Holding]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for holding in holdings:
-        values = encode(holding)
-        writer.writerow([_cell(values[column]) for column in _COLUMNS])
-    return buffer.getvalue()
+    rows = map(encode, holdings)
+    return written((_COLUMNS, *([_cell(row[column]) for column in _COLUMNS] for row in rows)))
 
 
 def _cell(value: object) -> object:
-    return field(", ".join(map(str, value)) if isinstance(value, list) else value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 FORMS: Mapping[type[Answer], Form[Any]] = MappingProxyType(

@@ -277,9 +277,9 @@ def _figure(report: Report) -> tuple[Picture, ...]:
 
 
 def _png(report: Report) -> bytes:
-    from gpumem_magic.renderers.figure.timeline import timeline_png
+    from gpumem_magic.renderers.figure.timeline import png, timeline_figure
 
-    return timeline_png(report, low=True)
+    return png(timeline_figure(report, low=True))
 
 
 def _by_line(report: Report) -> tuple[Piece, ...]:
@@ -329,15 +329,16 @@ def _moves(
         beside.append(f"ran {line.count} times" + (f", {each} net each" if line.net else ""))
     told = (Line(" \u00b7 ".join(beside), Style.FAINT),) if beside else ()
     cells = (name, peak, format_some(line.allocated), format_some(line.freed), net)
-    return Row(cells, (*told, *_peak_bar(report, line)), inner)
+    return Row(cells, (*told, *peak_bar(report, highest)), inner)
 
 
 def _highest(line: findings.Line | Call) -> int | None:
     return line.highest if isinstance(line, findings.Line) else line.peak
 
 
-def _peak_bar(report: Report, line: findings.Line | Call) -> tuple[Bar, ...]:
-    peak, top = _highest(line), report.peak.allocated
+def peak_bar(report: Report, peak: int | None) -> tuple[Bar, ...]:
+    """A level while a line ran, beside the peak of the cell."""
+    top = report.peak.allocated
     if peak is None or not top:
         return ()
     return (Bar((Part("peak", peak, ALARM if peak == top else ALLOCATED),), top, thin=True),)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.snapshots.backward import backward_passes
 from gpumem_magic.snapshots.checking import Trace, check
 from gpumem_magic.snapshots.files import read_plain_values, unpacked_size
 from gpumem_magic.snapshots.sources import choose_files
-from gpumem_magic.sources.cuda.block_sizes import Segment
 from gpumem_magic.sources.cuda.history import (
     Columns,
     build_columns,

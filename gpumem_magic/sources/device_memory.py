@@ -53,7 +53,7 @@ class DeviceMemory:
 
 def used_blocks(segments: Iterable[Segment]) -> tuple[dict[int, int], dict[int, int]]:
     """Sizes, and requested sizes, of the blocks that `allocated` counts, by address."""
-    used = [b for s in segments for b in s.blocks if b.state == "active_allocated"]
+    used = [b for s in segments for b in s.blocks if b.allocated]
     return {b.address: b.size for b in used}, {b.address: b.requested for b in used}
 
 
@@ -61,8 +61,8 @@ def free_memory(segments: Iterable[Segment]) -> FreeMemory:
     """What no tensor uses of the segments."""
     segments = tuple(segments)
     blocks = [block for segment in segments for block in segment.blocks]
-    free = [block.size for block in blocks if block.state == "inactive"]
-    waiting = sum(block.size for block in blocks if block.state == "active_pending_free")
+    free = [block.size for block in blocks if not block.used]
+    waiting = sum(block.size for block in blocks if block.used and not block.allocated)
     return FreeMemory(
         size=sum(free) + waiting,
         in_small_pieces=sum(size for size in free if size < SMALL_PIECE),
@@ -76,7 +76,7 @@ def _returnable(segment: Segment) -> int:
     """What `empty_cache()` gives back of a segment: all or nothing, or an expandable one's wholly
     free pages. What waits for a stream is free by then."""
     if not segment.expandable:
-        in_use = any(block.state == "active_allocated" for block in segment.blocks)
+        in_use = any(block.allocated for block in segment.blocks)
         return 0 if in_use else segment.size
     page = _PAGES[segment.pool]
     return sum(
@@ -89,7 +89,7 @@ def _free_stretches(segment: Segment) -> list[tuple[int, int]]:
     """Neighbouring blocks that are free or will be, as offsets in the segment."""
     found: list[tuple[int, int]] = []
     for block in segment.blocks:
-        if block.state == "active_allocated":
+        if block.allocated:
             continue
         start = block.address - segment.address
         if found and found[-1][1] == start:

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 import numpy as np
 
+from gpumem_magic.allocator.segments import segment_size
 from gpumem_magic.oom_text import Origin, Reading, Size, parse
-from gpumem_magic.sources.cuda.block_sizes import round_size, segment_size
+from gpumem_magic.sources.cuda.block_sizes import round_size
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.sources.stacks.tracebacks import chain_of
-from gpumem_magic.values.recording import Action, Failure, Phase, Rules
+from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Failure, Phase, Rules
 
 _CUDA = ("CUDA", "HIP")
 _LONGEST = 1000
@@ -72,7 +73,7 @@ def find_failure(message: str, columns: Columns, rules: Rules) -> Failure:
     free, largest = columns.free_at_oom or (None, None)
     return Failure(
         requested=requested,
-        segment=segment_size(round_size(requested, rules)),
+        segment=segment_size(round_size(requested, rules), LARGE_SEGMENT),
         device_free=columns.device_free,
         position=row,
         stack=int(events.stack[row]),

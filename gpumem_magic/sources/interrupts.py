@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 from gpumem_magic.sources.signal_actions import read_action, set_action
+from gpumem_magic.sources.stacks.frames import outwards
 
 _PACKAGE = Path(__file__).parents[1]
 _INDIVISIBLE = tuple(
@@ -182,11 +183,7 @@ def _is_wrong_moment(frame: FrameType | None) -> bool:
         frame = frame.f_back  # generated, such as a dataclass's constructor: its caller counts
     if frame is not None and frame.f_code.co_filename.endswith(_BRACKETS):
         return True
-    while frame is not None:
-        if _is_indivisible(frame.f_code):
-            return True
-        frame = frame.f_back
-    return False
+    return any(_is_indivisible(each.f_code) for each in outwards(frame))
 
 
 def _is_indivisible(code: CodeType) -> bool:

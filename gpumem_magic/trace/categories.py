@@ -115,22 +115,19 @@ def _facts(attribution: Attribution, lives: Pairing, no_stack: int, recording: R
     """Look up births and deaths; a block without one takes the padding at the end of a column."""
     end, failure = len(attribution.phase), recording.failure
     birth = np.where(lives.birth < 0, end, lives.birth)
-    row = np.append(attribution.row, no_stack)
     line = np.append(attribution.line, np.int32(0))
-    phase = np.append(attribution.phase, np.int8(-1))
     step, run = np.append(attribution.step, -1), np.append(attribution.run, -1)
     ends = (birth < end) & (lives.death < end)
-    born = np.where(birth == end, np.int8(Phase.FORWARD), phase[birth])
     same_pass = run[birth] == run[lives.death]
     known = np.append(attribution.known, -1)
     within = attribution.within.at(line[birth], known[birth])
     died = attribution.within.at(line[birth], known[lives.death])
     same_pass |= (within >= 0) & (within == died)
     return _Facts(
-        row=row[birth],
+        row=np.append(attribution.row, no_stack)[birth],
         line=line[birth],
-        born=born,
-        freed=phase[lives.death],
+        born=np.append(attribution.phase, np.int8(Phase.FORWARD))[birth],
+        freed=np.append(attribution.phase, np.int8(-1))[lives.death],
         same_step=ends & (step[birth] == step[lives.death]),
         same_pass=ends & (line[birth] > 0) & same_pass,
         unwound=ends

@@ -126,22 +126,26 @@ def find_held_segments(recording: Recording, levels: Levels, position: int) -> H
         older = np.zeros((0, 3), np.int64)
     if older is None or older[:, 2].any() or pages or not recording.complete:
         return None
-    return _segments(older, events, position)
+    held = follow_segments(older, events, position)
+    begins = np.array(sorted(held), np.int64)
+    sizes = np.array([held[begin][0] for begin in begins.tolist()], np.int64)
+    return HeldSegments(begins, begins + sizes)
 
 
-def _segments(older: NDArray[np.int64], events: Events, position: int) -> HeldSegments:
-    held = {address: address + size for address, size, _ in older.tolist()}
+def follow_segments(
+    older: NDArray[np.int64], events: Events, position: int | None = None
+) -> dict[int, tuple[int, int]]:
+    """The segments of fixed size before event `position`, by default at the end: by address their
+    size, and the stack of what asked for them, -1 of the older ones."""
+    held = {at: (size, -1) for at, size, expandable in older.tolist() if not expandable}
     changes = np.isin(events.action[:position], (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE))
     for i in np.flatnonzero(changes).tolist():
         address = int(events.address[i])
         if events.action[i] == Action.SEGMENT_ALLOC:
-            held[address] = address + int(events.size[i])
+            held[address] = int(events.size[i]), int(events.stack[i])
         else:
             held.pop(address, None)
-    begins = sorted(held)
-    return HeldSegments(
-        np.array(begins, np.int64), np.array([held[begin] for begin in begins], np.int64)
-    )
+    return held
 
 
 _POINTS = 2000

@@ -242,11 +242,10 @@ class _Ways:
         return tuple(name for name in named if name) or (UNKNOWN,)
 
     def _line(self, frame: Frame) -> str:
-        own, name = self._recording.cell, frame.filename
-        cell = own if name == own.filename else self._recording.cells.get(name)
+        cell = self._recording.cell_at(frame)
         if cell is None:
             return ""
-        where = "line " if cell is own else f"{cell.title}:"
+        where = "line " if cell is self._recording.cell else f"{cell.title}:"
         return f"{where}{frame.line}  {self._texts.line(cell, frame.line)}"
 
 
@@ -298,15 +297,13 @@ def _path_of(frame: Frame) -> str:
 
 def _cell(frame: Frame, recording: Recording) -> int | None:
     """The number of the cell that the frame lies in."""
-    own = recording.cell
-    cell = own if frame.filename == own.filename else recording.cells.get(frame.filename)
+    cell = recording.cell_at(frame)
     return cell.number if cell and cell.number is not None else cell_number(frame.filename)
 
 
 def _source(frame: Frame, recording: Recording, texts: Texts) -> str:
     """The text of the line; empty of a snapshot's files, which lay elsewhere."""
-    own = recording.cell
-    cell = own if frame.filename == own.filename else recording.cells.get(frame.filename)
+    cell = recording.cell_at(frame)
     if cell is None:
         return source_of(frame) if recording.device.total else ""
     return texts.line(cell, frame.line)

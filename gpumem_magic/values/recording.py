@@ -372,6 +372,12 @@ class Recording:
     fits: bool | None = None
     results: tuple[Tensor, ...] = ()
 
+    def cell_at(self, frame: Frame) -> Cell | None:
+        """The cell that the frame lies in, this one or another."""
+        if frame.filename == self.cell.filename:
+            return self.cell
+        return self.cells.get(frame.filename)
+
     def made(self, birth: int) -> Tensor | tuple[None, None]:
         """Shape and dtype of what the block of an ALLOC was made for, where known; -1: it is
         older."""

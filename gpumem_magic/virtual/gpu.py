@@ -4,6 +4,7 @@ trace."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -134,11 +135,13 @@ class VirtualGPU:
             self._patches.set(
                 torch._C,
                 "_group_tensors_by_device_and_dtype",
-                self._grouped(torch._C._group_tensors_by_device_and_dtype),
+                partial(self._grouped, torch._C._group_tensors_by_device_and_dtype),
             )
             run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
             self._patches.set(
-                torch.autograd, "_engine_run_backward", self._threads.with_facade(run_backward)
+                torch.autograd,
+                "_engine_run_backward",
+                partial(self._threads.run_backward, run_backward),
             )
             node = torch.autograd.function.BackwardCFunction
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
@@ -199,19 +202,13 @@ class VirtualGPU:
         self.leave()
         self.switch_off()
 
-    def _grouped(self, grouped_by_torch: Any) -> Any:
+    def _grouped(self, group: Any, tensors: Any, with_indices: bool = False) -> Any:
         """torch groups tensors by the device that C++ sees; answer with the one that users see."""
-
-        def grouped(tensors: Any, with_indices: bool = False) -> Any:
-            found = {}
-            for (device, dtype), (lists, indices) in grouped_by_torch(
-                tensors, with_indices
-            ).items():
-                first = next(tensor for tensor in lists[0] if tensor is not None)
-                found[DEVICE if first in self.storages else device, dtype] = lists, indices
-            return found
-
-        return grouped
+        found = {}
+        for (device, dtype), (lists, indices) in group(tensors, with_indices).items():
+            first = next(tensor for tensor in lists[0] if tensor is not None)
+            found[DEVICE if first in self.storages else device, dtype] = lists, indices
+        return found
 
 
 def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingAllocator:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpumem_magic.sources.cuda.memory import Recorded
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.sources.objects.owners import Owned
 from gpumem_magic.values.recording import Category, Device, LiveBlocks, Reading
 
@@ -21,11 +21,9 @@ def virtual_memory(
     gpu: VirtualGPU,
     device: Device,
     reading: Reading,
-    told: Mapping[int, int],
-    sites: Mapping[int, AllocationSite],
-    stepped: bool | None,
+    recorded: Recorded,
 ) -> DeviceMemory:
-    """What the card's allocator holds. told: categories by their place in Category, by address."""
+    """What the card's allocator holds."""
     segments = tuple(gpu.allocator.snapshot())
     blocks, requested = used_blocks(segments)
     return DeviceMemory(
@@ -38,10 +36,10 @@ def virtual_memory(
         locate=gpu.storages.locate,
         locate_storage=lambda storage: gpu.storages.addresses.get(storage._cdata) or None,
         aside=gpu.tracker.suspended,
-        told={address: _CATEGORIES[code] for address, code in told.items() if code >= 0},
-        sites=sites,
+        told=recorded.told,
+        sites=recorded.sites,
         libraries={a: library for (library, _, _), a in gpu.scratch.held.items() if a},
-        stepped=stepped,
+        stepped=recorded.stepped,
     )
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.settings import UNLIMITED
+from gpumem_magic.sources.cuda.history import live_blocks
+from gpumem_magic.sources.cuda.memory import Recorded
 from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import (
@@ -25,7 +26,7 @@ from gpumem_magic.sources.failures import (
     read_failure,
 )
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import Remembered
+from gpumem_magic.sources.objects.allocation_sites import Remembered, with_categories
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.sources.summing import sums_note
@@ -48,7 +49,6 @@ from gpumem_magic.virtual.event_log import MAX_EVENTS, EventLog
 from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
 from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
-_UNTOLD = -1
 _CONVOLVED = (
     "Not included: what cuDNN takes within a convolution (up to 128 MiB a call was seen; on tensor "
     "cores it may copy the operands twice)."
@@ -186,15 +186,11 @@ class VirtualSource:
 
     def memory(self) -> DeviceMemory:
         """What the card's allocator holds now."""
-        stepped = self._regions.last is Phase.OPTIMIZER
-        return virtual_memory(
-            self.gpu,
-            self.device,
-            self._read(),
-            self._remembered.categories(),
-            self._remembered.sites(),
-            stepped if self._requests == self._allocations() else None,
-        )
+        same = self._requests == self._allocations()
+        stepped = self._regions.last is Phase.OPTIMIZER if same else None
+        known = self._remembered.categories(), self._remembered.sites()
+        recorded = Recorded(*known, {}, stepped)
+        return virtual_memory(self.gpu, self.device, self._read(), recorded)
 
     def _standing(self) -> dict[int, object]:
         """What stands at each address: of workspaces, which no storage has, their own keys."""
@@ -293,21 +289,8 @@ class VirtualSource:
         return Rules(None if limit == UNLIMITED else limit, settings.roundup_power2_divisions)
 
     def _live_blocks(self) -> LiveBlocks:
-        held = self.gpu.allocator.snapshot()
-        blocks = [
-            (block.address, block.size, block.requested)
-            for segment in held
-            for block in segment.blocks
-            if block.state == "active_allocated"
-        ]
-        address, size, requested = np.array(blocks, np.int64).reshape(-1, 3).T
-        told = self._remembered.categories()
-        category = [told.get(at, _UNTOLD) for at in address.tolist()]
-        segments = [(segment.address, segment.size, segment.expandable) for segment in held]
-        return LiveBlocks(
-            *(address, size, requested, np.array(category, np.int8)),
-            segments=np.array(segments, np.int64).reshape(-1, 3),
-        )
+        blocks = live_blocks(self.gpu.allocator.snapshot())
+        return with_categories(blocks, self._remembered.categories())
 
     def _notes(self, begun: _Begun) -> tuple[str, ...]:
         summed_up = sums_note(begun.log.summed_up) if begun.log.summed_up else None

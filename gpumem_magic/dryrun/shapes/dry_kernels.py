@@ -16,11 +16,12 @@ from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import SIZED_BY_VALUES, UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless, tensor_over
 from gpumem_magic.virtual.accumulation import running_node
-from gpumem_magic.virtual.kernels.geometry import Geometry, Shape, check_types, shapes_among
+from gpumem_magic.virtual.kernels.geometry import Geometry, check_types, shapes_among
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.graphs import GraphPools
 from gpumem_magic.virtual.traits import tensors_among
+from gpumem_magic.virtual.workspaces.layouts import Layout
 from gpumem_magic.virtual.workspaces.table import UNMEASURED
 
 _MOST_INTEGERS = 2**23
@@ -213,7 +214,7 @@ class DryKernels:
         if (told := self._unknown.told_by_values(func, args, kwargs)) is not None:
             return told
         if plan.name == "aten::nonzero" and not known and running_node() in _LOOKS_FOR_ZEROS:
-            return Shape(torch.Size((0, args[0].dim())), (1, 1), torch.int64)
+            return Layout(torch.Size((0, args[0].dim())), (1, 1), torch.int64)
         if (assumed := self._unknown.assumed(func, args, kwargs)) is None or known:
             return None if assumed is None else _RUN
         if isinstance(assumed, bool):
@@ -233,7 +234,7 @@ class DryKernels:
         if not plan.aliases:
             return None
         single = len(plan.aliases) == 1
-        if plan.name in _KEEPS_ALL and isinstance(shapes, Shape) and not shapes.size:
+        if plan.name in _KEEPS_ALL and isinstance(shapes, Layout) and not shapes.size:
             return self._mean_of_all(shapes, *args[:2])
         shapes = (shapes,) if single or shapes is None else shapes
         out = [
@@ -249,7 +250,7 @@ class DryKernels:
         low, high = interval
         if torch.equal(low, high):
             return low
-        made: torch.Tensor = self._made(Shape.of(low))
+        made: torch.Tensor = self._made(Layout.plain(low))
         self._bounds.attach(made, interval)
         if plan.name in _USUALLY_TRUE or (plan.name == "aten::any" and mostly is not None):
             torch.ops.aten.fill_.Scalar(made, 1)
@@ -268,17 +269,21 @@ class DryKernels:
         """The argument that is the result, which `out=` may have to be made larger for."""
         place, name = alias
         given = args[place] if place < len(args) else kwargs[name]
-        if shapes[0] is not None and isinstance(shapes[i], Shape) and given.shape != shapes[i].size:
+        if (
+            shapes[0] is not None
+            and isinstance(shapes[i], Layout)
+            and given.shape != shapes[i].size
+        ):
             self._resize(given, shapes[i].size)
         return given
 
-    def _mean_of_all(self, mean: Shape, *operands: torch.Tensor) -> torch.Tensor:
+    def _mean_of_all(self, mean: Layout, *operands: torch.Tensor) -> torch.Tensor:
         size = torch.broadcast_shapes(*(operand.shape for operand in operands))
         storage = self.valueless.blank(size.numel() * mean.dtype.itemsize)
         return tensor_over(storage, mean.dtype, (), ())
 
     def _made(self, shape: Any) -> Any:
-        if isinstance(shape, Shape):
+        if isinstance(shape, Layout):
             return self.valueless.make(shape.dtype, shape.size, shape.stride)
         if isinstance(shape, list):
             return [self._made(item) for item in shape]
@@ -326,5 +331,5 @@ _RUN = object()
 
 def _is_small(shapes: Any) -> bool:
     found = shapes_among(shapes)
-    floats = sum(s.nbytes() for s in found if s.dtype.is_floating_point or s.dtype.is_complex)
-    return floats <= MOST_FLOATS and sum(s.nbytes() for s in found) <= _MOST_INTEGERS
+    floats = sum(s.nbytes for s in found if s.dtype.is_floating_point or s.dtype.is_complex)
+    return floats <= MOST_FLOATS and sum(s.nbytes for s in found) <= _MOST_INTEGERS

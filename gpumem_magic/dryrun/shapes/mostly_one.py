@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from itertools import zip_longest
 from operator import itemgetter
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, Final
 
 import torch
 
 from gpumem_magic.dryrun.shapes.valueless import Valueless
+from gpumem_magic.sources.stacks.frames import outwards
 from gpumem_magic.virtual.storages import storage_id
 
 _MADE_OF = {"zeros": 0, "ones": 1}
@@ -133,11 +134,9 @@ class MostlyOne:
 
 def _place() -> tuple[CodeType, int] | None:
     """The instruction that called torch."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in outwards(sys._getframe(1)):
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "gpumem_magic"):
             return frame.f_code, frame.f_lasti
-        frame = frame.f_back
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem_magic.sources.stacks.conditions import answer_that_goes_on, is_check
+from gpumem_magic.sources.stacks.frames import outwards
 
 _PATIENCE = 1000
 """Times that one place gets the same answer to a question of yes or no: loops that wait for a value
@@ -132,13 +133,10 @@ class Guesses:
         return type(kind.__name__, (kind,), members)
 
     def _line(self) -> str:
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename not in self._places:
-            frame = frame.f_back
-        if frame is None:
-            return "Code outside the cell"
-        place = f"{self._places[frame.f_code.co_filename]}{frame.f_lineno}"
-        return place.replace("line ", "Line ")
+        for frame in outwards(sys._getframe(2)):
+            if place := self._places.get(frame.f_code.co_filename):
+                return f"{place}{frame.f_lineno}".replace("line ", "Line ")
+        return "Code outside the cell"
 
 
 def _in_order(item: tuple[str, object]) -> tuple[int, str]:

@@ -10,13 +10,14 @@ import torch
 from gpumem_magic.dryrun.shapes.bounds import Bounds
 from gpumem_magic.dryrun.shapes.mostly_one import MASKS, MostlyOne
 from gpumem_magic.dryrun.shapes.valueless import Valueless
-from gpumem_magic.virtual.kernels.geometry import Geometry, Shape
+from gpumem_magic.virtual.kernels.geometry import Geometry
+from gpumem_magic.virtual.workspaces.layouts import Layout
 
 _INT64 = torch.int64
 
 
-def _vector(n: int, dtype: torch.dtype = _INT64) -> Shape:
-    return Shape(torch.Size((n,)), (1,), dtype)
+def _vector(n: int, dtype: torch.dtype = _INT64) -> Layout:
+    return Layout(torch.Size((n,)), (1,), dtype)
 
 
 def _unique(tensor: torch.Tensor, *options: Any, most: int | None = None, **named: Any) -> Any:
@@ -24,7 +25,7 @@ def _unique(tensor: torch.Tensor, *options: Any, most: int | None = None, **name
     n = tensor.numel() if most is None else most
     flags = [option for option in (*options, *named.values()) if isinstance(option, bool)]
     inverse, counts = flags[-2:] if len(flags) > 1 else (False, False)
-    shape = Shape(tensor.shape, _dense(tensor.shape), _INT64) if inverse else _vector(0)
+    shape = Layout(tensor.shape, _dense(tensor.shape), _INT64) if inverse else _vector(0)
     return _vector(n, tensor.dtype), shape, _vector(n if counts else 0)
 
 
@@ -36,7 +37,7 @@ def _unique_consecutive(
 
 def _unique_dim(tensor: torch.Tensor, dim: int, *options: Any, **named: Any) -> Any:
     n = _vector(tensor.shape[dim])
-    return Shape(tensor.shape, _dense(tensor.shape), tensor.dtype), n, n
+    return Layout(tensor.shape, _dense(tensor.shape), tensor.dtype), n, n
 
 
 def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
@@ -75,7 +76,7 @@ def packed_sequence(
         lengths = torch.full(lengths.shape, padded.shape[1 if batch_first else 0])
     data, sizes = func(torch.empty((*padded.shape[:2], 1)), lengths, batch_first)
     size = torch.Size((data.shape[0], *padded.shape[2:]))
-    return Shape(size, _dense(size), padded.dtype), sizes
+    return Layout(size, _dense(size), padded.dtype), sizes
 
 
 class UnknownSizes:
@@ -105,7 +106,7 @@ class UnknownSizes:
             return self._selected(func, args, kwargs)
         if name == "aten::nonzero":  # the layout is that of CUDA's kernel, transposed
             n = self._most_nonzero(args[0])
-            return Shape(torch.Size((n, args[0].dim())), (1, max(n, 1)), _INT64)
+            return Layout(torch.Size((n, args[0].dim())), (1, max(n, 1)), _INT64)
         if name == "aten::_unique2":
             return _unique(*args, most=self._bounds.most_different(args[0]), **kwargs)
         known = _ASSUMED.get(name)

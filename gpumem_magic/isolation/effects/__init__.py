@@ -120,11 +120,8 @@ def _load_data_in_process(effects: Effects) -> None:
         vars(alone).update(num_workers=0, timeout=0, persistent_workers=False)
         return dataloader._SingleProcessDataLoaderIter(alone)
 
-    def make_iter(original: Any) -> Any:
-        def iterate(loader: Any) -> Any:
-            return loader._get_iterator() if loader.num_workers else original(loader)
-
-        return iterate
+    def iterate(original: Any, loader: Any) -> Any:
+        return loader._get_iterator() if loader.num_workers else original(loader)
 
     def next_data(batches: Any) -> Any:
         if "_rest" not in vars(batches):
@@ -133,7 +130,7 @@ def _load_data_in_process(effects: Effects) -> None:
 
     workers = dataloader._MultiProcessingDataLoaderIter
     effects.put(workers, "__new__", make_alone)
-    effects.replace(DataLoader, "__iter__", make_iter)
+    effects.wrap(DataLoader, "__iter__", iterate)
     # those of before are half way, and their workers not of this process
     effects.put(workers, "_next_data", next_data)
     effects.put(workers, "_shutdown_workers", lambda batches: None)

@@ -45,10 +45,10 @@ class Databases:
     def install(self, arrivals: Arrivals) -> None:
         """Replace it in what is loaded, and in what will be."""
         effects, expect = self._effects, arrivals.expect
-        effects.replace(sqlite3.Connection, "__init__", self._connecting)
+        effects.wrap(sqlite3.Connection, "__init__", self._connecting)
         for owner in (sqlite3.Connection, sqlite3.Cursor):
             for name in ("execute", "executescript"):
-                effects.replace(owner, name, self._attaching)
+                effects.wrap(owner, name, self._attaching)
         expect("duckdb", self._install_duckdb)
         expect(
             "sqlalchemy.engine.base",
@@ -58,20 +58,19 @@ class Databases:
     def _install_duckdb(self, module: Any) -> None:
         for owner in (module, module.DuckDBPyConnection):
             for name in ("sql", "execute", "query"):
-                self._effects.replace(owner, name, self._querying)
+                self._effects.wrap(owner, name, self._querying)
 
-    def _connecting(self, original: Any) -> Any:
-        def connect(connection: Any, database: Any, *args: Any, **kwargs: Any) -> None:
-            if len(args) > _URI:
-                args, kwargs["uri"] = (*args[:_URI], *args[_URI + 1 :]), args[_URI]
-            is_uri = bool(kwargs.get("uri")) and str(database).startswith("file:")
-            if not is_uri and not self._files.fits(database):
-                place, kwargs["uri"] = f"file:{quote(os.path.abspath(database))}?mode=ro", True
-            else:
-                place = self._place_of_database(database, is_uri)
-            original(connection, place, *args, **kwargs)
-
-        return connect
+    def _connecting(
+        self, original: Any, /, connection: Any, database: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if len(args) > _URI:
+            args, kwargs["uri"] = (*args[:_URI], *args[_URI + 1 :]), args[_URI]
+        is_uri = bool(kwargs.get("uri")) and str(database).startswith("file:")
+        if not is_uri and not self._files.fits(database):
+            place, kwargs["uri"] = f"file:{quote(os.path.abspath(database))}?mode=ro", True
+        else:
+            place = self._place_of_database(database, is_uri)
+        original(connection, place, *args, **kwargs)
 
     def _place_of_database(self, name: Any, is_uri: bool) -> Any:
         if not is_uri:
@@ -84,31 +83,28 @@ class Databases:
         place = self._files.path(path) if reads else self._database(path)
         return f"file:{quote(place)}{mark}{query}"
 
-    def _attaching(self, original: Any) -> Any:
+    def _attaching(self, original: Any, /, owner: Any, sql: Any, *parameters: Any) -> Any:
         """`original`, given a statement of SQLite that names a database where it lies."""
 
-        def execute(owner: Any, sql: Any, *parameters: Any) -> Any:
-            def placed(found: re.Match[str]) -> str:
-                nonlocal parameters
-                before, name = found.groups()
-                given: Any = parameters[0] if parameters else ()
-                if name[0] in "'\"":
-                    path = name[1:-1].replace(name[0] * 2, name[0])
-                elif name[0] == "?" and given:
-                    path, *rest = given
-                    parameters = (rest,)
-                elif name[1:] in given:
-                    path = given[name[1:]]
-                else:  # SQLite has its own words for it
-                    return found[0]
-                place = str(self._attached(path, is_new="into" in before.lower()))
-                return "{}'{}'".format(before, place.replace("'", "''"))
+        def placed(found: re.Match[str]) -> str:
+            nonlocal parameters
+            before, name = found.groups()
+            given: Any = parameters[0] if parameters else ()
+            if name[0] in "'\"":
+                path = name[1:-1].replace(name[0] * 2, name[0])
+            elif name[0] == "?" and given:
+                path, *rest = given
+                parameters = (rest,)
+            elif name[1:] in given:
+                path = given[name[1:]]
+            else:  # SQLite has its own words for it
+                return found[0]
+            place = str(self._attached(path, is_new="into" in before.lower()))
+            return "{}'{}'".format(before, place.replace("'", "''"))
 
-            if isinstance(sql, str):
-                sql = _ATTACHED.sub(placed, sql)
-            return original(owner, sql, *parameters)
-
-        return execute
+        if isinstance(sql, str):
+            sql = _ATTACHED.sub(placed, sql)
+        return original(owner, sql, *parameters)
 
     def _attached(self, path: Any, is_new: bool) -> Any:
         if not is_new:
@@ -116,7 +112,7 @@ class Databases:
         self._files.tell(f"vacuum into {path!r}")
         return self._files.written(path, whole=False)
 
-    def _querying(self, original: Any) -> Any:
+    def _querying(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         """`original`, given a text in SQL that names files where they lie."""
 
         def place(found: re.Match[str]) -> str:
@@ -126,13 +122,8 @@ class Databases:
             self._files.tell(f"copy to {path!r}")
             return f"{before}'{self._files.written(path, whole=False)}'"
 
-        def query(*args: Any, **kwargs: Any) -> Any:
-            return original(
-                *[_LITERAL.sub(place, each) if isinstance(each, str) else each for each in args],
-                **kwargs,
-            )
-
-        return query
+        placed = [_LITERAL.sub(place, each) if isinstance(each, str) else each for each in args]
+        return original(*placed, **kwargs)
 
     def _database(self, path: Any) -> Any:
         """Where it is written, with what belongs to it."""

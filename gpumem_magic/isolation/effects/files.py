@@ -10,17 +10,13 @@ import operator
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import Overlay
-from gpumem_magic.isolation.effects.path_functions import (
-    Make,
-    PathFunctions,
-    error_of,
-    naming,
-)
+from gpumem_magic.isolation.effects.path_functions import PathFunctions, Run, error_of, naming
 from gpumem_magic.isolation.telling import Effects, described
 
 _NEW = os.O_CREAT
@@ -43,6 +39,7 @@ class ScratchFiles:
         self._effects = effects
         self._overlay = Overlay(scratch)
         self._writes = 0
+        self._call = threading.local()  # text: the call of `open` under way, as users write it
 
     def path(self, file: Any) -> Any:
         """Where `file` is read: itself, unless there is something else in its place."""
@@ -86,12 +83,15 @@ class ScratchFiles:
 
     def install(self) -> None:
         """Replace what Python knows of files, at its lowest level."""
-        opening = (builtins, "open", self._opening), (os, "open", self._opening_descriptor)
-        self._effects.replace(io.FileIO, "__init__", self._making)
+        opening: tuple[tuple[Any, str, Run], ...] = (
+            (builtins, "open", self._opening),
+            (os, "open", self._opening_descriptor),
+        )
+        self._effects.wrap(io.FileIO, "__init__", self._making)
         paths = PathFunctions(self._overlay, self.tell)
-        for owner, names, make in (*opening, *paths.table()):
+        for owner, names, run in (*opening, *paths.table()):
             for name in names.split():
-                self._effects.replace(owner, name, functools.partial(_made, paths, make, name))
+                self._effects.wrap(owner, name, functools.partial(paths.in_folders, run, name))
         for owner, name in _AS_ONE:
             known_as = f"{owner.__name__}.{name}"
             self._effects.replace(owner, name, functools.partial(self.as_one, known_as))
@@ -112,65 +112,57 @@ class ScratchFiles:
             raise error_of(errno.EEXIST)
         return self._overlay.brought(own, whole=not flags & os.O_TRUNC)
 
-    def _opening(self, _: str, original: Any) -> Any:
-        def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-            flags = _flags_of(mode)
-            opener = args[5] if len(args) > 5 else kwargs.pop("opener", None)
-            if isinstance(file, int) or not (flags or opener or self._overlay.changed):
-                return original(file, mode, *args, **kwargs)
-            if opener is not None:  # it calls os.open
-                alone = os.O_WRONLY if flags and "+" not in mode else 0
-                place = opener(os.fspath(file), flags | alone)
-                opened = original(place, mode, *args[:5], **kwargs)
-            else:
-                with naming(file):
-                    place = self._prepared(file, flags)
-                    opened = original(place, mode, *args[:5], **kwargs)
-            if place is not file:
-                buffer = getattr(opened, "buffer", opened)
-                getattr(buffer, "raw", buffer).name = os.fspath(file)
-                if flags and opener is None:
-                    self.tell(described("open", (file, mode)))
-            return opened
+    def _opening(
+        self, _: str, original: Any, /, file: Any, mode: Any = "r", *args: Any, **kwargs: Any
+    ) -> Any:
+        """It makes an `io.FileIO`, where the file is found: here is only known what was called."""
+        before = getattr(self._call, "text", "")
+        self._call.text = described("open", (file, mode))
+        try:
+            return original(file, mode, *args, **kwargs)
+        finally:
+            self._call.text = before
 
-        return open
+    def _making(
+        self,
+        original: Any,
+        /,
+        raw: Any,
+        file: Any,
+        mode: str = "r",
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> None:
+        """Of `io.FileIO`, by itself or by `open`."""
+        flags = _flags_of(mode)
+        if isinstance(file, int) or not (flags or opener or self._overlay.changed):
+            original(raw, file, mode, closefd)
+            return
+        if opener is not None:  # called here: it is `os.open` that knows where
+            alone = os.O_WRONLY if flags and "+" not in mode else 0
+            original(raw, opener(os.fspath(file), flags | alone), mode)
+            raw.name = os.fspath(file)
+            return
+        with naming(file):
+            place = self._prepared(file, flags)
+            original(raw, place, mode, closefd)
+        if place != os.fsdecode(file):
+            raw.name = os.fspath(file)
+            if flags:
+                call = getattr(self._call, "text", "")
+                self.tell(call or described("io.FileIO", (file, mode)))
 
-    def _making(self, original: Any) -> Any:
-        """What is opened without `open`."""
-
-        def init(
-            raw: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None
-        ) -> None:
-            flags = _flags_of(mode)
-            if isinstance(file, int) or opener or not (flags or self._overlay.changed):
-                original(raw, file, mode, closefd, opener)
-                return
-            with naming(file):
-                place = self._prepared(file, flags)
-                original(raw, place, mode, closefd)
-            if place != os.fsdecode(file):  # `open` has its place already
-                raw.name = os.fspath(file)
-                if flags:
-                    self.tell(described("io.FileIO", (file, mode)))
-
-        return init
-
-    def _opening_descriptor(self, _: str, original: Any) -> Any:
-        def open(path: Any, flags: Any, *args: Any, **kwargs: Any) -> Any:
-            flags = operator.index(flags)
-            with naming(path):
-                place = self._prepared(path, flags)
-                descriptor = original(place, flags, *args, **kwargs)
-            if place is not path and flags & _WRITING:
-                self.tell(described("os.open", (path, flags)))
-            return descriptor
-
-        return open
+    def _opening_descriptor(
+        self, _: str, original: Any, /, path: Any, flags: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        flags = operator.index(flags)
+        with naming(path):
+            place = self._prepared(path, flags)
+            descriptor = original(place, flags, *args, **kwargs)
+        if place is not path and flags & _WRITING:
+            self.tell(described("os.open", (path, flags)))
+        return descriptor
 
 
 def _flags_of(mode: Any) -> int:
     return sum(flag for letter, flag in _FLAGS.items() if letter in str(mode))
-
-
-def _made(paths: PathFunctions, make: Make, name: str, original: Any) -> Any:
-    return paths.in_folders(name, make(name, original))

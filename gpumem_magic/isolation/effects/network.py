@@ -64,13 +64,11 @@ def install_network_effects(effects: Effects, arrivals: Arrivals) -> None:
     """
     _install_sockets(effects)
     for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr"):
-        effects.replace(socket, name, functools.partial(_looking_up, effects))
-    effects.replace(urllib.request.OpenerDirector, "open", functools.partial(_opening_url, effects))
+        effects.wrap(socket, name, functools.partial(_looking_up, effects))
+    effects.wrap(urllib.request.OpenerDirector, "open", functools.partial(_opening_url, effects))
     for connection in (http.client.HTTPConnection, http.client.HTTPSConnection):
         effects.put(connection, "connect", _connect)
-    effects.replace(
-        http.client.HTTPConnection, "putrequest", functools.partial(_requesting, effects)
-    )
+    effects.wrap(http.client.HTTPConnection, "putrequest", functools.partial(_requesting, effects))
     arrivals.expect("urllib3.connection", lambda module: _install_urllib3(effects, module))
     arrivals.expect("requests.sessions", lambda module: _install_requests(effects, module))
     arrivals.expect("smtplib", lambda module: _install_smtp(effects, module))
@@ -80,32 +78,26 @@ def _install_sockets(effects: Effects) -> None:
     """Only pairs that the cell makes send: all others lead outside, or did before the fork."""
     pairs: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
-    def make_pair(original: Any) -> Any:
-        def socketpair(*args: Any, **kwargs: Any) -> tuple[socket.socket, socket.socket]:
-            ends: tuple[socket.socket, socket.socket] = original(*args, **kwargs)
-            pairs.update(ends)
-            return ends
+    def socketpair(original: Any, *args: Any, **kwargs: Any) -> Any:
+        ends = original(*args, **kwargs)
+        pairs.update(ends)
+        return ends
 
-        return socketpair
-
-    effects.replace(socket, "socketpair", make_pair)
-    effects.put(socket.socket, "connect", _connecting(effects))
-    effects.put(socket.socket, "connect_ex", _connecting_quietly(effects))
+    effects.wrap(socket, "socketpair", socketpair)
+    effects.put(socket.socket, "connect", functools.partial(_connecting, effects))
+    effects.put(socket.socket, "connect_ex", functools.partial(_connecting_quietly, effects))
     for owner in (socket.socket, ssl.SSLSocket):
         for name in ("send", "sendall", "sendto", "sendmsg", "write"):
-            effects.replace(owner, name, functools.partial(_sending, effects, pairs, name))
+            effects.wrap(owner, name, functools.partial(_sending, effects, pairs, name))
     _install_addresses(effects)
     effects.put(socket.socket, "listen", _listening(effects))
 
-    def make_waking(original: Any) -> Any:
-        def write_to_self(loop: Any) -> None:  # also the notebook's own loop, whose pair is dead
-            with effects.silence():
-                original(loop)
-
-        return write_to_self
+    def write_to_self(original: Any, loop: Any) -> None:
+        with effects.silence():  # also the notebook's own loop, whose pair is dead
+            original(loop)
 
     loops = asyncio.selector_events.BaseSelectorEventLoop
-    effects.replace(loops, "_write_to_self", make_waking)
+    effects.wrap(loops, "_write_to_self", write_to_self)
 
 
 def _listening(effects: Effects) -> Any:
@@ -132,14 +124,11 @@ def _install_addresses(effects: Effects) -> None:
             address = (names.get(address[0], address[0]), address[1] or next(ports), *address[2:])
         bound[self] = address
 
-    def make_name(original: Any) -> Any:
-        def getsockname(self: socket.socket) -> Any:
-            return bound[self] if self in bound else original(self)
-
-        return getsockname
+    def getsockname(original: Any, self: socket.socket) -> Any:
+        return bound[self] if self in bound else original(self)
 
     effects.put(socket.socket, "bind", bind)
-    effects.replace(socket.socket, "getsockname", make_name)
+    effects.wrap(socket.socket, "getsockname", getsockname)
 
 
 def _install_urllib3(effects: Effects, module: Any) -> None:
@@ -148,15 +137,14 @@ def _install_urllib3(effects: Effects, module: Any) -> None:
 
 
 def _install_requests(effects: Effects, module: Any) -> None:
-    def make(original: Any) -> Any:
-        def request(session: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
-            effects.blocked(described(f"requests.{str(method).lower()}", (url,)))
-            with effects.silence():
-                return original(session, method, url, *args, **kwargs)
+    def request(
+        original: Any, session: Any, method: Any, url: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        effects.blocked(described(f"requests.{str(method).lower()}", (url,)))
+        with effects.silence():
+            return original(session, method, url, *args, **kwargs)
 
-        return request
-
-    effects.replace(module.Session, "request", make)
+    effects.wrap(module.Session, "request", request)
 
 
 def _install_smtp(effects: Effects, module: Any) -> None:
@@ -184,68 +172,69 @@ def _connect(connection: Any) -> None:
     connection.is_verified = True  # urllib3 would warn
 
 
-def _requesting(effects: Effects, original: Any) -> Any:
-    def putrequest(connection: Any, method: str, url: str, *args: Any, **kwargs: Any) -> None:
-        secure = isinstance(connection, http.client.HTTPSConnection)
-        address = f"http{'s' * secure}://{connection.host}{url}"
-        effects.blocked(f"{method} {url if '://' in url else address}")
-        if connection.sock is not None:
-            _connect(connection)
-        original(connection, method, url, *args, **kwargs)
-
-    return putrequest
-
-
-def _opening_url(effects: Effects, original: Any) -> Any:
-    def open(opener: Any, fullurl: Any, *args: Any, **kwargs: Any) -> Any:
-        url = str(getattr(fullurl, "full_url", fullurl))
-        if url.startswith(("file:", "data:")):
-            return original(opener, fullurl, *args, **kwargs)
-        effects.blocked(described("urllib.request.urlopen", (url,)))
-        with effects.silence():
-            return original(opener, fullurl, *args, **kwargs)
-
-    return open
+def _requesting(
+    effects: Effects,
+    original: Any,
+    connection: Any,
+    method: str,
+    url: str,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    secure = isinstance(connection, http.client.HTTPSConnection)
+    address = f"http{'s' * secure}://{connection.host}{url}"
+    effects.blocked(f"{method} {url if '://' in url else address}")
+    if connection.sock is not None:
+        _connect(connection)
+    original(connection, method, url, *args, **kwargs)
 
 
-def _connecting(effects: Effects) -> Any:
-    def connect(self: socket.socket, address: Any) -> NoReturn:
-        effects.blocked(described("socket.connect", (address,)))
-        raise no_connection(address)
-
-    return connect
-
-
-def _connecting_quietly(effects: Effects) -> Any:
-    def connect_ex(self: socket.socket, address: Any) -> int:
-        effects.blocked(described("socket.connect_ex", (address,)))
-        return errno.ECONNREFUSED
-
-    return connect_ex
+def _opening_url(
+    effects: Effects, original: Any, opener: Any, fullurl: Any, *args: Any, **kwargs: Any
+) -> Any:
+    url = str(getattr(fullurl, "full_url", fullurl))
+    if url.startswith(("file:", "data:")):
+        return original(opener, fullurl, *args, **kwargs)
+    effects.blocked(described("urllib.request.urlopen", (url,)))
+    with effects.silence():
+        return original(opener, fullurl, *args, **kwargs)
 
 
-def _sending(effects: Effects, pairs: Any, name: str, original: Any) -> Any:
-    def send(self: socket.socket, data: Any, *args: Any, **kwargs: Any) -> Any:
-        if self in pairs:
-            return original(self, data, *args, **kwargs)
-        address = args[-1:] if name == "sendto" else args[2:3] if name == "sendmsg" else ()
-        effects.blocked(described(f"socket.{name}", address or (...,)))
-        if name == "sendall":
-            return None
-        return sum(memoryview(part).nbytes for part in (data if name == "sendmsg" else (data,)))
-
-    return send
+def _connecting(effects: Effects, self: socket.socket, address: Any) -> NoReturn:
+    effects.blocked(described("socket.connect", (address,)))
+    raise no_connection(address)
 
 
-def _looking_up(effects: Effects, original: Any) -> Any:
-    def look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_here(host):
-            return original(host, *args, **kwargs)
-        name = host.decode() if isinstance(host, bytes) else host
-        effects.blocked(f"connection to {name}")
-        raise no_connection(name)
+def _connecting_quietly(effects: Effects, self: socket.socket, address: Any) -> int:
+    effects.blocked(described("socket.connect_ex", (address,)))
+    return errno.ECONNREFUSED
 
-    return look_up
+
+def _sending(
+    effects: Effects,
+    pairs: Any,
+    name: str,
+    original: Any,
+    self: socket.socket,
+    data: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if self in pairs:
+        return original(self, data, *args, **kwargs)
+    address = args[-1:] if name == "sendto" else args[2:3] if name == "sendmsg" else ()
+    effects.blocked(described(f"socket.{name}", address or (...,)))
+    if name == "sendall":
+        return None
+    return sum(memoryview(part).nbytes for part in (data if name == "sendmsg" else (data,)))
+
+
+def _looking_up(effects: Effects, original: Any, host: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_here(host):
+        return original(host, *args, **kwargs)
+    name = host.decode() if isinstance(host, bytes) else host
+    effects.blocked(f"connection to {name}")
+    raise no_connection(name)
 
 
 def is_here(host: Any) -> bool:

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import HEAD, Overlay, seeming_size
@@ -22,8 +23,8 @@ _FOLDERS = {"dir_fd": 0, "src_dir_fd": 0, "dst_dir_fd": 1}
 _ON_LINKS = "lstat readlink lchmod lchown lchflags mkdir mkfifo mknod remove unlink rmdir".split()
 _OF_TWO = ("symlink", "link", "rename", "replace")
 
-Make = Callable[[str, Any], Any]
-"""Takes a function's name, and the function; gives what replaces it."""
+Run = Callable[..., Any]
+"""Does what a function is to do: gets its name, the function, and what that was called with."""
 
 
 class PathFunctions:
@@ -33,16 +34,16 @@ class PathFunctions:
         self._overlay = overlay
         self._tell = tell
 
-    def table(self) -> tuple[tuple[Any, str, Make], ...]:
-        """Modules, names in them, and what makes the replacements."""
+    def table(self) -> tuple[tuple[Any, str, Run], ...]:
+        """Modules, names in them, and the replacements."""
         changing = "chmod lchmod chown lchown utime truncate setxattr removexattr chflags lchflags"
         return (
             (_io, "open_code", self._reading),
             (os, "stat lstat access readlink getxattr listxattr statvfs", self._reading),
-            (os, changing, self._acting(self._change)),
-            (os, "mkdir mkfifo mknod", self._acting(self._create)),
-            (os, "remove unlink", self._acting(self._unlink)),
-            (os, "rmdir", self._acting(self._remove)),
+            (os, changing, partial(self._acting, self._change)),
+            (os, "mkdir mkfifo mknod", partial(self._acting, self._create)),
+            (os, "remove unlink", partial(self._acting, self._unlink)),
+            (os, "rmdir", partial(self._acting, self._remove)),
             (os, " ".join(_OF_TWO), self._joining),
             (os, "listdir scandir", self._listing),
             (os, "chdir", self._entering),
@@ -51,61 +52,57 @@ class PathFunctions:
             (shutil, "rmtree", self._removing_tree),
         )
 
-    def in_folders(self, name: str, function: Any) -> Any:
-        """`function`, for paths below folders that are open: by the names of these."""
+    def in_folders(self, run: Run, name: str, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """`run`, for paths below folders that are open: by the names of these."""
+        if not kwargs.keys() & _FOLDERS:
+            return run(name, original, *args, **kwargs)
+        if "path" in kwargs:
+            args = (kwargs.pop("path"), *args)
+        paths = list(args)
+        for key in kwargs.keys() & _FOLDERS:
+            place = 1 if name == "symlink" else _FOLDERS[key]
+            folder = self._overlay.named(kwargs[key])
+            if len(paths) <= place:
+                raise TypeError("by name")
+            if isinstance(folder, str):
+                del kwargs[key]
+                paths[place] = _joined(folder, paths[place])
+        if paths == [*args]:
+            return run(name, original, *args, **kwargs)
+        with naming(*args[: 2 if name in _OF_TWO else 1]):
+            return run(name, original, *paths, **kwargs)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs.keys() & _FOLDERS:
-                return function(*args, **kwargs)
-            if "path" in kwargs:
-                args = (kwargs.pop("path"), *args)
-            paths = list(args)
-            for key in kwargs.keys() & _FOLDERS:
-                place = 1 if name == "symlink" else _FOLDERS[key]
-                folder = self._overlay.named(kwargs[key])
-                if len(paths) <= place:
-                    raise TypeError("by name")
-                if isinstance(folder, str):
-                    del kwargs[key]
-                    paths[place] = _joined(folder, paths[place])
-            if paths == [*args]:
-                return function(*args, **kwargs)
-            with naming(*args[: 2 if name in _OF_TWO else 1]):
-                return function(*paths, **kwargs)
+    def _reading(self, name: str, original: Any, /, path: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._overlay.changed:
+            return original(path, *args, **kwargs)
+        with naming(path):
+            place = self._overlay.read_at(path, name not in _ON_LINKS and _follows(kwargs))
+            found = original(place, *args, **kwargs)
+        size = seeming_size(place) if getattr(found, "st_size", 0) == HEAD else None
+        return found if size is None else os.stat_result((*found[:6], size, *found[7:]))
 
-        return call
+    def _acting(
+        self,
+        act: Callable[[str, Callable[[str], Any]], Any],
+        name: str,
+        original: Any,
+        /,
+        path: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Functions that change one path; act: gets it, and what does it to a copy."""
 
-    def _reading(self, name: str, original: Any) -> Any:
-        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._overlay.changed:
-                return original(path, *args, **kwargs)
-            with naming(path):
-                place = self._overlay.read_at(path, name not in _ON_LINKS and _follows(kwargs))
-                found = original(place, *args, **kwargs)
-            size = seeming_size(place) if getattr(found, "st_size", 0) == HEAD else None
-            return found if size is None else os.stat_result((*found[:6], size, *found[7:]))
+        def run(place: Any) -> Any:
+            return original(place, *args, **kwargs)
 
-        return read
-
-    def _acting(self, act: Callable[[str, Callable[[str], Any]], Any]) -> Any:
-        """Makes functions that change one path; act: gets it, and what does it to a copy."""
-
-        def make(name: str, original: Any) -> Any:
-            def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-                def run(place: Any) -> Any:
-                    return original(place, *args, **kwargs)
-
-                own = self._overlay.virtual(path, name not in _ON_LINKS and _follows(kwargs))
-                if own is None:
-                    return run(path)
-                with naming(path):
-                    result = act(own, run)
-                self._tell(described(f"os.{name}", (path,)))
-                return result
-
-            return call
-
-        return make
+        own = self._overlay.virtual(path, name not in _ON_LINKS and _follows(kwargs))
+        if own is None:
+            return run(path)
+        with naming(path):
+            result = act(own, run)
+        self._tell(described(f"os.{name}", (path,)))
+        return result
 
     def _change(self, own: str, run: Callable[[str], Any]) -> Any:
         if not self._overlay.exists(own):  # where a filter ignores the call, it would seem to do it
@@ -134,24 +131,21 @@ class PathFunctions:
         if self._overlay.is_folder(own) and self._overlay.entries(own):
             raise error_of(errno.ENOTEMPTY)
 
-    def _joining(self, name: str, original: Any) -> Any:
+    def _joining(
+        self, name: str, original: Any, /, src: Any, dst: Any, *args: Any, **kwargs: Any
+    ) -> None:
         """Functions of two paths."""
-
-        def join(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
-            here = None if name == "symlink" else self._overlay.virtual(src, follow=False)
-            there = self._overlay.virtual(dst, follow=False)
-            moves = name in ("rename", "replace")
-            with naming(src, dst):
-                source = src if here is None else self._overlay.brought_whole(here)
-                target = dst if there is None else self._target(here, there, moves)
-                original(source, target, *args, **kwargs)
-            for own in filter(None, (here, there)):
-                self._tell(described(f"os.{name}", (src, dst)))
-                if moves:
-                    self._overlay.hide(own)
-            return None
-
-        return join
+        here = None if name == "symlink" else self._overlay.virtual(src, follow=False)
+        there = self._overlay.virtual(dst, follow=False)
+        moves = name in ("rename", "replace")
+        with naming(src, dst):
+            source = src if here is None else self._overlay.brought_whole(here)
+            target = dst if there is None else self._target(here, there, moves)
+            original(source, target, *args, **kwargs)
+        for own in filter(None, (here, there)):
+            self._tell(described(f"os.{name}", (src, dst)))
+            if moves:
+                self._overlay.hide(own)
 
     def _target(self, here: str | None, there: str, moves: bool) -> str:
         if here is not None and not self._overlay.exists(here):
@@ -163,62 +157,50 @@ class PathFunctions:
             (self._expect_empty if is_folder else self._expect_no_folder)(there)
         return self._overlay.brought(there, whole=is_folder)
 
-    def _listing(self, name: str, original: Any) -> Any:
-        def listing(path: Any = None) -> Any:
-            path = self._overlay.named(path) if self._overlay.changed else path
-            own = self._overlay.virtual(path or ".") if self._overlay.changed else None
-            if own is None:
-                return original(path)
-            with naming(path):
-                if self._overlay.at(own) == own:
-                    return original(self._overlay.read_at(path or "."))
-                entries = [_Entry(e, os.fspath(path or ".")) for e in self._overlay.entries(own)]
-            return _Scan(entries) if name == "scandir" else [entry.name for entry in entries]
+    def _listing(self, name: str, original: Any, /, path: Any = None) -> Any:
+        path = self._overlay.named(path) if self._overlay.changed else path
+        own = self._overlay.virtual(path or ".") if self._overlay.changed else None
+        if own is None:
+            return original(path)
+        with naming(path):
+            if self._overlay.at(own) == own:
+                return original(self._overlay.read_at(path or "."))
+            entries = [_Entry(e, os.fspath(path or ".")) for e in self._overlay.entries(own)]
+        return _Scan(entries) if name == "scandir" else [entry.name for entry in entries]
 
-        return listing
+    def _entering(self, _: str, original: Any, /, path: Any) -> None:
+        path = self._overlay.named(path)
+        place = self._overlay.read_at(path)
+        with naming(path):
+            original(place)
+        self._overlay.away = place is not path
 
-    def _entering(self, _: str, original: Any) -> Any:
-        def chdir(path: Any) -> None:
-            path = self._overlay.named(path)
-            place = self._overlay.read_at(path)
-            with naming(path):
-                original(place)
-            self._overlay.away = place is not path
+    def _showing(self, _: str, original: Any, /) -> Any:
+        path = original()
+        shown = self._overlay.shown(os.fsdecode(path))
+        return os.fsencode(shown) if isinstance(path, bytes) else shown
 
-        return chdir
+    def _copying(
+        self, _: str, original: Any, /, src: Any, dst: Any, *, follow_symlinks: bool = True
+    ) -> Any:
+        same = isinstance(src, int) or (
+            os.path.exists(dst) and os.path.exists(src) and os.path.samefile(src, dst)
+        )
+        if same or not follow_symlinks or not os.path.isfile(src):
+            return original(src, dst, follow_symlinks=follow_symlinks)
+        with open(dst, "wb") as copy:
+            self._overlay.copy(os.path.abspath(os.fsdecode(self._overlay.read_at(src))), copy)
+        return dst
 
-    def _showing(self, _: str, original: Any) -> Any:
-        def getcwd() -> Any:
-            path = original()
-            shown = self._overlay.shown(os.fsdecode(path))
-            return os.fsencode(shown) if isinstance(path, bytes) else shown
-
-        return getcwd
-
-    def _copying(self, _: str, original: Any) -> Any:
-        def copyfile(src: Any, dst: Any, *, follow_symlinks: bool = True) -> Any:
-            if isinstance(src, int):
-                return original(src, dst, follow_symlinks=follow_symlinks)
-            same = os.path.exists(dst) and os.path.exists(src) and os.path.samefile(src, dst)
-            if same or not follow_symlinks or not os.path.isfile(src):
-                return original(src, dst, follow_symlinks=follow_symlinks)
-            with open(dst, "wb") as copy:
-                self._overlay.copy(os.path.abspath(os.fsdecode(self._overlay.read_at(src))), copy)
-            return dst
-
-        return copyfile
-
-    def _removing_tree(self, _: str, original: Any) -> Any:
+    def _removing_tree(
+        self, _: str, original: Any, /, path: Any, *args: Any, **kwargs: Any
+    ) -> None:
         """Once the real tree is hidden, what is left to remove is in the scratch folder."""
-
-        def rmtree(path: Any, *args: Any, **kwargs: Any) -> None:
-            own = self._overlay.virtual(path, follow=False)
-            if own is not None and self._overlay.is_folder(own):
-                self._overlay.brought(own)
-                self._overlay.hide(own)
-            original(path, *args, **kwargs)
-
-        return rmtree
+        own = self._overlay.virtual(path, follow=False)
+        if own is not None and self._overlay.is_folder(own):
+            self._overlay.brought(own)
+            self._overlay.hide(own)
+        original(path, *args, **kwargs)
 
 
 class _Entry(os.PathLike[Any]):

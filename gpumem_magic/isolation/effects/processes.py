@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio.subprocess
 import builtins
 import concurrent.futures.process
+import functools
 import getpass
 import io
 import multiprocessing.process
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects, described
+from gpumem_magic.sources.stacks.frames import outwards
 
 _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
@@ -42,10 +44,12 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
         effects.skip(os, name, f"os.{name}", _exit)
     effects.skip(webbrowser, "open", "webbrowser.open", True)
     for owner, name in ((builtins, "input"), (getpass, "getpass")):
-        effects.put(owner, name, _asking(name))
+        effects.put(owner, name, functools.partial(_nobody, f"{name}()"))
     arrivals.expect(
         "ipykernel.kernelbase",
-        lambda module: effects.put(module.Kernel, "_input_request", _asking("input")),
+        lambda module: effects.put(
+            module.Kernel, "_input_request", functools.partial(_nobody, "input()")
+        ),
     )
     arrivals.expect(
         "multiprocessing.resource_tracker",  # a process that removes what others leave
@@ -56,11 +60,11 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
 
 
 def _install_starting(effects: Effects) -> None:
-    effects.put(subprocess.Popen, "_execute_child", _not_started(effects))
+    effects.put(subprocess.Popen, "_execute_child", functools.partial(_not_started, effects))
     endings = ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")
     for name in ("system", "posix_spawn", "posix_spawnp", *(f"spawn{end}" for end in endings)):
         effects.skip(os, name, f"os.{name}", 0)
-    effects.skip(os, "popen", "os.popen", _EmptyPipe)
+    effects.skip(os, "popen", "os.popen", lambda *command, **options: io.StringIO())
     for name in ("fork", "forkpty", *(f"exec{end}" for end in endings)):
         effects.put(os, name, _refused(f"os.{name}"))
     other = _refused("starting another process")  # as joblib does
@@ -71,15 +75,15 @@ def _install_starting(effects: Effects) -> None:
     effects.put(concurrent.futures.process.ProcessPoolExecutor, "submit", pool)
     for owner in (asyncio, asyncio.subprocess):
         for name in ("create_subprocess_exec", "create_subprocess_shell"):
-            effects.put(owner, name, _not_started_by_asyncio(effects, f"asyncio.{name}"))
+            create = functools.partial(_not_started_by_asyncio, effects, f"asyncio.{name}")
+            effects.put(owner, name, create)
 
 
-def _not_started_by_asyncio(effects: Effects, name: str) -> Any:
-    async def create(*command: Any, **options: Any) -> _Ended:
-        effects.blocked(described(name, command))
-        return _Ended()
-
-    return create
+async def _not_started_by_asyncio(
+    effects: Effects, name: str, *command: Any, **options: Any
+) -> _Ended:
+    effects.blocked(described(name, command))
+    return _Ended()
 
 
 class _Ended:
@@ -113,34 +117,28 @@ def _install_signals(effects: Effects) -> None:
         if callable(handler):
             handler(number, sys._getframe(1))
 
-    def make_kill(original: Any) -> Any:
-        def kill(pid: int, number: int) -> None:
-            if number == 0:
-                _ask_whether_there(pid, original)
-            elif pid == os.getpid() and callable(signal.getsignal(number)):
-                raise_signal(number)
-            else:
-                effects.blocked(described("os.kill", (pid, number)))
+    def kill(original: Any, pid: int, number: int) -> None:
+        if number == 0:
+            _ask_whether_there(pid, original)
+        elif pid == os.getpid() and callable(signal.getsignal(number)):
+            raise_signal(number)
+        else:
+            effects.blocked(described("os.kill", (pid, number)))
 
-        return kill
+    ignored: dict[int, Any] = {}  # by the number of the signal that is the dry run's own
 
-    def make_signal(original: Any) -> Any:
-        ignored: dict[int, Any] = {}  # by the number of the signal that is the dry run's own
-
-        def set_handler(number: int, handler: Any, /) -> Any:
-            if number != getattr(signal, "SIGALRM", None):
-                return original(number, handler)
-            before = ignored.get(number, signal.SIG_DFL)
-            ignored[number] = handler
-            return before
-
-        return set_handler
+    def set_handler(original: Any, number: int, handler: Any, /) -> Any:
+        if number != getattr(signal, "SIGALRM", None):
+            return original(number, handler)
+        before = ignored.get(number, signal.SIG_DFL)
+        ignored[number] = handler
+        return before
 
     effects.put(signal, "raise_signal", raise_signal)
-    effects.replace(os, "kill", make_kill)
+    effects.wrap(os, "kill", kill)
     effects.skip(os, "killpg", "os.killpg")
     effects.skip(signal, "pthread_kill", "signal.pthread_kill")
-    effects.replace(signal, "signal", make_signal)
+    effects.wrap(signal, "signal", set_handler)
     effects.put(signal, "alarm", lambda seconds: 0)
     for name in ("setitimer", "getitimer"):
         effects.put(signal, name, lambda *timer: (0.0, 0.0))
@@ -179,62 +177,39 @@ class _Nobody(io.TextIOBase):
         return self
 
 
-def _asking(name: str) -> Any:
-    def ask(*args: Any, **kwargs: Any) -> NoReturn:
-        _nobody(f"{name}()")
-
-    return ask
-
-
-def _nobody(what: str) -> NoReturn:
+def _nobody(what: str, *args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError(
         f"{what} waits for an answer, and nobody is asked in a dry run: put the value into the "
         "cell to predict it"
     )
 
 
-def _not_started(effects: Effects) -> Any:
+def _not_started(effects: Effects, process: Any, args: Any, *others: Any) -> None:
     """A process that has ended at once, without output, and successfully."""
-
-    def execute_child(process: Any, args: Any, *others: Any) -> None:
-        if not isinstance(args, (str, bytes, os.PathLike)):
-            args = list(args)
-            os.fspath(args[0])
-        effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
-        pipes = (process, args, *others)[_PIPES]
-        if os.name == "posix" and pipes[1] != -1:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, pipes[1])
-            os.close(null)
-        process._close_pipe_fds(*pipes)
-        process.pid, process.returncode = os.getpid(), 0
-        process._child_created = False
-
-    return execute_child
+    if not isinstance(args, (str, bytes, os.PathLike)):
+        args = list(args)
+        os.fspath(args[0])
+    effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
+    pipes = (process, args, *others)[_PIPES]
+    if os.name == "posix" and pipes[1] != -1:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, pipes[1])
+        os.close(null)
+    process._close_pipe_fds(*pipes)
+    process.pid, process.returncode = os.getpid(), 0
+    process._child_created = False
 
 
 def _called_by_name() -> str:
     """The function of subprocess that the user called: run, check_output, ..., Popen."""
     name = "Popen"
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame in outwards(sys._getframe(1)):
         if frame.f_globals.get("__name__") == "subprocess":
             function = frame.f_code.co_name
             name = "Popen" if function == "__init__" else function
         elif name != "Popen":
             break
-        frame = frame.f_back
     return name
-
-
-class _EmptyPipe(io.StringIO):
-    """os.popen's answer: it closes without an exit status."""
-
-    def __init__(self, *command: Any, **options: Any) -> None:
-        super().__init__()
-
-    def close(self) -> None:
-        super().close()
 
 
 def _exit(code: int = 1) -> NoReturn:
@@ -242,10 +217,11 @@ def _exit(code: int = 1) -> NoReturn:
 
 
 def _refused(name: str) -> Any:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"{name} is not supported in a dry run: it follows one process; call the work of the "
-            "other processes directly to predict it"
-        )
+    return functools.partial(_refuse, name)
 
-    return refuse
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"{name} is not supported in a dry run: it follows one process; call the work of the "
+        "other processes directly to predict it"
+    )

@@ -22,17 +22,17 @@ _OWN_KERNELS = (
 _OTHER_LAYOUT = "use padded tensors, or layout=torch.jagged"
 _OWN_MEMORY = "its memory does not come from PyTorch's allocator; leave that part out to predict"
 
-_FUNCTIONS = (
-    ("torch.multiprocessing.spawn", "spawn", _ONE_PROCESS),
-    ("torch.multiprocessing", "spawn", _ONE_PROCESS),
-    ("torch.utils.cpp_extension", "load", _OWN_KERNELS),
-    ("torch.utils.cpp_extension", "load_inline", _OWN_KERNELS),
-)
 _JAGGED, _ATTENTION = "torch.nested._internal.ops", "jagged_scaled_dot_product_attention"
-_CLASSES = (
+_FUNCTIONS = (
+    ("torch.multiprocessing.spawn", "", "spawn", _ONE_PROCESS),
+    ("torch.multiprocessing", "", "spawn", _ONE_PROCESS),
+    ("torch.utils.cpp_extension", "", "load", _OWN_KERNELS),
+    ("torch.utils.cpp_extension", "", "load_inline", _OWN_KERNELS),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__getitem__", _OWN_MEMORY),
     ("numba.cuda.dispatcher", "CUDADispatcher", "__call__", _OWN_MEMORY),
 )
+"""By module, and class where it is a method."""
+
 _LIBRARIES = {
     "flash_attn": "--assume flash_attn goes by the shapes of its results",
     "flash_attn.flash_attn_interface": "--assume flash_attn goes by the shapes of its results",
@@ -79,10 +79,9 @@ class _Refusals:
         arrivals = self._arrivals
         self._refuse_nested_on_device()
         arrivals.expect(_JAGGED, self._name_attention, _ATTENTION)
-        for module, name, advice in _FUNCTIONS:
-            arrivals.expect(module, functools.partial(self._refuse, "", name, advice), name)
-        for module, owner, name, advice in _CLASSES:
-            arrivals.expect(module, functools.partial(self._refuse, owner, name, advice), owner)
+        for module, owner, name, advice in _FUNCTIONS:
+            refuse = functools.partial(self._refuse, owner, name, advice)
+            arrivals.expect(module, refuse, owner or name)
         for module, advice in _LIBRARIES.items():
             if not (module.startswith("jax") and os.environ.get("JAX_PLATFORMS") == "cpu"):
                 arrivals.expect(module, functools.partial(self._refuse_library, advice))

@@ -99,7 +99,7 @@ class SavingEffects:
         Databases(effects, self._files).install(self._arrivals)
         for module in (torch, torch.serialization):
             effects.replace(module, "save", self._saving)
-            effects.replace(module, "load", self._loading)
+            effects.wrap(module, "load", self._loading)
         effects.put(torch.hub, "download_url_to_file", self._downloading)
         self._install_tables()
         expect("_posixshmem", self._install_shared_memory)
@@ -113,7 +113,8 @@ class SavingEffects:
             module, _, entries = line.partition(" ")
             for function, position, mode in (entry.split() for entry in entries.split(",")):
                 known_as = f"{module.partition('.')[0]}.{function.removesuffix('.__init__')}"
-                make = functools.partial(self._translating, known_as, int(position), mode)
+                how = known_as, int(position), mode
+                make = functools.partial(functools.partial, self._translating, *how)
                 self._arrivals.expect(module, functools.partial(self._replace, function, make))
         for line in _AS_ONE.strip().split("\n"):
             module, *functions = line.split()
@@ -127,31 +128,29 @@ class SavingEffects:
         *owner, name = function.split(".")
         self._effects.replace(getattr(module, owner[0], None) if owner else module, name, make)
 
-    def _translating(self, known_as: str, position: int, mode: str, original: Any) -> Any:
+    def _translating(
+        self, known_as: str, position: int, mode: str, original: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
         """`original`, given another path."""
-
-        def translated(*args: Any, **kwargs: Any) -> Any:
-            values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-            key = position if position < len(args) else _parameter(original, position, kwargs)
-            given = values.get(key)
-            kind = mode if mode != "?" else _kind(values, position + 1)
-            if isinstance(given, str) and given.startswith(":"):  # a database in memory
-                return original(*args, **kwargs)
-            if values.get("readonly") or values.get("read_only"):
-                kind = "r"
-            if kind == "r" and isinstance(given, list):
-                place = [self._files.path(each) for each in given]
-            elif kind == "r":
-                place = self._files.path(given)
-            else:
-                place = self._files.written(given, whole=kind == "a")
-            if place is not given:
-                values[key] = place
-                if kind != "r":
-                    self._files.tell(described(known_as, args, kwargs))
-            return original(*[values.pop(i) for i in range(len(args))], **values)
-
-        return translated
+        values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        key = position if position < len(args) else _parameter(original, position, kwargs)
+        given = values.get(key)
+        kind = mode if mode != "?" else _kind(values, position + 1)
+        if isinstance(given, str) and given.startswith(":"):  # a database in memory
+            return original(*args, **kwargs)
+        if values.get("readonly") or values.get("read_only"):
+            kind = "r"
+        if kind == "r" and isinstance(given, list):
+            place = [self._files.path(each) for each in given]
+        elif kind == "r":
+            place = self._files.path(given)
+        else:
+            place = self._files.written(given, whole=kind == "a")
+        if place is not given:
+            values[key] = place
+            if kind != "r":
+                self._files.tell(described(known_as, args, kwargs))
+        return original(*[values.pop(i) for i in range(len(args))], **values)
 
     def _saving(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -167,18 +166,16 @@ class SavingEffects:
 
         return self._files.as_one("torch.save", save)
 
-    def _loading(self, original: Any) -> Any:
-        parameters = inspect.signature(original).parameters
-
-        def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-            kept = self._kept(f)
-            if isinstance(kept, Kept):
-                return _loaded(kept, map_location, *args, **kwargs)
-            if _is_path(f) and "mmap" in parameters and kwargs.get("mmap") is None:
-                kwargs["mmap"] = zipfile.is_zipfile(f)
-            return original(f, map_location, *args, **kwargs)
-
-        return load
+    def _loading(
+        self, original: Any, /, f: Any, map_location: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        kept = self._kept(f)
+        if isinstance(kept, Kept):
+            return _loaded(kept, map_location, *args, **kwargs)
+        maps = "mmap" in inspect.signature(original).parameters
+        if _is_path(f) and maps and kwargs.get("mmap") is None:
+            kwargs["mmap"] = zipfile.is_zipfile(f)
+        return original(f, map_location, *args, **kwargs)
 
     def _kept(self, file: Any) -> Any:
         """What a file stands for; None for one that holds itself."""
@@ -220,16 +217,15 @@ class SavingEffects:
         self._effects.put(module, "serialize_file", written)
 
     def _install_safe_open(self, module: Any) -> None:
-        def make(original: Any) -> Any:
-            def safe_open(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
-                found = self._kept(filename)
-                if isinstance(found, tuple):
-                    return _KeptTensors(found, device)
-                return original(self._files.path(filename), framework, device, **kwargs)
+        def safe_open(
+            original: Any, filename: Any, framework: str, device: Any = "cpu", **kwargs: Any
+        ) -> Any:
+            found = self._kept(filename)
+            if isinstance(found, tuple):
+                return _KeptTensors(found, device)
+            return original(self._files.path(filename), framework, device, **kwargs)
 
-            return safe_open
-
-        self._effects.replace(module, "safe_open", make)
+        self._effects.wrap(module, "safe_open", safe_open)
 
 
 class _KeptTensors(contextlib.ExitStack):

@@ -45,8 +45,8 @@ def install_shell_effects(effects: Effects, scripts: Scripts) -> None:
     for name in ("system", "system_raw", "system_piped"):
         effects.put(shell, name, commands.system)
     effects.put(shell, "getoutput", commands.getoutput)
-    effects.replace(shell, "run_line_magic", commands.line_magic)
-    effects.replace(shell, "run_cell_magic", commands.cell_magic)
+    effects.wrap(shell, "run_line_magic", commands.line_magic)
+    effects.wrap(shell, "run_cell_magic", commands.cell_magic)
     effects.put(shell, "ask_exit", _leave)
     effects.skip(shell, "set_next_input", "set_next_input")
     shell.db = {}  # it is a folder of files, and %cd writes there
@@ -88,46 +88,38 @@ class _Commands:
         if not followed:
             self._effects.blocked(told)
 
-    def line_magic(self, original: Any) -> Callable[..., Any]:
+    def line_magic(self, original: Any, name: str, line: str, *args: Any, **kwargs: Any) -> Any:
         """`%name line`."""
-
-        def run_line_magic(name: str, line: str, *args: Any, **kwargs: Any) -> Any:
-            code = _without_options(line, _RUNNING[name]) if name in _RUNNING else ""
-            if code.strip() and name not in ("capture", "gpucheck"):
-                return self._run(code, _caller(), below=0)
-            if name == "run":
-                caller = _caller()
-                line, names = _expanded(line, caller), caller.f_globals
-                told = f"%run {line}".strip()
-                self._follow(told, lambda: self._scripts.run_magic(line, names))
-                return None
-            # To load ourselves anew would end the dry run that is under way.
-            if name in _HARMLESS and "gpumem_magic" not in line:
-                with self._effects.silence():  # what a library keeps in files on the way
-                    return original(name, line, *args, **kwargs)
-            self._effects.blocked(f"%{name} {line}".strip())
-            return None
-
-        return run_line_magic
-
-    def cell_magic(self, original: Any) -> Callable[..., Any]:
-        """`%%name line` on top of a cell."""
-
-        def run_cell_magic(name: str, line: str, cell: str) -> Any:
-            if name in _SHELLS:
-                self._command(f"%%{name} {line}".strip(), cell)
-                return None
-            if name not in _RUNNING:
-                self._effects.blocked(f"%%{name} {line}".strip())
-                return None
+        code = _without_options(line, _RUNNING[name]) if name in _RUNNING else ""
+        if code.strip() and name not in ("capture", "gpucheck"):
+            return self._run(code, _caller(), below=0)
+        if name == "run":
             caller = _caller()
-            if name == "capture":
-                return self._capture(line, cell, caller)
-            if name == "timeit" and _without_options(line, _RUNNING[name]).strip():
-                self._run(_without_options(line, _RUNNING[name]), caller, below=0)
-            return self._run(cell, caller, below=1)
+            line, names = _expanded(line, caller), caller.f_globals
+            told = f"%run {line}".strip()
+            self._follow(told, lambda: self._scripts.run_magic(line, names))
+            return None
+        # To load ourselves anew would end the dry run that is under way.
+        if name in _HARMLESS and "gpumem_magic" not in line:
+            with self._effects.silence():  # what a library keeps in files on the way
+                return original(name, line, *args, **kwargs)
+        self._effects.blocked(f"%{name} {line}".strip())
+        return None
 
-        return run_cell_magic
+    def cell_magic(self, original: Any, name: str, line: str, cell: str) -> Any:
+        """`%%name line` on top of a cell."""
+        if name in _SHELLS:
+            self._command(f"%%{name} {line}".strip(), cell)
+            return None
+        if name not in _RUNNING:
+            self._effects.blocked(f"%%{name} {line}".strip())
+            return None
+        caller = _caller()
+        if name == "capture":
+            return self._capture(line, cell, caller)
+        if name == "timeit" and _without_options(line, _RUNNING[name]).strip():
+            self._run(_without_options(line, _RUNNING[name]), caller, below=0)
+        return self._run(cell, caller, below=1)
 
     def _capture(self, line: str, cell: str, caller: Any) -> None:
         """%%capture: the output is in a variable, if one is named."""

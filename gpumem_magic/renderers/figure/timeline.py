@@ -70,13 +70,8 @@ def _clear_axes(figure: Figure, place: tuple[float, float, float, float]) -> Axe
     return axes
 
 
-def timeline_png(report: Report, low: bool = False) -> bytes:
-    """The timeline as PNG; the same report gives the same bytes."""
-    return png(timeline_figure(report, low))
-
-
 def png(figure: Figure) -> bytes:
-    """`figure` as PNG."""
+    """`figure` as PNG; the same report gives the same bytes."""
     return _printed(figure, "png", {"Software": None})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
 from gpumem_magic.renderers import wording
@@ -25,10 +25,14 @@ COLUMNS = (
 
 def to_csv(reports: Sequence[Report]) -> str:
     """A heading and one row for each report; `started` is in UTC."""
+    return written((COLUMNS, *map(_row, reports)))
+
+
+def written(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as text."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([field(value) for value in _row(report)] for report in reports)
+    writer.writerows(map(_field, row) for row in rows)
     return buffer.getvalue()
 
 
@@ -47,7 +51,7 @@ def _row(report: Report) -> tuple[object, ...]:
     )
 
 
-def field(value: object) -> object:
+def _field(value: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe in front."""
     if not isinstance(value, str):
         return value

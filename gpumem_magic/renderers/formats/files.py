@@ -83,8 +83,7 @@ def report_files(report: Report) -> Files:
         ".csv": lambda: to_csv([report]),
         ".html": lambda: page([report], report.name or "GPU memory"),
         ".txt": lambda: report.text() + "\n",
-        ".png": lambda: _timeline(report, ".png"),
-        ".svg": lambda: _timeline(report, ".svg"),
+        **_pictures(lambda drawn: drawn.timeline_figure(report)),
         ".pickle": lambda: to_pickle(report),
     }
 
@@ -104,8 +103,7 @@ def reports_files(
         ".csv": lambda: to_csv(reports),
         ".html": lambda: page(reports, above=above),
         ".txt": lambda: "\n\n\n".join(texts) + "\n",
-        ".png": lambda: _overview(reports, ".png"),
-        ".svg": lambda: _overview(reports, ".svg"),
+        **_pictures(lambda drawn: drawn.overview_figure(reports)),
         ".pickle": lambda: to_pickle(_only(reports)),
     }
 
@@ -120,18 +118,16 @@ def _only(reports: Sequence[Report]) -> Report:
     return reports[0]
 
 
-def _timeline(report: Report, suffix: str) -> bytes:
-    from gpumem_magic.renderers.figure import timeline as figure
+def _pictures(draw: Callable[[Any], Any]) -> Files:
+    """draw: makes a figure, given the module that has figures, which is loaded for them."""
 
-    picture = figure.timeline_figure(report)
-    return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
+    def printed(kind: str) -> bytes:
+        from gpumem_magic.renderers.figure import timeline
 
+        picture: bytes = getattr(timeline, kind)(draw(timeline))
+        return picture
 
-def _overview(reports: Sequence[Report], suffix: str) -> bytes:
-    from gpumem_magic.renderers.figure import timeline as figure
-
-    picture = figure.overview_figure(reports)
-    return figure.svg(picture) if suffix == ".svg" else figure.png(picture)
+    return {".png": lambda: printed("png"), ".svg": lambda: printed("svg")}
 
 
 def _regular(path: Path) -> Path:

@@ -9,16 +9,23 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.allocator.pools import SMALL_SEGMENT, SMALL_SIZE
+from gpumem_magic.allocator.snapshot import (
+    IN_USE,
+    PENDING,
+    BlockState,
+    Plain,
+    Segment,
+    plain_segment,
+    with_gaps,
+)
+from gpumem_magic.trace.levels import follow_segments
 from gpumem_magic.values.recording import Action, Category, Events, Recording, Rules, Stack
 from gpumem_magic.values.report import Basis, Report
-
-Plain = dict[str, Any]
 
 _ACTIONS = ["free_requested" if action is Action.FREE else action.name.lower() for action in Action]
 _UNKNOWN = "unknown"
@@ -141,25 +148,21 @@ def _names(basis: Basis) -> dict[int, str]:
 
 def _segments(basis: Basis, stacks: _Stacks) -> Iterator[Plain]:
     """The segments after the last event with their blocks, by address."""
-    blocks = _used(basis, stacks)
-    places = [block["address"] for block in blocks]
+    asked = _used(basis)
+    blocks = sorted(asked, key=lambda block: block.address)
+    by_address = {block.address: stack for block, stack in asked.items()}
+    places = [block.address for block in blocks]
     for address, size, expandable, stack in _held(basis.recording):
         used = blocks[bisect_left(places, address) : bisect_left(places, address + size)]
-        small = max((block["size"] for block in used), default=size) <= SMALL_SIZE
-        yield {
-            "device": basis.recording.device.index,
-            "address": address,
-            "total_size": size,
-            "allocated_size": sum(b["size"] for b in used if b["state"] == "active_allocated"),
-            "active_size": sum(block["size"] for block in used),
-            "requested_size": sum(block["requested_size"] for block in used),
-            "stream": 0,
-            "segment_type": "small" if small or size == SMALL_SEGMENT else "large",
-            "segment_pool_id": (0, 0),
-            "is_expandable": expandable,
-            "frames": stacks[stack],
-            "blocks": list(_with_gaps(used, address, address + size)),
-        }
+        small = max((block.size for block in used), default=size) <= SMALL_SIZE
+        pool = "small" if small or size == SMALL_SEGMENT else "large"
+        whole = tuple(with_gaps(used, address, address + size))
+        yield plain_segment(
+            Segment(address, size, expandable, whole, pool=pool),
+            basis.recording.device.index,
+            stacks[stack],
+            lambda at: stacks[by_address[at]],
+        )
 
 
 def _held(recording: Recording) -> list[tuple[int, int, bool, int]]:
@@ -167,13 +170,7 @@ def _held(recording: Recording) -> list[tuple[int, int, bool, int]]:
     events, initial, older = recording.events, recording.initial, recording.initial.segments
     if older is None:  # each of the old blocks then stands for its segment
         older = np.stack([initial.address, initial.size, 0 * initial.size], axis=1)
-    whole = {at: (size, -1) for at, size, expandable in older.tolist() if not expandable}
-    for row in np.flatnonzero(_is(events, Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)).tolist():
-        at = int(events.address[row])
-        if events.action[row] == Action.SEGMENT_ALLOC:
-            whole[at] = int(events.size[row]), int(events.stack[row])
-        else:
-            whole.pop(at, None)
+    whole = follow_segments(older, events)
     found = [(at, size, False, stack) for at, (size, stack) in whole.items()]
     found += [(start, end - start, True, -1) for start, end in _mapped(events, older)]
     return sorted(found)
@@ -199,25 +196,23 @@ def _is(events: Events, *actions: Action) -> NDArray[np.bool_]:
     return np.isin(events.action, actions)
 
 
-def _used(basis: Basis, stacks: _Stacks) -> list[Plain]:
-    """The blocks that may not be reused after the last event, by address."""
+def _used(basis: Basis) -> dict[BlockState, int]:
+    """The blocks that may not be reused after the last event, each with its stack."""
     lives, events = basis.lifetimes, basis.recording.events
     old = len(basis.recording.initial.address)
     requested = np.concatenate([basis.recording.initial.requested, events.requested])
     row = np.where(lives.birth < 0, np.arange(len(lives)), old + lives.birth)
     ended = np.where(lives.at_end, -1, lives.death)
     waits = lives.at_end | np.isin(ended, _waiting(events))
-    found = [
-        {
-            "address": int(lives.address[one]),
-            "size": int(lives.size[one]),
-            "requested_size": int(requested[row[one]]),
-            "state": "active_allocated" if lives.at_end[one] else "active_pending_free",
-            "frames": stacks[int(lives.stack[one])],
-        }
+    return {
+        BlockState(
+            int(lives.address[one]),
+            int(lives.size[one]),
+            int(requested[row[one]]),
+            IN_USE if lives.at_end[one] else PENDING,
+        ): int(lives.stack[one])
         for one in np.flatnonzero(waits).tolist()
-    ]
-    return sorted(found, key=lambda block: block["address"])
+    }
 
 
 def _waiting(events: Events) -> list[int]:
@@ -231,15 +226,3 @@ def _waiting(events: Events) -> list[int]:
         else:
             open_.pop(int(events.address[row]), None)
     return [*open_.values()]
-
-
-def _with_gaps(blocks: list[Plain], start: int, end: int) -> Iterator[Plain]:
-    """The blocks from `start` to `end` and the free ones between them."""
-    nothing: Plain = {"requested_size": 0, "state": "inactive", "frames": []}
-    for block in blocks:
-        if block["address"] > start:
-            yield {"address": start, "size": block["address"] - start} | nothing
-        yield block
-        start = block["address"] + block["size"]
-    if start < end:
-        yield {"address": start, "size": end - start} | nothing

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from gpumem_magic.sources.accelerator.backend import Backend
 from gpumem_magic.sources.accelerator.storages import StorageLog
 from gpumem_magic.sources.cuda.history import paint
@@ -18,7 +16,7 @@ from gpumem_magic.sources.cuda.regions import Regions
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.failures import one_line, out_of_memory, read_failure
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.objects.allocation_sites import Remembered
+from gpumem_magic.sources.objects.allocation_sites import Remembered, with_categories
 from gpumem_magic.sources.objects.labels import START, OwnerWatch, label_owners
 from gpumem_magic.sources.stacks.callsite import error_line
 from gpumem_magic.values.findings import Level, Trace
@@ -75,7 +73,7 @@ class AcceleratorSource:
         watch.look(START, lambda: 0)
         self._interrupts.install()
         before = self._backend.read(self._index)
-        initial = self._with_categories(self._log.begin())
+        initial = with_categories(self._log.begin(), self._remembered.categories())
         self._begun = _Begun(watch, time.time(), before, initial)
         self._regions.install()
 
@@ -146,11 +144,6 @@ class AcceleratorSource:
     def _look(self, kind: str, optimizer: object | None) -> None:
         if self._begun is not None:
             self._begun.watch.look(kind, self._log.__len__, optimizer)
-
-    def _with_categories(self, blocks: LiveBlocks) -> LiveBlocks:
-        told = self._remembered.categories()
-        codes = [told.get(at, -1) for at in blocks.address.tolist()]
-        return replace(blocks, category=np.array(codes, np.int8))
 
     def _failure(self, error: BaseException | None, events: int) -> Failure | None:
         message = out_of_memory(error, (self._backend.kind.upper(),))

@@ -4,52 +4,16 @@ whole blocks. Splitting and merging are replayed at the addresses that the histo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gpumem_magic.allocator import pools
-from gpumem_magic.allocator.pools import (
-    MIN_BLOCK,
-    MIN_LARGE_ALLOC,
-    ROUND_LARGE,
-    SMALL_SEGMENT,
-    SMALL_SIZE,
-)
-from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Rules
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A piece of a segment: `used` while it may not be reused, `allocated` while it is owned."""
-
-    address: int
-    size: int
-    requested: int
-    used: bool
-    allocated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Memory that the allocator got from the device, and the blocks it is cut into."""
-
-    address: int
-    size: int
-    expandable: bool
-    blocks: tuple[Block, ...]
+from gpumem_magic.allocator.pools import MIN_BLOCK, SMALL_SIZE
+from gpumem_magic.allocator.snapshot import Segment
+from gpumem_magic.values.recording import Action, Rules
 
 
 def round_size(requested: int, rules: Rules) -> int:
     """Bytes that the allocator looks for when `requested` bytes are asked for."""
     return pools.round_size(requested, rules.divisions)
-
-
-def segment_size(rounded: int) -> int:
-    """Bytes that the allocator asks the device for when no free block holds `rounded` bytes."""
-    if rounded <= SMALL_SIZE:
-        return SMALL_SEGMENT
-    if rounded < MIN_LARGE_ALLOC:
-        return LARGE_SEGMENT
-    return -(-rounded // ROUND_LARGE) * ROUND_LARGE
 
 
 class _FreeRanges:

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.allocator.settings import INTERVALS
-from gpumem_magic.sources.cuda.block_sizes import Block, BlockReplay, Segment
-from gpumem_magic.sources.cuda.regions import PACKAGE, Span, completed, encloses
+from gpumem_magic.allocator.snapshot import IN_USE, INACTIVE, PENDING, BlockState, Segment
+from gpumem_magic.sources.cuda.block_sizes import BlockReplay
+from gpumem_magic.sources.cuda.regions import Span, completed, encloses
+from gpumem_magic.sources.stacks.frames import PACKAGE
 from gpumem_magic.values.recording import Action, Events, Frame, LiveBlocks, Phase, Rules, Stack
 
 Entry = Mapping[str, Any]
@@ -265,18 +267,22 @@ def _older(entry: Entry, since: float) -> bool:
 
 
 def _segment(entry: Entry) -> Segment:
-    address = entry["address"]
-    blocks = []
+    blocks, address = [], entry["address"]
     for block in entry["blocks"]:
         size, state = block["size"], block["state"]
-        requested = block.get("requested_size", size)
-        owned = state == "active_allocated"
-        used = state != "inactive"
+        state = state if state in (IN_USE, INACTIVE) else PENDING  # of which there were two
+        requested = 0 if state == INACTIVE else block.get("requested_size", size)
         # blocks lie side by side; older versions of torch do not name their addresses
-        blocks.append(Block(block.get("address", address), size, requested, used, owned))
+        blocks.append(BlockState(block.get("address", address), size, requested, state))
         address += size
-    expandable = bool(entry.get("is_expandable", False))
-    return Segment(entry["address"], entry["total_size"], expandable, tuple(blocks))
+    return Segment(
+        address=entry["address"],
+        size=entry["total_size"],
+        expandable=bool(entry.get("is_expandable", False)),
+        blocks=tuple(blocks),
+        stream=entry.get("stream", 0),
+        pool=entry.get("segment_type", ""),
+    )
 
 
 def _frame(entry: Entry) -> Frame | None:

@@ -6,12 +6,13 @@ import gc
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpumem_magic.sources.cuda.device import CUDA
-from gpumem_magic.sources.cuda.segments import BlocksUnlistedError, cuda_segments
+from gpumem_magic.allocator.snapshot import Segment
+from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace
+from gpumem_magic.sources.cuda.history import Entry, parse_segments
 from gpumem_magic.sources.device_memory import DeviceMemory, free_memory, used_blocks
 from gpumem_magic.sources.objects.allocation_sites import AllocationSite
 from gpumem_magic.sources.objects.labels import (
@@ -26,6 +27,30 @@ from gpumem_magic.values.inventory import FreeMemory, Process
 from gpumem_magic.values.recording import Category, Device, Reading
 
 _CATEGORIES = tuple(Category)
+
+
+class BlocksUnlistedError(RuntimeError):
+    """PyTorch's allocator does not tell which blocks it has; the text is a clause that says so."""
+
+
+def cuda_segments(index: int, kind: str = CUDA) -> tuple[Segment, ...]:
+    """All segments of the device; none before CUDA is initialised. Raises BlocksUnlistedError."""
+    return parse_segments(_snapshot(kind), index) if is_initialized(kind) else ()
+
+
+def _snapshot(kind: str) -> Iterable[Entry]:
+    torchs = namespace(kind)
+    backend = torchs.get_allocator_backend() if kind == CUDA else "native"
+    if backend != "native":  # c10/cuda/CUDAMallocAsyncAllocator.cpp: "not meaningful"
+        raise BlocksUnlistedError(
+            f"PyTorch's allocator here, {backend}, keeps no list of its blocks"
+        )
+    found: Iterable[Entry]
+    try:
+        found = torchs.memory.memory_snapshot(include_traces=False)
+    except TypeError:  # older versions always add the history
+        found = torchs.memory.memory_snapshot()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

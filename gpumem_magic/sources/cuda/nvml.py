@@ -53,11 +53,11 @@ class Driver:
         """The device with this UUID (with or without its "GPU-" or "MIG-") or NVML index."""
         failure = self._open()
         if failure is not None:
-            return _nothing(failure)
+            return unknown_device(failure)
         try:
             handle = self._handle(which)
         except self._nvml.NVMLError as error:
-            return _nothing(f"the driver does not know device {which} ({error})")
+            return unknown_device(f"the driver does not know device {which} ({error})")
         return self._read(handle)
 
     def close(self) -> None:
@@ -230,10 +230,6 @@ def read_device(which: str | int) -> DeviceUse:
 
 def unknown_device(reason: str) -> DeviceUse:
     """A device of which nothing is known, because `reason`."""
-    return _nothing(reason)
-
-
-def _nothing(reason: str) -> DeviceUse:
     fields = ("name", "capability", "total", "used", "processes", "this_process")
     return DeviceUse(unknown=dict.fromkeys(fields, reason))
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gpumem_magic.sources.cuda.block_sizes import Segment
+from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace, read_counters
 from gpumem_magic.sources.cuda.history import Entry, count_changes, newest, parse_segments
 

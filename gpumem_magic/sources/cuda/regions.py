@@ -8,18 +8,15 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from gpumem_magic.sources.stacks.frames import PACKAGE, outwards
 from gpumem_magic.values.recording import Frame, Phase, Stack
 
 BACKWARD = "backward begins"
 STEP = "step begins"
 STEPPED = "step ended"
-
-PACKAGE = str(Path(__file__).parents[2])
-"""Frames of files below this folder are ours: no user wants to see them in a stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +39,11 @@ class _Open:
 
 def stack_of(frame: FrameType | None) -> Stack:
     """The Python stack from `frame` outwards, innermost first."""
-    frames = []
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(PACKAGE):
-            frames.append(Frame(code.co_filename, frame.f_lineno or 0, code.co_name))
-        frame = frame.f_back
-    return tuple(frames)
+    return tuple(
+        Frame(each.f_code.co_filename, each.f_lineno or 0, each.f_code.co_name)
+        for each in outwards(frame)
+        if not each.f_code.co_filename.startswith(PACKAGE)
+    )
 
 
 def completed(stack: Stack, caller: Stack) -> Stack:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpumem_magic.allocator.pools import SMALL_SIZE
-from gpumem_magic.sources.cuda.block_sizes import Block, Segment, round_size
+from gpumem_magic.allocator.snapshot import IN_USE, PENDING, BlockState, Segment, with_gaps
+from gpumem_magic.sources.cuda.block_sizes import round_size
 from gpumem_magic.sources.cuda.history import EntryColumns
 from gpumem_magic.values.recording import Action, Rules
 
@@ -29,7 +30,7 @@ class _State:
         self._rules = rules
         self._fixed: dict[int, int] = {}
         self._mapped = _Ranges()
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, BlockState] = {}
         for segment in segments:
             if segment.expandable:
                 self._mapped.add(segment.address, segment.address + segment.size)
@@ -54,7 +55,7 @@ class _State:
         self._blocks = {at: block for at, block in self._blocks.items() if at in whole}
         for at, (size, owned) in freed.items():
             known = whole.get(at) or round_size(size, self._rules)
-            self._blocks[at] = Block(at, known, size, used=True, allocated=owned)
+            self._blocks[at] = BlockState(at, known, size, IN_USE if owned else PENDING)
 
     def _resize(self, action: int, address: int, size: int) -> None:
         if action == Action.SEGMENT_ALLOC:
@@ -79,10 +80,11 @@ class _State:
                 index += 1
             if not expandable:
                 inside = [*self._whole(inside, end)]
-            found.append(Segment(start, end - start, expandable, _with_gaps(inside, start, end)))
+            blocks_and_gaps = tuple(with_gaps(inside, start, end))
+            found.append(Segment(start, end - start, expandable, blocks_and_gaps))
         return found
 
-    def _whole(self, blocks: list[Block], end: int) -> Iterator[Block]:
+    def _whole(self, blocks: list[BlockState], end: int) -> Iterator[BlockState]:
         """The blocks of a segment of fixed size with the slack that was never split off them.
 
         A free block of the large pool has more than 1 MiB: neither splitting nor a request makes a
@@ -95,19 +97,6 @@ class _State:
             whole = slack <= SMALL_SIZE or (limit is not None and block.size >= limit)
             large = block.size > SMALL_SIZE
             yield replace(block, size=block.size + slack) if large and whole else block
-
-
-def _with_gaps(blocks: list[Block], start: int, end: int) -> tuple[Block, ...]:
-    """The blocks and the free ones between them, from `start` to `end`."""
-    found = []
-    for block in blocks:
-        if block.address > start:
-            found.append(Block(start, block.address - start, 0, used=False, allocated=False))
-        found.append(block)
-        start = block.address + block.size
-    if start < end:
-        found.append(Block(start, end - start, 0, used=False, allocated=False))
-    return tuple(found)
 
 
 class _Ranges:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from gpumem_magic.sources.cuda.device import (
     CUDA,
     NOTHING,
@@ -43,7 +41,12 @@ from gpumem_magic.sources.failures import (
     outside_allocator,
 )
 from gpumem_magic.sources.holders.left import find_held
-from gpumem_magic.sources.objects.allocation_sites import AllocationSite, Told, born_since
+from gpumem_magic.sources.objects.allocation_sites import (
+    AllocationSite,
+    Told,
+    born_since,
+    with_categories,
+)
 from gpumem_magic.sources.objects.labels import (
     START,
     OwnerWatch,
@@ -175,9 +178,8 @@ class CudaSource:
         device = recording.device.index
         self._recorded[recording.cell.filename] = recording.started
         earlier = self._sites.pop(device, {})
-        self._told[device] = Told.of(
-            recording, trace, earlier, self._reader.counters(device).changes
-        )
+        changes = self._reader.counters(device).changes
+        self._told[device] = Told.of(recording, trace, earlier, changes)
 
     def memory(self) -> DeviceMemory:
         """What the allocator of the current device holds now."""
@@ -305,8 +307,7 @@ class CudaSource:
         if told is None or told.changes != before.changes:
             return blocks
         self._sites[device] = told.sites
-        known = [told.categories.get(address, -1) for address in blocks.address.tolist()]
-        return replace(blocks, category=np.array(known, np.int8))
+        return with_categories(blocks, told.categories)
 
     def _rows(
         self, columns: Columns, device: int, before: Counters, lost: int, sums: int
@@ -351,11 +352,8 @@ class CudaSource:
 def _missing(before: Counters, after: Counters) -> Capture:
     """Nothing was recorded: as many events were lost as the counters tell, if these tell of any."""
     lost = max(0, after.changes - before.changes)
-    uncounted = not lost and (after.allocated, after.reserved) != (
-        before.allocated,
-        before.reserved,
-    )
-    return Capture((), (), {}, None if uncounted else lost)
+    same = (after.allocated, after.reserved) == (before.allocated, before.reserved)
+    return Capture((), (), {}, lost if lost or same else None)
 
 
 def _columns(

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.sources.cuda.block_sizes import Segment
+from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import Counters
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.sources.summing import LEFT_OUT

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpumem_magic.sources.objects.contents import FOREIGN, attribute, fields, is_plain, package_of
-from gpumem_magic.sources.objects.namespaces import LIBRARIES, locals_of
+from gpumem_magic.sources.objects.namespaces import locals_of
+from gpumem_magic.sources.stacks.frames import LIBRARIES
 from gpumem_magic.values.inventory import HolderKind
 
 LRU_CACHE: Final[type] = functools._lru_cache_wrapper
@@ -213,7 +214,7 @@ def _is_users(package: str, module: object) -> bool:
         return True
     known = sys.modules.get(module) if type(module) is str else None
     file = fields(known).get("__file__")
-    return type(file) is str and not file.startswith(LIBRARIES)
+    return type(file) is str and file not in LIBRARIES
 
 
 LOOKS: Final = {

@@ -16,18 +16,13 @@ from gpumem_magic.sources.cuda.recorder import no_collection
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Found, Node
-from gpumem_magic.sources.holders.roots import (
-    OURS,
-    hook_roots,
-    module_roots,
-    named_roots,
-    registry_roots,
-)
+from gpumem_magic.sources.holders.roots import hook_roots, module_roots, named_roots, registry_roots
 from gpumem_magic.sources.holders.unreached import nodes_of_atexit
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
+from gpumem_magic.sources.stacks.frames import PACKAGE
 from gpumem_magic.units import MIB
 from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Action, Events, Held, Phase
@@ -157,7 +152,7 @@ def _failed_frames(torch: Any, error: BaseException | None) -> Iterator[Node]:
         own = not begin and not is_librarys(frame)
         kind = HolderKind.VARIABLE if own else HolderKind.EXCEPTION
         copies = any(word in frame.f_code.co_name for word in _COPYING)
-        untold = file.startswith((OURS, torch_package)) or copies
+        untold = file.startswith((PACKAGE, torch_package)) or copies
         if file.startswith(str(Path(torch_package, "utils", "data"))):
             data = fields(locals_of(frame).get("self")).get("dataset")
             yield Node.root(HolderKind.VARIABLE, f"{type(data).__name__}()", data)

@@ -8,22 +8,16 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType, FunctionType
-from typing import Any, Final
+from types import FunctionType
+from typing import Any
 
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Node
 from gpumem_magic.sources.objects.contents import fields, is_plain
 from gpumem_magic.sources.objects.modules import by_preference
-from gpumem_magic.sources.objects.namespaces import (
-    LIBRARIES,
-    is_shells_own,
-    running_locals,
-)
+from gpumem_magic.sources.objects.namespaces import is_shells_own, running_locals
+from gpumem_magic.sources.stacks.frames import LIBRARIES, PACKAGE, outwards
 from gpumem_magic.values.inventory import HolderKind
-
-OURS: Final = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +67,10 @@ def running_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
         yield Node.root(HolderKind.RUNNING, f"running: {name}", value)
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, innermost in frames.items():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            if not frame.f_code.co_filename.startswith(OURS):
+        for frame in outwards(innermost):
+            if not frame.f_code.co_filename.startswith(PACKAGE):
                 for edge in of_frame(frame, f"thread {names.get(ident, ident)}"):
                     yield Node.root(HolderKind.RUNNING, edge.path, edge.thing)
-            frame = frame.f_back
 
 
 def module_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
@@ -97,7 +89,7 @@ def _is_users_own(name: str, held: Mapping[str, Any]) -> bool:
     file = held.get("__file__")
     if file is None and held.get("__spec__") is None and "." not in name:
         return True
-    return type(file) is str and not file.startswith(LIBRARIES)
+    return type(file) is str and file not in LIBRARIES
 
 
 def registry_roots() -> Iterator[Node]:

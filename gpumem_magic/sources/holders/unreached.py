@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.found import Node
 from gpumem_magic.sources.holders.walk import Walk
-from gpumem_magic.sources.objects.contents import fields
+from gpumem_magic.sources.objects.contents import fields, with_derived
 from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import Via
@@ -59,7 +59,8 @@ def tensors_in(
     torch: Any, things: Iterable[Any], memory: DeviceMemory, addresses: Collection[int]
 ) -> list[Any]:
     """Of all objects, the tensors and storages whose memory is at these addresses."""
-    kinds = _ids(torch._C.TensorBase) | _ids(torch.UntypedStorage)
+    bases = torch._C.TensorBase, torch.UntypedStorage
+    kinds = {id(kind) for base in bases for kind in with_derived(base)}
     return [t for t in things if id(type(t)) in kinds and _located(memory, t) in addresses]
 
 
@@ -70,16 +71,6 @@ def _located(memory: DeviceMemory, thing: Any) -> int | None:
         return memory.locate_storage(thing)
     except (RuntimeError, NotImplementedError):
         return None
-
-
-def _ids(base: type) -> frozenset[int]:
-    """Ids of a class and all its subclasses: asking an object could run its `__class__`."""
-    found, waiting = set(), [base]
-    while waiting:
-        kind = waiting.pop()
-        found.add(id(kind))
-        waiting += type.__subclasses__(kind)
-    return frozenset(found)
 
 
 class _Search:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpumem_magic.sources.stacks.callsite import call_of, line_of, unfold_all
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.recording import Action, Cell, Label, Recording, Stack
+from gpumem_magic.values.recording import Action, Cell, Label, LiveBlocks, Recording, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,12 @@ class Remembered:
     def move(self, moved: Mapping[int, int]) -> None:
         """Follow the blocks, which are about to move, to other addresses."""
         self._facts = {moved[at]: fact for at, fact in self._known() if at in moved}
+
+
+def with_categories(blocks: LiveBlocks, told: Mapping[int, int]) -> LiveBlocks:
+    """The blocks with what was told of them: places in Category by address, -1 for others."""
+    codes = [told.get(at, -1) for at in blocks.address.tolist()]
+    return replace(blocks, category=np.array(codes, np.int8))
 
 
 def _categories(trace: Trace) -> dict[int, int]:

@@ -249,6 +249,13 @@ def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple
                 yield name.removeprefix(_RAW), each
 
 
+def with_derived(kind: type[Any]) -> Iterator[type[Any]]:
+    """A class and all that are derived from it: to ask an object could run its `__class__`."""
+    yield kind
+    for derived in type.__subclasses__(kind):
+        yield from with_derived(derived)
+
+
 def is_node_type(kind: type) -> bool:
     """Whether the class is that of an autograd node."""
     bases = type.__getattribute__(kind, "__mro__")  # past what a metaclass may do

@@ -14,6 +14,7 @@ from gpumem_magic.sources.objects.contents import Contents
 from gpumem_magic.sources.objects.last_error import frames_of
 from gpumem_magic.sources.objects.modules import of_module
 from gpumem_magic.sources.objects.namespaces import is_librarys, is_spoken_of, locals_of
+from gpumem_magic.sources.stacks.frames import went_through
 from gpumem_magic.values.names import GraphAgain
 
 _SAID: Final = "backward through the graph a second time"
@@ -46,7 +47,8 @@ def find_again(names: Mapping[str, Any], error: BaseException | None) -> GraphAg
         elif tensor.numel() > 1 and _leads_to(grad_fn(tensor), nodes):
             found[path] = False
     last = own[-1]
-    file, line = last.f_code.co_filename, _line_of(error, last)
+    file = last.f_code.co_filename
+    line = dict(went_through(error)).get(last, last.f_lineno)
     return GraphAgain(
         names=tuple(path for path, is_end in found.items() if not is_end),
         ends=tuple(path for path, is_end in found.items() if is_end),
@@ -65,14 +67,6 @@ def _begun_with(torch: Any, frames: list[FrameType]) -> Iterator[Any]:
                 value = values.get(name)
                 each = value if isinstance(value, (tuple, list)) else (value,)
                 yield from (one for one in each if isinstance(one, torch.Tensor))
-
-
-def _line_of(error: BaseException, frame: FrameType) -> int:
-    traceback, line = error.__traceback__, frame.f_lineno
-    while traceback is not None:
-        line = traceback.tb_lineno if traceback.tb_frame is frame else line
-        traceback = traceback.tb_next
-    return line
 
 
 def _nodes_of(ends: list[Any]) -> set[Any]:

@@ -43,10 +43,8 @@ EVENTS = 20
 
 CUBLAS = "cuBLAS workspace"
 CUBLASLT = "cuBLASLt workspace"
-_CUBLAS_SIZES = (
-    8_519_680,
-    33_554_432,
-)  # aten/src/ATen/cuda/CublasHandlePool.cpp: 9.0 takes the second
+_CUBLAS_SIZES = (8_519_680, 33_554_432)
+"""getChosenWorkspaceSize of ATen/cuda/CublasHandlePool.cpp; from 9.0 on cards take the second."""
 
 
 @dataclass(frozen=True, slots=True)

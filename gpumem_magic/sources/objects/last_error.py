@@ -14,6 +14,7 @@ from gpumem_magic.sources.failures import ran_out
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.sources.objects.owners import scan
 from gpumem_magic.sources.objects.ownership import Locate, Owned
+from gpumem_magic.sources.stacks.frames import went_through
 from gpumem_magic.sources.stacks.tracebacks import chain_of
 
 ERROR: Final = "<error>."
@@ -35,7 +36,7 @@ def handled(error: object) -> BaseException | None:
 def kept_by(error: object, locate: Locate) -> tuple[Owned, ...]:
     """Owners of storages that an error, and those that it came from, lead to."""
     names: dict[str, Any] = {}
-    frames = (frame for one in chain_of(error) for frame in _went_through(one))
+    frames = (frame for one in chain_of(error) for frame, _ in went_through(one))
     for frame in _functions(frames):
         for name, value in locals_of(frame).items():
             names.setdefault(f"{ERROR}{frame.f_code.co_name}.{name}", value)
@@ -63,14 +64,6 @@ def frames_of(error: object) -> Iterator[FrameType]:
     came from, as far as to the one that memory ran out."""
     ended = ran_out(error)
     for one in chain_of(error):
-        yield from _went_through(one)
+        yield from (frame for frame, _ in went_through(one))
         if one is ended:
             return
-
-
-def _went_through(error: BaseException) -> Iterator[FrameType]:
-    raised: Any = BaseException.__traceback__
-    traceback = raised.__get__(error)
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next

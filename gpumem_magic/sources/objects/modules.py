@@ -100,18 +100,22 @@ def _listed_modules(torch: Any, things: Iterable[object]) -> set[int]:
     """Ids of modules inside a ModuleList, Sequential or ModuleDict of a module among `things`."""
     nn = torch.nn
     lists = nn.ModuleList, nn.Sequential, nn.ModuleDict
-    waiting = [thing for thing in things if issubclass(type(thing), nn.Module)]
-    if len(waiting) < 2:
+    modules = [thing for thing in things if issubclass(type(thing), nn.Module)]
+    if len(modules) < 2:
         return set()
-    listed: set[int] = set()
-    seen: set[int] = set()
+    found = [m for _, m in all_inside(*modules) if issubclass(type(m), lists)]
+    return {id(child) for m in found for _, child in items(fields(m).get("_modules"))}
+
+
+def all_inside(*modules: Any) -> Iterator[tuple[str, Any]]:
+    """The modules and all inside of them, each once, by path."""
+    waiting, seen = [("", module) for module in modules], set()
     while waiting:
-        module = waiting.pop()
-        if id(module) in seen:
+        here, found = waiting.pop()
+        if id(found) in seen:
             continue
-        seen.add(id(module))
-        children = [child for _, child in items(fields(module).get("_modules"))]
-        waiting += children
-        if issubclass(type(module), lists):
-            listed.update(map(id, children))
-    return listed
+        seen.add(id(found))
+        yield here, found
+        children = items(fields(found).get("_modules"))
+        prefix = f"{here}." if here else ""
+        waiting += [(f"{prefix}{name}", child) for name, child in children if child is not None]

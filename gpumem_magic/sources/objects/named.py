@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpumem_magic.sources.objects.contents import Contents, fields, package_of
-from gpumem_magic.sources.objects.modules import items
+from gpumem_magic.sources.objects.modules import all_inside, items
 from gpumem_magic.sources.objects.namespaces import is_spoken_of
 from gpumem_magic.sources.objects.ownership import parts_of
 from gpumem_magic.values.names import (
@@ -148,7 +148,7 @@ class _Reader:
         _add(self.names.containers, name, graphs)
 
     def _module(self, module: Any) -> ModuleFacts:
-        inside = dict(_walk(module))
+        inside = dict(all_inside(module))
         parameters = [p for m in inside.values() for p in _table(m, "_parameters")]
         dtypes, trainable = Counter[str](), 0
         for parameter, size in zip(parameters, self._sizes(parameters), strict=True):
@@ -173,7 +173,7 @@ class _Reader:
         for name, child in items(fields(module).get("_modules")):
             if child is None:
                 continue
-            parameters = [p for m in dict(_walk(child)).values() for p in _table(m, "_parameters")]
+            parameters = [p for _, m in all_inside(child) for p in _table(m, "_parameters")]
             trainable = [p for p in parameters if p.requires_grad]
             yield Part(
                 path=str(name),
@@ -238,20 +238,6 @@ def _optimized(things: Iterable[object], optimizer: type) -> Iterator[int]:
 
 def _table(module: Any, name: str) -> list[Any]:
     return [value for _, value in items(fields(module).get(name)) if value is not None]
-
-
-def _walk(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The module and all inside it, each once, by path."""
-    waiting, seen = [(path, module)], set()
-    while waiting:
-        here, found = waiting.pop()
-        if id(found) in seen:
-            continue
-        seen.add(id(found))
-        yield here, found
-        children = items(fields(found).get("_modules"))
-        prefix = f"{here}." if here else ""
-        waiting += [(f"{prefix}{name}", child) for name, child in children if child is not None]
 
 
 def _repeated(inside: Mapping[str, Any]) -> str:

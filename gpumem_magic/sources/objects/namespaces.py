@@ -5,18 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Mapping
 from itertools import islice
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-LIBRARIES = tuple(
-    {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).parents[2])}
-)
+from gpumem_magic.sources.stacks.frames import LIBRARIES, outwards
 
 _SHELLS_OWN = re.compile(r"_{1,3}|_i{0,3}|_i?\d+|_oh|_ih|_dh|_sh|In|Out|exit|quit|get_ipython")
 
@@ -91,17 +86,18 @@ def names_of(
 
 
 def running_locals(
-    frame: FrameType | None, namespace: Mapping[str, Any], outermost: FrameType | None = None
+    innermost: FrameType | None, namespace: Mapping[str, Any], outermost: FrameType | None = None
 ) -> dict[str, Any]:
-    """Locals of the user's functions from `frame` outwards to the code of the cell itself."""
+    """Locals of the user's functions from `innermost` outwards to the code of the cell itself."""
     found: dict[str, Any] = {}
-    while frame is not None and frame is not outermost:
+    for frame in outwards(innermost):
+        if frame is outermost:
+            break
         if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             if frame.f_globals is namespace:
                 break
         elif not is_librarys(frame):
             found = {**locals_of(frame), **found}
-        frame = frame.f_back
     return found
 
 
@@ -109,7 +105,7 @@ def is_librarys(frame: FrameType) -> bool:
     """Whether its code is an installed library's, or what torch made of a compiled function."""
     module = frame.f_globals.get("__name__")
     made = type(module) is str and module.startswith("torch.")
-    return made or frame.f_code.co_filename.startswith(LIBRARIES)
+    return made or frame.f_code.co_filename in LIBRARIES
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:

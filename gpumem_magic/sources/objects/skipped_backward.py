@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
 import re
-import traceback
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
@@ -15,6 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
+from gpumem_magic.sources.stacks.frames import parsed, went_through
 from gpumem_magic.values.names import SkippedBackward
 
 _MODE: Final = re.compile(
@@ -41,12 +40,11 @@ def find_skipped(error: BaseException | None) -> SkippedBackward | None:
     """The innermost test, where no call of backward() is left that would still be reached in the
     user's functions. Nothing of the user's runs."""
     found = None
-    parsed = functools.cache(_parsed)
-    walked = traceback.walk_tb(error.__traceback__ if error else None)
-    for frame, line in islice(walked, _MOST):
+    tree_of = functools.cache(parsed)
+    for frame, line in islice(went_through(error), _MOST):
         if is_librarys(frame):
             continue
-        tree = parsed(frame.f_code.co_filename)
+        tree = tree_of(frame.f_code.co_filename)
         for call, block in _coming(tree, frame, line) if tree else ():
             test = _what_skips(frame, line, call, block)
             if test is None:
@@ -55,14 +53,6 @@ def find_skipped(error: BaseException | None) -> SkippedBackward | None:
             trains = _trains(test, _holds(frame, test) is True)
             found = SkippedBackward("" if name == "<module>" else name, ast.unparse(test), trains)
     return found
-
-
-def _parsed(filename: str) -> ast.Module | None:
-    """The text of a file or a cell; None where none is known."""
-    try:
-        return ast.parse("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _trains(test: ast.expr, skips: bool) -> str:

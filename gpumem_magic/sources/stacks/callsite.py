@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import linecache
 import re
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from gpumem_magic.sources.stacks.frames import went_through
 from gpumem_magic.values.recording import Cell, Frame, Phase, Stack
 
 _NUMBERED: Final = re.compile(r"<ipython-input-(\d+)-")
@@ -95,7 +95,7 @@ def _unfolded(stack: Stack, cell: Cell, magic: int, first: int, bodies: Set[str]
 
 def error_line(error: BaseException | None, cell: Cell, cells: Mapping[str, Cell]) -> int | None:
     """The cell's line that `error` came from; None where none of its frames is the cell's."""
-    walked = traceback.walk_tb(error.__traceback__ if error else None)
+    walked = went_through(error)
     stack = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walked]
     return line_of(unfold_all([tuple(reversed(stack))], cell, cells)[0], cell.filename)
 

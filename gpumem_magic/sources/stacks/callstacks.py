@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import starmap
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
+from gpumem_magic.sources.stacks.frames import PACKAGE, outwards
 from gpumem_magic.values.recording import Frame, Stack
 
-_PACKAGE: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = ("torch/utils/_python_dispatch.py", "torch/overrides.py")
 _SHELL: Final = "IPython/core/interactiveshell.py"
 
@@ -50,11 +49,9 @@ class CallStacks:
     def begin(self, frame: FrameType, outermost: FrameType | None = None) -> None:
         """Leave out `outermost` and what called it; by default what lies below the notebook's cell,
         if `frame` was called on behalf of one."""
-        caller: FrameType | None = None if outermost else frame
-        while caller is not None:
+        for caller in outwards(None if outermost else frame):
             if _is_shell(caller.f_code, "run_cell_async"):
                 outermost = caller
-            caller = caller.f_back
         self._stop = outermost
 
     def end(self) -> None:
@@ -141,7 +138,7 @@ def _is_shell(code: CodeType, function: str) -> bool:
 def _frame_at(code: CodeType, line: int) -> Frame | None:
     """The frame at that line of `code`; None for frames that no user wants to see."""
     path = code.co_filename
-    if path.startswith(_PACKAGE) or path.replace("\\", "/").endswith(_MACHINERY):
+    if path.startswith(PACKAGE) or path.replace("\\", "/").endswith(_MACHINERY):
         return None
     return Frame(path, line, _function(code.co_name))
 

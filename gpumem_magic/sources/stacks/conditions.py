@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
 from collections.abc import Iterator
 from types import FrameType
 from typing import NamedTuple
+
+from gpumem_magic.sources.stacks.frames import parsed
 
 _ENDINGS = (ast.Break, ast.Return)
 
@@ -55,9 +56,8 @@ def _control_at(frame: FrameType) -> _Control | None:
 def _controls(filename: str) -> dict[int, _Control]:
     """By line: the tests of `while`, of a `break` and of a `return` within a loop, what the
     variables in the test of a `while` are assigned within it, and checks."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError):
+    tree = parsed(filename)
+    if tree is None:
         return {}
     is_lbfgs = filename.replace("\\", "/").endswith("torch/optim/lbfgs.py")
     return _checks(tree) | _of_loops(tree) | (_additions(tree) if is_lbfgs else {})

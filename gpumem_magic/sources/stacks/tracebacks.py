@@ -7,8 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PACKAGE = str(Path(__file__).parents[2])
-"""Where our own code lies."""
+from gpumem_magic.sources.stacks.frames import PACKAGE
 
 _NAME = __name__.partition(".")[0] + "."
 _REDIRECTION = "handle_torch_function"  # torch/overrides.py: how a Python function meets a mode

@@ -123,9 +123,7 @@ def attend_in_graph(
 ) -> torch.Tensor:
     """The operator that stands for the kernel in a graph that is traced for torch.compile."""
     query, key, value = tensors
-    if how.enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    key, value = _for_each_head(query, key, value, how)
     aten, scale = torch.ops.aten, how.scale
     if choice is FLASH:
         flash = aten._scaled_dot_product_flash_attention
@@ -135,6 +133,16 @@ def attend_in_graph(
     efficient = aten._scaled_dot_product_efficient_attention
     out = efficient(query, key, value, mask, saves, how.dropout_p, how.is_causal, scale=scale)
     return cast(torch.Tensor, out[0])
+
+
+def _for_each_head(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How
+) -> tuple[torch.Tensor, ...]:
+    """Key and value, repeated where queries are grouped."""
+    if not how.enable_gqa:
+        return key, value
+    heads = query.shape[-3]
+    return tuple(part.repeat_interleave(heads // part.shape[-3], -3) for part in (key, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +306,7 @@ def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> tor
         hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
         mask = torch.where(mask, torch.zeros_like(hidden), hidden)
         del hidden
-    if how.enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    key, value = _for_each_head(query, key, value, how)
     scores = torch.matmul(query, (key * root).transpose(-2, -1))
     if mask is not None:
         scores.add_(mask)

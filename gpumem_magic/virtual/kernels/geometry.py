@@ -4,40 +4,20 @@ operator and geometry of the arguments."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
-from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format
+from gpumem_magic.virtual.workspaces.layouts import Layout, kernel_format, size_of
 
 _ATEN = torch.ops.aten
 _META = torch.device("meta")
 _GROUPED = getattr(_ATEN, "_grouped_mm", None) and _ATEN._grouped_mm.default
 
-_size: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
-"""The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
-
-
-class Shape(NamedTuple):
-    """A tensor's geometry, in elements."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Shape:
-        """That of `tensor`."""
-        return cls(_size(tensor), tensor.stride(), tensor.dtype)
-
-    def nbytes(self) -> int:
-        """Bytes that a dense tensor of this shape takes."""
-        return self.size.numel() * self.dtype.itemsize
-
 
 class Geometry:
-    """Knows what operators return: Shape for each tensor, everything else as it is."""
+    """Knows what operators return: Layout for each tensor, everything else as it is."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
@@ -60,7 +40,7 @@ class Geometry:
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return _size(value), value.stride(), value.dtype
+        return size_of(value), value.stride(), value.dtype
     if isinstance(value, (list, tuple)):
         return tuple(map(_key, value))
     return type(value), value
@@ -96,7 +76,7 @@ def ask_meta_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _shapes(out: Any) -> Any:
-    return tree_map_only(torch.Tensor, Shape.of, out)
+    return tree_map_only(torch.Tensor, Layout.plain, out)
 
 
 _LIKE_ARGUMENT: Mapping[str, int] = {
@@ -138,7 +118,7 @@ def _laid_out(out: torch.Tensor, image: torch.Tensor, weight: torch.Tensor) -> t
 
 def _to_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        meta = torch.empty_strided(_size(value), value.stride(), dtype=value.dtype, device=_META)
+        meta = torch.empty_strided(size_of(value), value.stride(), dtype=value.dtype, device=_META)
         return meta.conj() if value.is_conj() else meta
     if isinstance(value, (list, tuple)):
         return [_to_meta(item) for item in value]
@@ -178,9 +158,9 @@ def named(dtype: torch.dtype) -> str:
     return str(names.get(dtype, dtype)).removesuffix("Storage").removeprefix("torch.")
 
 
-def shapes_among(results: Any) -> list[Shape]:
+def shapes_among(results: Any) -> list[Layout]:
     """The shapes in what `Geometry.results` gives."""
-    if isinstance(results, Shape):
+    if isinstance(results, Layout):
         return [results]
     nested = results if isinstance(results, (list, tuple)) else ()
     return [shape for item in nested for shape in shapes_among(item)]

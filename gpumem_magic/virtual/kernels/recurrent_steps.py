@@ -100,48 +100,32 @@ _aten = torch.ops.aten
 def lstm_cell(
     inputs: torch.Tensor,
     states: Sequence[torch.Tensor],
-    weight: torch.Tensor,
-    recurrent: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    other_bias: torch.Tensor | None = None,
+    *weights: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """LSTMCell of native/RNN.cpp. Raises as torch does for wrong shapes."""
-    hidden, cell = states
-    if not _fits(inputs, hidden, weight, recurrent):
-        composite_kernel(_aten.lstm_cell.default)(
-            inputs, states, weight, recurrent, bias, other_bias
-        )
-    gates = torch.matmul(inputs, weight.t()), torch.matmul(hidden, recurrent.t())
-    output, state, _ = _aten._thnn_fused_lstm_cell(*gates, cell, bias, other_bias)
+    gates = _gates(_aten.lstm_cell.default, inputs, states, states[0], *weights)
+    output, state, _ = _aten._thnn_fused_lstm_cell(*gates, states[1], *weights[2:])
     return output, state
 
 
 def gru_cell(
-    inputs: torch.Tensor,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    recurrent: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    other_bias: torch.Tensor | None = None,
+    inputs: torch.Tensor, hidden: torch.Tensor, *weights: torch.Tensor | None
 ) -> torch.Tensor:
     """GRUCell of native/RNN.cpp. Raises as torch does for wrong shapes."""
-    if not _fits(inputs, hidden, weight, recurrent):
-        composite_kernel(_aten.gru_cell.default)(
-            inputs, hidden, weight, recurrent, bias, other_bias
-        )
-    gates = torch.matmul(inputs, weight.t()), torch.matmul(hidden, recurrent.t())
-    state: torch.Tensor = _aten._thnn_fused_gru_cell(*gates, hidden, bias, other_bias)[0]
+    gates = _gates(_aten.gru_cell.default, inputs, hidden, hidden, *weights)
+    state: torch.Tensor = _aten._thnn_fused_gru_cell(*gates, hidden, *weights[2:])[0]
     return state
 
 
-def _fits(
-    inputs: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor, recurrent: torch.Tensor
-) -> bool:
-    return (
-        inputs.shape[-1] == weight.shape[-1]
-        and hidden.shape[-1] == recurrent.shape[-1]
-        and inputs.shape[:-1] == hidden.shape[:-1]
-    )
+def _gates(
+    operator: Any, inputs: torch.Tensor, states: Any, hidden: torch.Tensor, *weights: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the inputs and the hidden state come to. weights: of both, and perhaps two biases."""
+    weight, recurrent = weights[:2]
+    fits = inputs.shape[-1] == weight.shape[-1] and hidden.shape[-1] == recurrent.shape[-1]
+    if not fits or inputs.shape[:-1] != hidden.shape[:-1]:
+        composite_kernel(operator)(inputs, states, *weights)
+    return torch.matmul(inputs, weight.t()), torch.matmul(hidden, recurrent.t())
 
 
 CELLS: dict[str, Callable[..., Any]] = {"lstm_cell": lstm_cell, "gru_cell": gru_cell}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.sources.objects.contents import with_derived
 from gpumem_magic.values.advice import Argument
 from gpumem_magic.values.names import ArgumentFacts
 
@@ -120,14 +121,8 @@ def _loaded(owner: str) -> Any:
 def _alive(*kinds: type) -> Iterator[Any]:
     """Objects of the classes, or of derived ones, which may have no name. An object refers to its
     class: to ask for that copies no pages, as a look at each object does."""
-    found = gc.get_referrers(*(each for kind in kinds for each in _with_derived(kind)))
+    found = gc.get_referrers(*(each for kind in kinds for each in with_derived(kind)))
     return (thing for thing in found if issubclass(type(thing), kinds))
-
-
-def _with_derived(kind: type[Any]) -> Iterator[type[Any]]:
-    yield kind
-    for derived in kind.__subclasses__():
-        yield from _with_derived(derived)
 
 
 def _change_transformers(arguments: Any, values: Mapping[str, Any]) -> None:

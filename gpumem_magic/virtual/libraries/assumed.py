@@ -18,10 +18,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from gpumem_magic.sources.stacks.frames import PACKAGE, outwards
 from gpumem_magic.virtual.assumable import ASSUMABLE, OTHERS
+from gpumem_magic.virtual.libraries.native import given_to
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).resolve().parents[2])
 _ASKING = ("/importlib/", "import_utils.py", "functools.py")
 """Parts of the names of files whose code imports what other code asks for."""
 
@@ -76,17 +77,15 @@ class _Absent:
 
 def _asking() -> str | None:
     """The line that imports; None for torch's own, which a prediction answers by itself."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
+    for frame in outwards(sys._getframe(2)):
         name = frame.f_code.co_filename
-        if not name.startswith(("<frozen", _OURS)) and not any(each in name for each in _ASKING):
-            break
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(_TORCH):
-        return None
-    name = frame.f_code.co_filename
-    place = "The cell's line " if name.startswith("<") else f"{Path(name).name}:"
-    return f"{place}{frame.f_lineno}"
+        if name.startswith(("<frozen", PACKAGE)) or any(each in name for each in _ASKING):
+            continue
+        if name.startswith(_TORCH):
+            return None
+        place = "The cell's line " if name.startswith("<") else f"{Path(name).name}:"
+        return f"{place}{frame.f_lineno}"
+    return None
 
 
 class _Assumed:
@@ -173,28 +172,25 @@ class _Any:
 
 
 class _Kernel:
-    """A kernel of Triton's: a launch allocates nothing, and may have written what it was given."""
+    """A kernel of Triton's: a launch allocates nothing."""
 
-    def __init__(self, function: Any, written: Callable[[torch.Tensor], None]) -> None:
+    run: Any
+    __call__: Any
+
+    def __init__(self, function: Any) -> None:
         functools.update_wrapper(self, function)
         self.fn = function
-        self._written = written
 
-    def run(self, *args: Any, **kwargs: Any) -> None:
-        """Launch nothing."""
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, torch.Tensor):
-                self._written(value)
-
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
+    def __getitem__(self, grid: Any) -> Any:
         return self.run
-
-    __call__ = warmup = run
 
 
 def _triton(written: Callable[[torch.Tensor], None]) -> dict[str, Any]:
+    run = given_to(written)
+    kernel = type("Kernel", (_Kernel,), {"run": run, "warmup": run, "__call__": run})
+
     def jit(function: Any = None, **options: Any) -> Any:
-        return jit if function is None else _Kernel(function, written)
+        return jit if function is None else kernel(function)
 
     def tune(*args: Any, **kwargs: Any) -> Any:
         return lambda kernel: kernel

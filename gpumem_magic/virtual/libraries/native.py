@@ -22,13 +22,21 @@ _LAUNCHERS = (
 """Whose `run` begins with `kernel[grid](...)`."""
 
 
-def launch_nothing(arrivals: Arrivals, written: Callable[[torch.Tensor], None]) -> None:
-    """From here on launches only say which tensors they were given: any may have been written."""
+def given_to(written: Callable[[torch.Tensor], None]) -> Callable[..., None]:
+    """What stands for a kernel's method that launches it: all tensors may have been written."""
 
     def run(kernel: Any, *args: Any, **kwargs: Any) -> None:
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Tensor):
                 written(value)
+
+    return run
+
+
+def launch_nothing(arrivals: Arrivals, written: Callable[[torch.Tensor], None]) -> None:
+    """From here on launches only say which tensors they were given."""
+
+    run = given_to(written)
 
     def replace(owner: str) -> Callable[[Any], None]:
         return lambda module: setattr(getattr(module, owner), "run", run)

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpumem_magic.isolation.child import DryRunError
+from gpumem_magic.sources.stacks.frames import outwards
 
 _MOST = 20_000
 _MOST_BYTES = 2**32
@@ -67,9 +68,7 @@ def _begin_when_walked(name: str, notes: list[str]) -> None:
 
 def _is_named(name: str, value: Any, frame: FrameType | None) -> bool:
     """Whether a function that is running, or the cell, calls it so."""
-    while frame is not None and frame.f_locals.get(name) is not value:
-        frame = frame.f_back
-    return frame is not None
+    return any(each.f_locals.get(name) is value for each in outwards(frame))
 
 
 def _found(loader: Any, name: str, notes: list[str]) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -21,38 +22,41 @@ def install(patches: Patches, here: Here) -> None:
     if not torch.distributed.is_available():
         return
     groups: Any = torch.distributed.distributed_c10d
-    helper = _among_one(groups._new_process_group_helper, here)
+    helper = functools.partial(_among_one, groups._new_process_group_helper, here)
     patches.set(groups, "_new_process_group_helper", helper)
     patches.set(groups, "default_pg_nccl_timeout", groups.default_pg_timeout)
     _place_buckets(patches, here)
     here.tracker.replacements |= collectives(lambda: here.tracker.is_dry)
 
 
-def _among_one(make: Any, here: Here) -> Any:
+def _among_one(
+    make: Any,
+    here: Here,
+    size: int,
+    rank: int,
+    ranks: Any,
+    backend: Any,
+    *others: Any,
+    **options: Any,
+) -> Any:
     """What makes a process group, of gloo in place of NCCL; in a dry run of what sends nothing."""
-
-    def make_group(
-        size: int, rank: int, ranks: Any, backend: Any, *others: Any, **options: Any
-    ) -> Any:
-        named, is_dry = str(backend).lower(), here.tracker.is_dry
-        if "gloo" in named and "nccl" not in named and not is_dry:
-            return make(size, rank, ranks, backend, *others, **options)
-        if size > 1:
-            raise NotImplementedError(
-                "torch.distributed with several processes is not covered by the virtual GPU, "
-                "which is one card of one process: set WORLD_SIZE=1"
-            )
-        if is_dry:
-            nothing_sent()
-        options |= dict.fromkeys(options.keys() & _OF_NCCL)
-        used = torch.distributed.Backend("fake" if is_dry else "gloo")
-        group, store = make(size, rank, ranks, used, *others, **options)
-        groups: Any = torch.distributed.distributed_c10d._world.pg_map
-        if group in groups:
-            groups[group] = "nccl" if named == "nccl" else "gloo", groups[group][1]
-        return group, store
-
-    return make_group
+    named, is_dry = str(backend).lower(), here.tracker.is_dry
+    if "gloo" in named and "nccl" not in named and not is_dry:
+        return make(size, rank, ranks, backend, *others, **options)
+    if size > 1:
+        raise NotImplementedError(
+            "torch.distributed with several processes is not covered by the virtual GPU, "
+            "which is one card of one process: set WORLD_SIZE=1"
+        )
+    if is_dry:
+        nothing_sent()
+    options |= dict.fromkeys(options.keys() & _OF_NCCL)
+    used = torch.distributed.Backend("fake" if is_dry else "gloo")
+    group, store = make(size, rank, ranks, used, *others, **options)
+    groups: Any = torch.distributed.distributed_c10d._world.pg_map
+    if group in groups:
+        groups[group] = "nccl" if named == "nccl" else "gloo", groups[group][1]
+    return group, store
 
 
 def _place_buckets(patches: Patches, here: Here) -> None:

@@ -14,13 +14,11 @@ import torch
 
 from gpumem_magic.allocator.segments import Listener
 from gpumem_magic.allocator.settings import UNLIMITED, VARIABLES, Settings
-from gpumem_magic.allocator.snapshot import BlockState, Segment
+from gpumem_magic.allocator.snapshot import Plain, plain_segment
 from gpumem_magic.sources.stacks.callstacks import CallStacks
 from gpumem_magic.values.recording import Action
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
-
-Plain = dict[str, Any]
 
 _CONTEXTS = (None, "state", "alloc", "all")
 """Whose stacks are kept: nobody's; those of blocks; of what allocates too; of what frees too."""
@@ -124,8 +122,13 @@ class MemoryHistory:
         """
         include_traces = request is None or request[-1]
         allocator, known = self._storages.allocator, dict[int, list[Plain]]()
+
+        def of_block(address: int) -> list[Plain]:
+            stack, _ = self._born.get(address, (_NO_STACK, 0))
+            return [] if stack == _NO_STACK else self._frames(known, stack)
+
         taken = {
-            "segments": [self._segment(one, known) for one in allocator.snapshot()],
+            "segments": [plain_segment(one, 0, [], of_block) for one in allocator.snapshot()],
             "device_traces": [list(self._entries(known)) if include_traces else []],
             "allocator_settings": _settings(allocator.settings),
             "external_annotations": [],
@@ -177,33 +180,6 @@ class MemoryHistory:
                 for frame in self._stacks.resolve(stack)
             ]
         return known[stack]
-
-    def _segment(self, segment: Segment, known: dict[int, list[Plain]]) -> Plain:
-        blocks = segment.blocks
-        return {
-            "device": 0,
-            "address": segment.address,
-            "total_size": segment.size,
-            "allocated_size": sum(b.size for b in blocks if b.state == "active_allocated"),
-            "active_size": sum(b.size for b in blocks if b.state != "inactive"),
-            "requested_size": sum(b.requested for b in blocks if b.state != "inactive"),
-            "stream": segment.stream,
-            "segment_type": segment.pool,
-            "segment_pool_id": (0, 0),
-            "is_expandable": segment.expandable,
-            "frames": [],
-            "blocks": [self._block(block, known) for block in blocks],
-        }
-
-    def _block(self, block: BlockState, known: dict[int, list[Plain]]) -> Plain:
-        stack, _ = self._born.get(block.address, (_NO_STACK, 0))
-        return {
-            "address": block.address,
-            "size": block.size,
-            "requested_size": block.requested,
-            "state": block.state,
-            "frames": [] if stack == _NO_STACK else self._frames(known, stack),
-        }
 
 
 def _check(what: str, value: str | None, allowed: Collection[str | None], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -71,7 +72,7 @@ class Scripts:
         module: Any = torch.jit.RecursiveScriptModule  # type: ignore[attr-defined]
         for name in ("save", "save_to_buffer"):
             patches.set(module, name, self._with_device(getattr(module, name)))
-        patches.set(torch.jit, "load", _to_device_after(torch.jit.load))
+        patches.set(torch.jit, "load", functools.partial(_load, torch.jit.load))
 
     def _checked(self, call: Any) -> Any:
         """A call of a script that does not choose by the device; looked up once."""
@@ -127,18 +128,14 @@ def _makes_beside(graph: Any) -> bool:
     return graph.findNode("prim::device") is not None and not named
 
 
-def _to_device_after(load: Any) -> Any:
+def _load(
+    load: Any, f: Any, map_location: Any = None, _extra_files: Any = None, **options: Any
+) -> Any:
     """torch.jit.load, which C++ can have no GPU for."""
-
-    def load_and_move(
-        f: Any, map_location: Any = None, _extra_files: Any = None, **options: Any
-    ) -> Any:
-        extra = {_DEVICE_FILE: "", **(_extra_files or {})}
-        loaded = load(f, HOST if is_cuda(map_location) else map_location, extra, **options)
-        saved_on = extra.pop(_DEVICE_FILE)
-        if _extra_files is not None:
-            _extra_files.update(extra)
-        target = map_location or (saved_on if isinstance(saved_on, str) else saved_on.decode())
-        return loaded.to(checked(target)) if is_cuda(target or None) else loaded
-
-    return load_and_move
+    extra = {_DEVICE_FILE: "", **(_extra_files or {})}
+    loaded = load(f, HOST if is_cuda(map_location) else map_location, extra, **options)
+    saved_on = extra.pop(_DEVICE_FILE)
+    if _extra_files is not None:
+        _extra_files.update(extra)
+    target = map_location or (saved_on if isinstance(saved_on, str) else saved_on.decode())
+    return loaded.to(checked(target)) if is_cuda(target or None) else loaded

@@ -3,6 +3,7 @@ back."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.overrides import handle_torch_function
 from gpumem_magic.virtual.devices import DEVICE, HOST, HOST_ASKED_FOR, checked, is_cuda
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages, is_pinned, pinned
-from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device, dtype_on_host
+from gpumem_magic.virtual.torch_cuda.tensor_types import ON_DEVICE, ON_HOST, dtype_of
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_HANDLER = torch._C._disabled_torch_function_impl
@@ -81,11 +82,11 @@ class TensorMethods:
             patches.set(tensor, name, self._method(getattr(self, f"_{name}")))
         patches.set(tensor, "is_pinned", lambda tensor, device=None: is_pinned(tensor))
         patches.set(tensor, "__dlpack__", self._method(self._dlpack))
-        wrap = staticmethod(_wrapping_with(torch.Tensor._make_wrapper_subclass))
+        wrap = staticmethod(partial(_make_wrapper, torch.Tensor._make_wrapper_subclass))
         patches.set(tensor, "_make_wrapper_subclass", wrap)
         for module in (torch, torch.utils.dlpack):
             patches.set(module, "from_dlpack", self._from_dlpack)
-        patches.set(torch._C._nn, "_parse_to", _parse_to_with(torch._C._nn._parse_to))
+        patches.set(torch._C._nn, "_parse_to", partial(_parse_to, torch._C._nn._parse_to))
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "copy_", self._method(_storage_copy))
@@ -194,10 +195,9 @@ class TensorMethods:
             if tensor in self._storages and not name.startswith("torch.cuda."):
                 return name.replace("torch.", "torch.cuda.", 1)
             return name
-        if (on_device := dtype_on_device(dtype)) is not None:
-            return self._to(tensor, DEVICE, on_device, *args, **kwargs)
-        if (on_host := dtype_on_host(dtype)) is not None:
-            return self._to(tensor, HOST, on_host, *args, **kwargs)
+        for place, device in ((ON_DEVICE, DEVICE), (ON_HOST, HOST)):
+            if (known := dtype_of(dtype, place)) is not None:
+                return self._to(tensor, device, known, *args, **kwargs)
         return _base.type(tensor, dtype, *args, **kwargs)
 
     def _pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
@@ -279,33 +279,25 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=HOST).set_(storage)
 
 
-def _wrapping_with(make: Any) -> Any:
+def _make_wrapper(make: Any, *args: Any, **options: Any) -> Any:
     """A tensor around others, without a storage of its own: C++ has no card to put it on."""
-
-    def make_wrapper(*args: Any, **options: Any) -> Any:
-        given = [*args[_PLACE_OF_DEVICE:][:1], options.get("device")]
-        if not any(map(is_cuda, given)):
-            return make(*args, **options)
-        if "device" in options:
-            options["device"] = HOST
-        else:
-            args = (*args[:_PLACE_OF_DEVICE], HOST, *args[_PLACE_OF_DEVICE + 1 :])
-        made = make(*args, **options)
-        setattr(made, _WRAPS, True)
-        return made
-
-    return make_wrapper
+    given = [*args[_PLACE_OF_DEVICE:][:1], options.get("device")]
+    if not any(map(is_cuda, given)):
+        return make(*args, **options)
+    if "device" in options:
+        options["device"] = HOST
+    else:
+        args = (*args[:_PLACE_OF_DEVICE], HOST, *args[_PLACE_OF_DEVICE + 1 :])
+    made = make(*args, **options)
+    setattr(made, _WRAPS, True)
+    return made
 
 
-def _parse_to_with(parse_to: Any) -> Any:
+def _parse_to(parse_to: Any, *args: Any, **kwargs: Any) -> Any:
     """What nn.Module.to asks about its arguments: C++ knows neither the card's number nor which
     tensors are on it."""
-
-    def parse(*args: Any, **kwargs: Any) -> Any:
-        target = args[0] if args else kwargs.get("tensor")
-        if isinstance(target, int):
-            args = (checked(target), *args[1:])
-        parsed = parse_to(*args, **kwargs)
-        return (target.device, *parsed[1:]) if isinstance(target, torch.Tensor) else parsed
-
-    return parse
+    target = args[0] if args else kwargs.get("tensor")
+    if isinstance(target, int):
+        args = (checked(target), *args[1:])
+    parsed = parse_to(*args, **kwargs)
+    return (target.device, *parsed[1:]) if isinstance(target, torch.Tensor) else parsed

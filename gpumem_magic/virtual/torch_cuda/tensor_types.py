@@ -19,7 +19,8 @@ _DTYPES = {
         for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
     )
 }
-_ON_DEVICE, _ON_HOST = "torch.cuda.", "torch."
+ON_DEVICE, ON_HOST = "torch.cuda.", "torch."
+"""What the names of the classes begin with."""
 
 
 class TensorTypes:
@@ -39,7 +40,7 @@ class TensorTypes:
         original = torch.set_default_tensor_type
 
         def set_default_tensor_type(t: Any) -> None:
-            dtype = dtype_on_device(t)
+            dtype = dtype_of(t, ON_DEVICE)
             if dtype is not None:
                 torch.set_default_dtype(dtype)
                 torch.set_default_device(DEVICE)
@@ -56,32 +57,35 @@ class TensorTypes:
         on_host: Any = getattr(torch, name)
         storages = self._storages
 
-        class TensorType(type):
-            def __instancecheck__(cls, instance: object) -> bool:
-                if not isinstance(instance, torch.Tensor):
-                    return False
-                return instance.dtype is dtype and instance in storages
+        def make(*args: Any, **kwargs: Any) -> Any:
+            return on_host(*args, **kwargs).to(DEVICE)
 
-            def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-                return on_host(*args, **kwargs).to(DEVICE)
-
-        return TensorType(name, (), {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+        own = {"__module__": "torch.cuda", "dtype": dtype, "is_cuda": True}
+        return _tensor_type(name, own, storages.__contains__, make)
 
 
 def _sparse_class(name: str, dtype: torch.dtype) -> type:
+    def make(*args: Any) -> torch.Tensor:
+        known = args if any(isinstance(arg, torch.Tensor) for arg in args) else (args,)
+        return torch.sparse_coo_tensor(*known, dtype=dtype, device=DEVICE, check_invariants=False)
+
+    own = {"__module__": "torch.cuda.sparse", "dtype": dtype}
+    return _tensor_type(name, own, lambda tensor: tensor.is_sparse and tensor.is_cuda, make)
+
+
+def _tensor_type(
+    name: str, own: dict[str, Any], fits: Callable[[torch.Tensor], bool], make: Callable[..., Any]
+) -> type:
     class TensorType(type):
         def __instancecheck__(cls, instance: object) -> bool:
             if not isinstance(instance, torch.Tensor):
                 return False
-            return instance.is_sparse and instance.is_cuda and instance.dtype is dtype
+            return instance.dtype is own["dtype"] and fits(instance)
 
-        def __call__(cls, *args: Any) -> torch.Tensor:
-            known = args if any(isinstance(arg, torch.Tensor) for arg in args) else (args,)
-            return torch.sparse_coo_tensor(
-                *known, dtype=dtype, device=DEVICE, check_invariants=False
-            )
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return make(*args, **kwargs)
 
-    return TensorType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+    return TensorType(name, (), own)
 
 
 def _new_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -95,17 +99,8 @@ def _new_tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
         return new(*args, **kwargs)
 
 
-def dtype_on_device(kind: Any) -> torch.dtype | None:
-    """The element type that torch.cuda.FloatTensor, or its name, stands for; None for others."""
-    return _dtype(kind, _ON_DEVICE)
-
-
-def dtype_on_host(kind: Any) -> torch.dtype | None:
-    """The element type that torch.FloatTensor, or its name, stands for; None for others."""
-    return _dtype(kind, _ON_HOST)
-
-
-def _dtype(kind: Any, place: str) -> torch.dtype | None:
+def dtype_of(kind: Any, place: str) -> torch.dtype | None:
+    """The element type that such a class there, or its name, stands for; None for others."""
     if isinstance(kind, type):
         kind = f"{kind.__module__}.{kind.__name__}"
     if not isinstance(kind, str) or not kind.startswith(place):

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing import queues
 from typing import Any
 
@@ -50,7 +51,7 @@ class Threads:
             if facade is not None and facade.is_entered:
                 thread.run = self._tracked(thread.run)  # type: ignore[method-assign]
                 told: Any = thread
-                told._invoke_excepthook = _without_ours(told._invoke_excepthook)
+                told._invoke_excepthook = partial(_tell_without_ours, told._invoke_excepthook)
             start(thread)
 
         def put_from_host(queue: Any, value: Any, *args: Any, **kwargs: Any) -> None:
@@ -86,27 +87,23 @@ class Threads:
 
         return tracked
 
-    def with_facade(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+    def run_backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`backward` with the thread's façade on: hooks and recomputed forward passes need it, but
         torch reaches it from inside the handler of a mode, where that mode is off."""
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            facade, tracker = self._here.facade, self._here.tracker
-            is_traced = bool(tracker.storages.traced)  # torch's compiler has no modes of ours
-            if facade is None or not facade.is_entered or is_traced:
+        facade, tracker = self._here.facade, self._here.tracker
+        is_traced = bool(tracker.storages.traced)  # torch's compiler has no modes of ours
+        if facade is None or not facade.is_entered or is_traced:
+            return backward(*args, **kwargs)
+        if not tracker.is_suspended:
+            args = (args[0], _gradients_where(*args[:2]), *args[2:])
+        outer, tracker.function = tracker.function, BACKWARD
+        try:
+            if facade in overrides._get_current_function_mode_stack():
                 return backward(*args, **kwargs)
-            if not tracker.is_suspended:
-                args = (args[0], _gradients_where(*args[:2]), *args[2:])
-            outer, tracker.function = tracker.function, BACKWARD
-            try:
-                if facade in overrides._get_current_function_mode_stack():
-                    return backward(*args, **kwargs)
-                with facade:
-                    return backward(*args, **kwargs)
-            finally:
-                tracker.function = outer
-
-        return run
+            with facade:
+                return backward(*args, **kwargs)
+        finally:
+            tracker.function = outer
 
     def with_zeros_on_device(self, apply: Callable[..., Any]) -> Callable[..., Any]:
         """The backward of a user's autograd function, given device tensors alone."""
@@ -128,14 +125,10 @@ def _all_within(value: object) -> Iterator[object]:
         waiting += held
 
 
-def _without_ours(tell: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+def _tell_without_ours(tell: Callable[[threading.Thread], None], thread: threading.Thread) -> None:
     """`tell` of the exception that has ended a thread, whose traceback has no frame of ours."""
-
-    def tell_without(thread: threading.Thread) -> None:
-        cut_ours(sys.exc_info()[1])
-        tell(thread)
-
-    return tell_without
+    cut_ours(sys.exc_info()[1])
+    tell(thread)
 
 
 def _gradients_where(outputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import _ops, overrides
 
-from gpumem_magic.sources.stacks.tracebacks import PACKAGE, without_ours
+from gpumem_magic.sources.stacks.frames import PACKAGE, outwards
+from gpumem_magic.sources.stacks.tracebacks import without_ours
 
 
 def install(patches: Any) -> None:
@@ -81,10 +82,11 @@ def _caller_of_ours(frame: FrameType | None) -> FrameType | None:
     """The first frame that is neither ours nor torch's way from ours to an operator; None where no
     frame of ours is before it."""
     is_ours = False
-    while frame is not None and (_is_between(frame) or _is_way(frame.f_code.co_filename)):
-        is_ours = is_ours or frame.f_code.co_filename.startswith(PACKAGE)
-        frame = frame.f_back
-    return frame if is_ours else None
+    for each in outwards(frame):
+        if not (_is_between(each) or _is_way(each.f_code.co_filename)):
+            return each if is_ours else None
+        is_ours = is_ours or each.f_code.co_filename.startswith(PACKAGE)
+    return None
 
 
 def _is_way(filename: str) -> bool:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from gpumem_magic.virtual.devices import HOST
-from gpumem_magic.virtual.workspaces.layouts import is_dense
+from gpumem_magic.virtual.workspaces.layouts import is_dense, size_of
 from gpumem_magic.virtual.workspaces.scratch import Args, Kwargs, ScratchMemory
-
-_shape: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
-"""Lazy parameters refuse to tell theirs before it is decided."""
 
 
 def to_copy(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -73,7 +68,7 @@ def _between(target: torch.Tensor, source: torch.Tensor, leaves: bool, waits_not
 
 def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether one run of bytes becomes another."""
-    shapes = _shape(first), _shape(second)
+    shapes = size_of(first), size_of(second)
     if shapes[0] != shapes[1]:
         return first.numel() == 1 and second.numel() == 1
     return is_dense(first) and all(

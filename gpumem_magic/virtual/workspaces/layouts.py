@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 CONTIGUOUS = torch.contiguous_format
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+size_of: Any = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+"""The shape that C++ knows: lazy parameters refuse to tell theirs before it is decided."""
 
 
 class Layout(NamedTuple):
@@ -30,7 +33,7 @@ class Layout(NamedTuple):
     @classmethod
     def plain(cls, tensor: torch.Tensor) -> Layout:
         """That of a tensor as it is."""
-        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        return cls(size_of(tensor), tensor.stride(), tensor.dtype)
 
     @property
     def nbytes(self) -> int:

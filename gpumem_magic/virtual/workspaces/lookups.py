@@ -26,14 +26,8 @@ _MAX_MODE = 2
 
 def embedding_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """embedding_dense_backward_cuda of native/cuda/Embedding.cu."""
-    gradient, indices, by_frequency = args[0], args[1], args[4]
-    with memory.blocks() as buffers:
-        if not gradient.is_contiguous():
-            buffers.take(gradient.nbytes)
-        if indices.numel() <= _WITHOUT_SORTING and not by_frequency:
-            memory.place(out)
-            return
-        _sum_rows(memory, buffers, indices, by_frequency, out)
+    sorts = args[1].numel() > _WITHOUT_SORTING or args[4]
+    _backward(memory, args, args[4], sorts, out)
 
 
 def embedding_renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -67,14 +61,20 @@ def bag(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> Non
 def bag_backward(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """embedding_bag_backward_cuda_sum_avg of native/cuda/EmbeddingBag.cu, which always
     sorts."""
-    gradient, indices, by_frequency, mode = args[0], args[1], args[6], args[7]
+    _backward(memory, args, args[6], args[7] != _MAX_MODE, out)
+
+
+def _backward(
+    memory: ScratchMemory, args: Args, by_frequency: bool, sorts: bool, out: torch.Tensor
+) -> None:
+    gradient, indices = args[:2]
     with memory.blocks() as buffers:
         if not gradient.is_contiguous():
             buffers.take(gradient.nbytes)
-        if mode == _MAX_MODE:
-            memory.place(out)
-        else:
+        if sorts:
             _sum_rows(memory, buffers, indices, by_frequency, out)
+        else:
+            memory.place(out)
 
 
 def index(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:

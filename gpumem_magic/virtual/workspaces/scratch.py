@@ -4,11 +4,16 @@ that go at once."""
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import torch
 
+from gpumem_magic.sources.objects.labels import (
+    CUBLAS,
+    CUBLASLT,
+    lt_workspace_size,
+    workspace_sizes,
+)
 from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.reductions import Operand, Processors, reduction_buffers
 
@@ -32,28 +37,14 @@ _ORDERS = frozenset("amax amin max min".split())
 """They keep values as they are; other reductions combine them in float32 at least."""
 
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
-CUBLAS_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
-"""Bytes: ":4096:2:16:8", the default of at::cuda::getChosenWorkspaceSize below capability 9.0."""
-
-CUBLAS_WORKSPACE_HOPPER = 4096 * 1024 * 8
-"""Bytes: the default of getChosenWorkspaceSize from capability 9.0 on."""
-
-CUBLASLT_WORKSPACE = 1024 * 1024
-"""Bytes: the default of CUBLASLT_WORKSPACE_SIZE (in KiB there)."""
 
 
-def cublas_workspace_size(capability: tuple[int, int], config: str | None = None) -> int:
+def cublas_workspace_size(capability: tuple[int, int], config: str = "") -> int:
     """Bytes of one cuBLAS workspace. config: CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
-    if config == ":0:0":
-        return 0
-    pairs = re.findall(r":(\d+):(\d+)", config or "")
-    if pairs:
-        return sum(int(size) * 1024 * int(count) for size, count in pairs)
-    return CUBLAS_WORKSPACE_HOPPER if capability[0] >= 9 else CUBLAS_WORKSPACE
+    sizes = workspace_sizes(config)
+    return sizes[-1] if capability[0] >= 9 else sizes[0]
 
 
-_CUBLAS_WORKSPACE = "cuBLAS workspace"
-_CUBLASLT_WORKSPACE = "cuBLASLt workspace"
 _DROPOUT_STATES = "cuDNN dropout states"
 
 
@@ -109,15 +100,15 @@ class ScratchMemory:
 
     def workspaces(self) -> tuple[tuple[str, int], ...]:
         """The libraries that keep workspaces, each with the size of one."""
-        return tuple((name, self._size(name)) for name in (_CUBLAS_WORKSPACE, _CUBLASLT_WORKSPACE))
+        return tuple((name, self._size(name)) for name in (CUBLAS, CUBLASLT))
 
     def hold_cublas(self) -> None:
         """Take the workspace of cuBLAS, where there is none yet."""
-        self._hold_workspace(_CUBLAS_WORKSPACE)
+        self._hold_workspace(CUBLAS)
 
     def hold_cublaslt(self) -> None:
         """Take the workspace of cuBLASLt, where there is none yet."""
-        self._hold_workspace(_CUBLASLT_WORKSPACE)
+        self._hold_workspace(CUBLASLT)
 
     def clear(self) -> None:
         """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
@@ -141,11 +132,10 @@ class ScratchMemory:
         where what is imported may write."""
         if library in self._sizes:
             return self._sizes[library]
-        if library == _CUBLAS_WORKSPACE:
-            config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+        if library == CUBLAS:
+            config = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
             return cublas_workspace_size(self.capability, config)
-        kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
-        return int(kib) * 1024 if kib.isdigit() else CUBLASLT_WORKSPACE
+        return lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
 
     def reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
         """Take the buffers of a reduction of `tensor` over `dims`; None: over all."""

@@ -19,7 +19,6 @@ from gpumem_magic.renderers.figure.timeline import (
     png,
     svg,
     timeline_figure,
-    timeline_png,
 )
 from gpumem_magic.units import GIB, MIB
 from gpumem_magic.values.recording import Category
@@ -120,24 +119,24 @@ def test_labels_of_the_strip_do_not_overlap(story):
 
 
 def test_the_same_report_gives_the_same_bytes(story):
-    first, second = timeline_png(story), timeline_png(story)
+    first, second = png(timeline_figure(story)), png(timeline_figure(story))
     assert first == second
     assert b"Software" not in first
     assert svg(timeline_figure(story)) == svg(timeline_figure(story))
 
 
 def test_the_users_style_is_neither_used_nor_changed(story):
-    plain = timeline_png(story)
+    plain = png(timeline_figure(story))
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "axes.grid": True}):
         before = dict(matplotlib.rcParams)
-        assert timeline_png(story) == plain
+        assert png(timeline_figure(story)) == plain
         assert dict(matplotlib.rcParams) == before
 
 
 def test_nothing_warns_and_no_text_is_a_formula(report):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        timeline_png(report)
+        png(timeline_figure(report))
 
 
 def test_dollars_are_dollars(hostile):

@@ -2,14 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpumem_magic.sources.cuda.block_sizes import (
-    Block,
-    BlockReplay,
-    Segment,
-    round_size,
-    segment_size,
-)
-from gpumem_magic.values.recording import Action, Rules
+from gpumem_magic.allocator.segments import segment_size
+from gpumem_magic.allocator.snapshot import IN_USE, INACTIVE, PENDING, BlockState, Segment
+from gpumem_magic.sources.cuda.block_sizes import BlockReplay, round_size
+from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Rules
 
 MIB = 1 << 20
 A, F, C = Action.ALLOC, Action.FREE, Action.FREE_COMPLETED
@@ -57,7 +53,7 @@ def test_divisions_are_those_of_the_power_of_two_below():
     ],
 )
 def test_segment_size(rounded, segment):
-    assert segment_size(rounded) == segment
+    assert segment_size(rounded, LARGE_SEGMENT) == segment
 
 
 def test_a_large_block_keeps_a_remainder_of_at_most_one_mebibyte():
@@ -132,9 +128,9 @@ def test_unmapping_cuts_pages_out_of_a_free_block():
 
 def test_the_state_at_the_start_counts():
     blocks = (
-        Block(0, 3 * MIB, 2 * MIB + 1, used=True, allocated=True),
-        Block(3 * MIB, MIB, MIB, used=True, allocated=False),
-        Block(4 * MIB, 16 * MIB, 0, used=False, allocated=False),
+        BlockState(0, 3 * MIB, 2 * MIB + 1, IN_USE),
+        BlockState(3 * MIB, MIB, MIB, PENDING),
+        BlockState(4 * MIB, 16 * MIB, 0, INACTIVE),
     )
     segment = Segment(0, 20 * MIB, expandable=False, blocks=blocks)
     replay = BlockReplay([segment], Rules())

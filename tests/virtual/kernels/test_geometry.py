@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpumem_magic.virtual.kernels.geometry import Geometry, Shape
+from gpumem_magic.virtual.kernels.geometry import Geometry
+from gpumem_magic.virtual.workspaces.layouts import Layout
 
 aten = torch.ops.aten
 
@@ -13,9 +14,9 @@ aten = torch.ops.aten
 def test_shapes_strides_and_types():
     geometry = Geometry()
     a, b = torch.ones(3, 4, dtype=torch.float16), torch.ones(4, 5, dtype=torch.float16)
-    expected = Shape(torch.Size((3, 5)), (5, 1), torch.float16)
+    expected = Layout(torch.Size((3, 5)), (5, 1), torch.float16)
     assert geometry.results(aten.mm.default, (a, b), {}) == expected
-    assert expected.nbytes() == 30
+    assert expected.nbytes == 30
 
 
 def test_several_results_keep_their_order_and_kind():

@@ -7,7 +7,7 @@ import inspect
 import pytest
 import torch
 
-from gpumem_magic.virtual.torch_cuda.tensor_types import dtype_on_device
+from gpumem_magic.virtual.torch_cuda.tensor_types import ON_DEVICE, dtype_of
 
 
 def test_they_make_and_recognise_device_tensors(gpu):
@@ -32,7 +32,7 @@ def test_one_can_be_the_default(gpu):
 
 @pytest.mark.parametrize("kind", ["torch.FloatTensor", torch.float32, 3, "torch.cuda.Stream", int])
 def test_other_types_are_none_of_theirs(kind):
-    assert dtype_on_device(kind) is None
+    assert dtype_of(kind, ON_DEVICE) is None
 
 
 def test_a_subclass_can_be_called(gpu):
