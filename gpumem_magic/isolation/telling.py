@@ -16,7 +16,6 @@ from gpumem_magic.isolation.builtin_functions import is_builtin, redirect, set_i
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
 from gpumem_magic.isolation.signatures import called_like
 from gpumem_magic.sources.stacks.frames import LIBRARIES, outwards
-from gpumem_magic.sources.stacks.frames import Libraries as Libraries
 
 _LONGEST = 120
 _MOST = 40

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gpumem_magic.isolation.telling import Libraries
+from gpumem_magic.sources.stacks.frames import LIBRARIES
 
 _SLICE = 0.01
 """Seconds of a real wait, after which the others are looked at."""
@@ -119,9 +119,9 @@ def _give_up() -> NoReturn:
 
 def _called() -> str:
     """What the user called, or what runs a thread."""
-    name, libraries = "the cell", Libraries()
+    name = "the cell"
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in libraries:
+    while frame is not None and frame.f_code.co_filename in LIBRARIES:
         code = frame.f_code
         # Python 3.10 has no co_qualname; what was replaced has the name of the original
         name = getattr(code, "co_qualname", code.co_name)
