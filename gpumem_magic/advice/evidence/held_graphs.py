@@ -1,9 +1,10 @@
-"""Finds loops that add up losses of independent batches for one backward pass after the loop."""
+"""Finds loops that add up losses of independent batches for one backward pass: after the loop, or
+in a branch of it that is taken every so many batches."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +22,16 @@ _LEAVES = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
 
 @dataclass(frozen=True, slots=True)
 class HeldGraphs:
-    """A loop whose rounds each leave a graph, and the one `backward()` behind it.
+    """A loop whose rounds each leave a graph, and the one `backward()` for several of them.
 
+    between: the statements from the end of the loop, or the begin of its branch, to `backward()`.
     gather: the statement of the loop that keeps the loss, `value`, under the name `total`. divisor:
     text of what the sum is divided by, or "". rounds: graphs alive at once. size: bytes of them at
     the peak; saving: how much lower the peak were with one at a time.
     """
 
     loop: ast.For
+    between: Sequence[ast.stmt]
     gather: ast.stmt
     value: ast.expr
     total: str
@@ -56,27 +59,34 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
             continue
         if call.keywords:
             continue  # retain_graph, create_graph: the graph is wanted again
-        for loop in _loops_before(cell, statement):
+        for loop, between in _loops_of(cell, statement):
             for gather in _gathers(loop):
-                divisor = _divisor(cell, loop, gather, statement, call)
-                if divisor is None or _is_linked(cell, loop, gather):
+                divisor = _divisor(cell, loop, between, gather, call)
+                if divisor is None or _is_linked(cell, loop, gather, statement):
                     continue
-                divisor = _known_inside(cell, loop, gather, statement, divisor)
+                divisor = _known_inside(cell, loop, between, gather, divisor)
                 if divisor is None:
                     continue
                 weight = _weigh(trace, lives, cell, loop, statement)
                 if weight is not None:
                     yield HeldGraphs(
-                        loop, gather.statement, gather.value, gather.total,
+                        loop, between, gather.statement, gather.value, gather.total,
                         divisor, statement, *weight,
                     )  # fmt: skip
 
 
-def _loops_before(cell: Code, backward: ast.stmt) -> Iterator[ast.For]:
+def _loops_of(cell: Code, backward: ast.stmt) -> Iterator[tuple[ast.For, Sequence[ast.stmt]]]:
+    """The loop that ends before `backward()`, or that has it in a branch of its own block; each
+    with what runs between."""
     for loop in cell.above(cell.nodes(ast.For), backward):
         if cell.block(loop) is cell.block(backward) and not loop.orelse:
-            yield loop
+            yield loop, cell.after(loop, until=backward)
             return
+    branch = cell.parent(backward)
+    around = cell.loop(branch) if isinstance(branch, ast.If) else None
+    if isinstance(branch, ast.If) and isinstance(around, ast.For) and branch in around.body:
+        block = cell.block(backward)
+        yield around, block[: cell.index(backward)]
 
 
 def _gathers(loop: ast.For) -> Iterator[_Gather]:
@@ -101,12 +111,11 @@ def _gathers(loop: ast.For) -> Iterator[_Gather]:
 
 
 def _divisor(
-    cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt, call: ast.Call
+    cell: Code, loop: ast.For, between: Sequence[ast.stmt], gather: _Gather, call: ast.Call
 ) -> str | None:
     """What the sum is divided by before its backward pass: text, "" for nothing; None where the
     loss is another function of the losses than their sum or mean."""
     assert isinstance(call.func, ast.Attribute)
-    between = cell.after(loop, until=backward)
     name, listed, divisor = gather.total, gather.listed, ""
     for statement in between:
         match statement:
@@ -128,26 +137,27 @@ def _divisor(
 
 
 def _known_inside(
-    cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt, divisor: str
+    cell: Code, loop: ast.For, between: Sequence[ast.stmt], gather: _Gather, divisor: str
 ) -> str | None:
     """The divisor as the loop can say it while it runs; None where it cannot."""
     if not divisor:
         return ""
     if gather.listed and divisor == f"len({gather.total})":
         return length_of(cell, loop.iter)
-    there = (loop, *cell.after(loop, until=backward))
+    there = (loop, *between)
     changed = {n.id for statement in there for n in _names(cell, statement, ast.Store)}
     changed.add(gather.total)
     read = {n.id for n in ast.walk(ast.parse(divisor, mode="eval")) if isinstance(n, ast.Name)}
     return None if read & changed else divisor
 
 
-def _is_linked(cell: Code, loop: ast.For, gather: _Gather) -> bool:
-    """Whether a round reads what an earlier round left, other than the sum itself."""
+def _is_linked(cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt) -> bool:
+    """Whether a round reads what an earlier round left, other than the sum itself, which the branch
+    of `backward()` begins anew."""
     written: set[str] = cell.spoken(loop.target)
     later: set[str] = set()
     for statement in loop.body:
-        own = statement is gather.statement
+        own = statement is gather.statement or cell.inside(backward, statement)
         reads = {n.id for n in _names(cell, statement, ast.Load)}
         later |= reads - written - {gather.total}
         if not own:

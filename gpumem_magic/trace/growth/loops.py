@@ -108,12 +108,14 @@ def _by_holder(
     held = {one.address: one for one in recording.held}
     weights = lives.address[lives.of(Category.PARAMETER) & (lives.death >= lives.events)]
     layers = {root_of(held[at].path) for at in weights.tolist() if at in held}
+    owned = lives.of(Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
     groups: dict[str, Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
         if one and one.path.startswith(ERROR):
             continue  # it is over, and left this behind in one pass
-        holder = of_layers(one, layers) or holder_of(one) if one else ""
+        inside = "" if one is None or owned[row] else of_layers(one, layers)
+        holder = inside or (holder_of(one) if one else "")
         groups.setdefault(holder, []).append((row, one))
     for holder, group in alike(groups).items():
         yield from _inside_of_one(holder, group)

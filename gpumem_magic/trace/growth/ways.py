@@ -52,11 +52,12 @@ def without_places(way: str) -> str:
 
 
 def of_layers(one: Held, layers: Collection[str]) -> str:
-    """The name under which several of these layers, "net[*]", keep graphs: "net[*].penalty"; "" for
-    what is held otherwise."""
-    if not one.path.endswith(GRAPH) or root_of(one.path) not in layers:
-        return ""
+    """The name under which several of these layers, "net[*]", keep graphs, "net[*].penalty", or
+    collect what is not a weight, "net[*].maps[*]"; "" for what is held otherwise."""
     way = pattern(one.path.removesuffix(GRAPH))
+    collected = one.module and way.endswith("[*]")
+    if not (one.path.endswith(GRAPH) or collected) or root_of(one.path) not in layers:
+        return ""
     return way if way.partition("[*]")[2].startswith(".") else ""
 
 
