@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import divisor_of, length_of
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Phase
@@ -210,7 +212,7 @@ def _weigh(
 ) -> tuple[int, int, int] | None:
     """Rounds, bytes and saving of the graphs that the loop left for the backward pass; None where
     there are not several, or the pass also went through what was made before the loop."""
-    lines = cell.calling_lines(lives)
+    lines = _lines_beside(cell, lives, loop)
     first, last = loop.lineno, loop.end_lineno or loop.lineno
     inside = (lines >= first) & (lines <= last) & (lives.birth >= 0)
     end = backward.end_lineno or backward.lineno
@@ -234,6 +236,16 @@ def _weigh(
     for graph in passes:  # all but its last round
         later[graph[: len(graph) * (rounds - 1) // rounds]] = True
     return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
+
+
+def _lines_beside(cell: Code, lives: Lifetimes, loop: ast.For) -> NDArray[np.int32]:
+    """For each storage the line that ran in the function of the loop, in which or in what it called
+    it was made; 0 where none did, -1 for what is older than the cell."""
+    function = cell.function(loop)
+    span = lines_of(function) if function is not None else range(1, len(cell.source) + 1)
+    own = [[f.line for f in stack if f.filename == cell.cell.filename] for stack in lives.stacks]
+    by_stack = [next((n for n in reversed(lines) if n in span), 0) for lines in own]
+    return np.where(lives.birth < 0, -1, np.array([*by_stack, 0], np.int32)[lives.stack])
 
 
 def _names(cell: Code, node: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Name]:
