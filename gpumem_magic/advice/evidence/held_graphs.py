@@ -222,7 +222,7 @@ def _weigh(
     if lives.bytes(outside) > lives.bytes(used & inside) // 100:
         return None
     held = used & inside
-    if not held.any():
+    if not held.any() or _keeps_state(trace, cell, loop, held):
         return None
     order = np.flatnonzero(held)[np.argsort(lives.freed_step[held], kind="stable")]
     passes = np.split(order, np.flatnonzero(np.diff(lives.freed_step[order])) + 1)
@@ -236,6 +236,27 @@ def _weigh(
     for graph in passes:  # all but its last round
         later[graph[: len(graph) * (rounds - 1) // rounds]] = True
     return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
+
+
+def _keeps_state(trace: Trace, cell: Code, loop: ast.For, held: NDArray[np.bool_]) -> bool:
+    """Whether a function that made these reads an attribute that one of them gives its value: a
+    hidden state, say, by which a round goes on from the one before."""
+    code, trace = cell.joined() or (cell, trace)
+    own, lives, around = code.cell.filename, trace.lives, cell.function(loop)
+    stacks = (lives.stacks[n] for n in np.unique(lives.stack[held]).tolist() if n >= 0)
+    lines = {frame.line for stack in stacks for frame in stack if frame.filename == own}
+    statements = (code.statement_at(line) for line in lines)
+    functions = {code.function(each) for each in statements if each is not None} - {None}
+    stored, read = set[str](), set[str]()
+    for function in functions:
+        if function is None or (around is not None and function.name == around.name):
+            continue
+        for node in code.nodes(ast.Attribute, within=function):
+            above = code.parent(node)
+            counts = isinstance(above, ast.AugAssign) and isinstance(above.value, ast.Constant)
+            if not counts:
+                (stored if isinstance(node.ctx, ast.Store) else read).add(code.text(node))
+    return not stored.isdisjoint(read)
 
 
 def _lines_beside(cell: Code, lives: Lifetimes, loop: ast.For) -> NDArray[np.int32]:

@@ -158,6 +158,7 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
     if held.carried:
         return _THROUGH.format(**words) + (_SECOND if _gradients_within(case, held) else "")
     adds_up = any(_adds_up(case.cell, held.word, loop) for loop in held.loops)
+    adds_up &= not any(_reads_the_last(case.cell, held, loop) for loop in held.loops)
     return (_ADDS_UP if adds_up else _LATER).format(**words)
 
 
@@ -282,6 +283,14 @@ def _adds_up(code: Code, word: str, loop: Loop) -> bool:
         for node in above
         if isinstance(node, ast.expr)
     )
+
+
+def _reads_the_last(code: Code, held: _Held, loop: Loop) -> bool:
+    """Whether what a pass makes is made of what the one before left under another name."""
+    found = {statement for n in held.lines if (statement := code.statement_at(n)) is not None}
+    read = (code.spoken(statement) for statement in found if code.inside(statement, loop))
+    names = carried_names(code, loop) - {held.word}
+    return any(names & each for each in read)
 
 
 def _called(code: Code, call: ast.Call) -> str:
