@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import divisor_of, length_of
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.tree import Loop, lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Phase
 
 _GROWS = ("append", "extend", "insert", "update", "add", "appendleft")
 _ROUNDS = 2
+THEIR_NUMBER = "their number"
+"""A divisor that no expression says before the rounds are over."""
+
 _LEAVES = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
 
 
@@ -32,7 +35,7 @@ class HeldGraphs:
     the peak; saving: how much lower the peak were with one at a time.
     """
 
-    loop: ast.For
+    loop: Loop
     between: Sequence[ast.stmt]
     gather: ast.stmt
     value: ast.expr
@@ -63,10 +66,12 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
             continue  # retain_graph, create_graph: the graph is wanted again
         for loop, between in _loops_of(cell, statement):
             for gather in _gathers(loop):
-                divisor = _divisor(cell, loop, between, gather, call)
+                divisor = _divisor(cell, between, gather, call)
                 if divisor is None or _is_linked(cell, loop, gather, statement):
                     continue
-                divisor = _known_inside(cell, loop, between, gather, divisor)
+                in_branch = cell.inside(statement, loop)
+                rounds = loop.iter if isinstance(loop, ast.For) and not in_branch else None
+                divisor = _known_inside(cell, rounds, (loop, *between), gather, divisor)
                 if divisor is None:
                     continue
                 weight = _weigh(trace, lives, cell, loop, statement)
@@ -77,21 +82,22 @@ def find_held_graphs(trace: Trace, cell: Code) -> Iterator[HeldGraphs]:
                     )  # fmt: skip
 
 
-def _loops_of(cell: Code, backward: ast.stmt) -> Iterator[tuple[ast.For, Sequence[ast.stmt]]]:
+def _loops_of(cell: Code, backward: ast.stmt) -> Iterator[tuple[Loop, Sequence[ast.stmt]]]:
     """The loop that ends before `backward()`, or that has it in a branch of its own block; each
     with what runs between."""
-    for loop in cell.above(cell.nodes(ast.For), backward):
+    loops: Sequence[ast.For | ast.While] = cell.nodes(ast.For, ast.While)
+    for loop in cell.above(loops, backward):
         if cell.block(loop) is cell.block(backward) and not loop.orelse:
             yield loop, cell.after(loop, until=backward)
             return
     branch = cell.parent(backward)
     around = cell.loop(branch) if isinstance(branch, ast.If) else None
-    if isinstance(branch, ast.If) and isinstance(around, ast.For) and branch in around.body:
+    if isinstance(branch, ast.If) and around is not None and branch in around.body:
         block = cell.block(backward)
         yield around, block[: cell.index(backward)]
 
 
-def _gathers(loop: ast.For) -> Iterator[_Gather]:
+def _gathers(loop: Loop) -> Iterator[_Gather]:
     """`total += value`, `total = total + value`, `losses.append(value)` of the loop's own block."""
     for statement in loop.body:
         match statement:
@@ -113,7 +119,7 @@ def _gathers(loop: ast.For) -> Iterator[_Gather]:
 
 
 def _divisor(
-    cell: Code, loop: ast.For, between: Sequence[ast.stmt], gather: _Gather, call: ast.Call
+    cell: Code, between: Sequence[ast.stmt], gather: _Gather, call: ast.Call
 ) -> str | None:
     """What the sum is divided by before its backward pass: text, "" for nothing; None where the
     loss is another function of the losses than their sum or mean."""
@@ -122,7 +128,7 @@ def _divisor(
     for statement in between:
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if cell.reads(name, value):
-                found = divisor_of(cell, loop, value, name, listed)
+                found = divisor_of(cell, value, name, listed)
                 if found is None or divisor:
                     return None
                 name, listed, divisor = target, False, found
@@ -132,31 +138,30 @@ def _divisor(
                 divisor = cell.text(value)
             case _ if _changes(cell, statement, name):
                 return None
-    found = divisor_of(cell, loop, call.func.value, name, listed)
+    found = divisor_of(cell, call.func.value, name, listed)
     if found is None or (found and divisor):
         return None
     return divisor or found
 
 
 def _known_inside(
-    cell: Code, loop: ast.For, between: Sequence[ast.stmt], gather: _Gather, divisor: str
+    cell: Code, rounds: ast.expr | None, there: Sequence[ast.stmt], gather: _Gather, divisor: str
 ) -> str | None:
     """The divisor as the loop can say it while it runs; None where it cannot."""
     if not divisor:
         return ""
     if gather.listed and divisor == f"len({gather.total})":
-        return length_of(cell, loop.iter)
-    there = (loop, *between)
+        return length_of(cell, rounds) if rounds is not None else THEIR_NUMBER
     changed = {n.id for statement in there for n in _names(cell, statement, ast.Store)}
     changed.add(gather.total)
     read = {n.id for n in ast.walk(ast.parse(divisor, mode="eval")) if isinstance(n, ast.Name)}
     return None if read & changed else divisor
 
 
-def _is_linked(cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt) -> bool:
+def _is_linked(cell: Code, loop: Loop, gather: _Gather, backward: ast.stmt) -> bool:
     """Whether a round reads what an earlier round left, other than the sum itself, which the branch
     of `backward()` begins anew."""
-    written: set[str] = cell.spoken(loop.target)
+    written = set[str]() if isinstance(loop, ast.While) else cell.spoken(loop.target)
     later: set[str] = set()
     for statement in loop.body:
         own = statement is gather.statement or cell.inside(backward, statement)
@@ -168,7 +173,8 @@ def _is_linked(cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt) -
             if gather.total in reads and not _is_report(statement):
                 return True
         written |= {n.id for n in _names(cell, statement, ast.Store)}
-    kept = {n.id for statement in loop.body for n in _names(cell, statement, ast.Store)}
+    given = (n for statement in loop.body for n in _names(cell, statement, ast.Store))
+    kept = {n.id for n in given if not _counts(cell.parent(n))}
     carried = (later & kept) - {gather.total}
     return (
         bool(carried)
@@ -177,7 +183,7 @@ def _is_linked(cell: Code, loop: ast.For, gather: _Gather, backward: ast.stmt) -
     )
 
 
-def _is_remembered(cell: Code, loop: ast.For, total: str) -> bool:
+def _is_remembered(cell: Code, loop: Loop, total: str) -> bool:
     """Whether the loop reads a container or attribute that it puts something into."""
     changed: list[str] = []
     nodes = [node for statement in loop.body for node in cell.walk(statement)]
@@ -200,6 +206,11 @@ def _is(node: ast.Name | ast.Attribute, context: type[ast.expr_context]) -> bool
     return isinstance(node.ctx, context)
 
 
+def _counts(above: ast.AST | None) -> bool:
+    """Whether what changes a name adds a constant to it."""
+    return isinstance(above, ast.AugAssign) and isinstance(above.value, ast.Constant)
+
+
 def _is_report(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
@@ -208,7 +219,7 @@ def _is_report(statement: ast.stmt) -> bool:
 
 
 def _weigh(
-    trace: Trace, lives: Lifetimes, cell: Code, loop: ast.For, backward: ast.stmt
+    trace: Trace, lives: Lifetimes, cell: Code, loop: Loop, backward: ast.stmt
 ) -> tuple[int, int, int] | None:
     """Rounds, bytes and saving of the graphs that the loop left for the backward pass; None where
     there are not several, or the pass also went through what was made before the loop."""
@@ -229,7 +240,13 @@ def _weigh(
     found, counts = np.unique(lines[held], return_counts=True)
     busiest = int(found[np.argmax(counts)])
     ran = next((line.count for line in trace.lines if line.number == busiest), 0)
+    graph = max(passes, key=len)
+    largest = graph[np.argmax(lives.size[graph])]
+    alike = (lives.stack == lives.stack[largest]) & (lives.size == lives.size[largest])
+    kept = alike & (held | (lives.death >= lives.events))  # some wait for no pass at the end
     rounds = ran // len(passes)
+    if cell.inside(backward, loop):
+        rounds = ran * int(alike[graph].sum()) // int(kept.sum())
     if rounds < _ROUNDS:
         return None
     later = np.zeros(len(lives), bool)
@@ -238,7 +255,7 @@ def _weigh(
     return rounds, lives.bytes(held & lives.at_peak), lives.saved_at_peak(later)
 
 
-def _keeps_state(trace: Trace, cell: Code, loop: ast.For, held: NDArray[np.bool_]) -> bool:
+def _keeps_state(trace: Trace, cell: Code, loop: Loop, held: NDArray[np.bool_]) -> bool:
     """Whether a function that made these reads an attribute that one of them gives its value: a
     hidden state, say, by which a round goes on from the one before."""
     code, trace = cell.joined() or (cell, trace)
@@ -252,14 +269,12 @@ def _keeps_state(trace: Trace, cell: Code, loop: ast.For, held: NDArray[np.bool_
         if function is None or (around is not None and function.name == around.name):
             continue
         for node in code.nodes(ast.Attribute, within=function):
-            above = code.parent(node)
-            counts = isinstance(above, ast.AugAssign) and isinstance(above.value, ast.Constant)
-            if not counts:
+            if not _counts(code.parent(node)):
                 (stored if isinstance(node.ctx, ast.Store) else read).add(code.text(node))
     return not stored.isdisjoint(read)
 
 
-def _lines_beside(cell: Code, lives: Lifetimes, loop: ast.For) -> NDArray[np.int32]:
+def _lines_beside(cell: Code, lives: Lifetimes, loop: Loop) -> NDArray[np.int32]:
     """For each storage the line that ran in the function of the loop, in which or in what it called
     it was made; 0 where none did, -1 for what is older than the cell."""
     function = cell.function(loop)

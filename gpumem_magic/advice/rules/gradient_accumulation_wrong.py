@@ -8,7 +8,11 @@ from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.held_graphs import HeldGraphs, find_held_graphs
+from gpumem_magic.advice.evidence.held_graphs import (
+    THEIR_NUMBER,
+    HeldGraphs,
+    find_held_graphs,
+)
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove, replace
 from gpumem_magic.advice.rule import Rule, mended
@@ -120,6 +124,8 @@ history = train_epoch(model, loader, optimizer)""",
 
 def _moved(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:
     """`backward()` inside the loop. Raises UnsafeError where the graph may be needed later."""
+    if graphs.divisor == THEIR_NUMBER:
+        raise UnsafeError("how many there are is known only behind the last")
     passes = (".backward", "torch.autograd.grad")
     if any(True for s in graphs.between for _ in cell.calls(*passes, within=s)):
         raise UnsafeError("what stands between the loop and backward() needs the graph")

@@ -138,12 +138,22 @@ PREDICTED = {
         ("gradient-accumulation-wrong", "graphs of 20 batches in total"),
         (),
     ),
+    "one backward for a list of losses, in a branch of a loop that leaves some over": (
+        (),
+        "losses = []\nt = 0\nwhile t < 50:\n    x = data[t].cuda()\n"
+        "    losses.append(F.mse_loss(net(x), x))\n    t += 1\n    if len(losses) == 20:\n"
+        "        torch.stack(losses).mean().backward()\n        losses = []",
+        "120MiB",
+        ("gradient-accumulation-wrong", "graphs of 20 batches in losses", "by their number"),
+        (),
+    ),
     "states that go on from pass to pass, of which each is kept": (
         (),
-        "def dream(h):\n    states = []\n    for _ in range(200):\n        h = net(h)\n"
+        "def dream(h):\n    states = []\n    for _ in range(40):\n        h = net(h)\n"
         "        states.append(h)\n    return states\n\n"
-        "for x in data:\n    s = dream(x.cuda())\n    torch.stack(s).mean().backward()",
-        "100MiB",
+        "def update(x):\n    s = dream(x)\n    torch.stack(s).mean().backward()\n\n"
+        "for x in data:\n    update(x.cuda())",
+        "95MiB",
         ("growth", "with the graphs"),
         ("the same gradients",),
     ),
