@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_LINKS = re.compile(r"(\.[^\W\d]\w*)\*?(?:\1\*?)+")
+"""The same attribute of an attribute, again and again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -164,3 +167,8 @@ def owner_of(path: str) -> str:
 def variable_of(path: str) -> str:
     """The variable that a path begins with: "net" of "net.layers[0].weight"."""
     return re.split(r"[.\[]", path, maxsplit=1)[0]
+
+
+def chained(path: str) -> str:
+    """The path with the links of a chain as one: "tail.prev*.value" of "tail.prev.prev.value"."""
+    return _LINKS.sub(r"\1*", path)

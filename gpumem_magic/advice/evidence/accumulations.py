@@ -187,13 +187,13 @@ def _use_of_method(code: Code, read: ast.expr, attribute: ast.Attribute) -> str:
     return "own" if isinstance(code.parent(call), ast.Expr) else "other"
 
 
-def divisor_of(cell: Code, loop: ast.For, value: ast.expr, name: str, listed: bool) -> str | None:
+def divisor_of(cell: Code, value: ast.expr, name: str, listed: bool) -> str | None:
     """By what an expression divides the sum of the losses under a name; None: it is no such sum."""
     match value:
         case ast.Name(id=same) if same == name and not listed:
             return ""
         case ast.BinOp(left=left, op=ast.Div(), right=right):
-            inner = divisor_of(cell, loop, left, name, listed)
+            inner = divisor_of(cell, left, name, listed)
             return cell.text(right) if inner == "" else None
         case ast.Call(func=ast.Name(id="sum"), args=[ast.Name(id=same)], keywords=[]):
             return "" if same == name and listed else None
@@ -206,7 +206,7 @@ def divisor_of(cell: Code, loop: ast.For, value: ast.expr, name: str, listed: bo
         ) if same == name and listed and cell.dotted(stack.func) == "torch.stack":
             if how == "sum":
                 return ""
-            return length_of(cell, loop.iter) if how == "mean" else None
+            return f"len({name})" if how == "mean" else None
         case ast.Call(args=[inner], keywords=[], func=func) if cell.dotted(func) in (
             "torch.mean",
             "torch.sum",
@@ -216,7 +216,7 @@ def divisor_of(cell: Code, loop: ast.For, value: ast.expr, name: str, listed: bo
                     same == name and listed and cell.dotted(stack_of) == "torch.stack"
                 ):
                     mean = cell.dotted(func) == "torch.mean"
-                    return length_of(cell, loop.iter) if mean else ""
+                    return f"len({name})" if mean else ""
     return None
 
 

@@ -95,7 +95,8 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
     if begun is None:
         return None
     names = [name for name in _given(loop) if _is_of_one_iteration(cell, loop, name)]
-    lines = {n for name in names for s in cell.assigned(name) for n in _rebinding(s, loop)}
+    given = {name: _given_on(cell, loop, name) for name in names}
+    lines = {n for each in given.values() for n in each}
     held = (
         lives.born_under(cell.cell.filename, inside | {loop.lineno})
         & lives.at_peak
@@ -107,12 +108,11 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
     dropped = [
         name
         for name in names
-        if any(freeing & set(_rebinding(s, loop)) for s in cell.assigned(name))
-        and not _aliased(cell, name, cell.function(loop))
+        if freeing & given[name] and not _aliased(cell, name, cell.function(loop))
     ]
     shared = _lines_of_others(cell, loop, dropped)
-    dropped = [n for n in dropped if shared.isdisjoint(_given_on(cell, loop, n))]
-    kept = {line for name in dropped for line in _given_on(cell, loop, name)}
+    dropped = [n for n in dropped if shared.isdisjoint(given[n])]
+    kept = {line for name in dropped for line in given[name]}
     held &= np.isin(lives.freed_line, list(kept))
     storages = _alike(lives, held)
     return Unread(tuple(dropped), loop.body[-1], storages, loop) if dropped else None
@@ -120,7 +120,7 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
 
 def _given_on(cell: Code, loop: Loop, name: str) -> set[int]:
     """The lines that give a name a value in the loop."""
-    return {line for s in cell.assigned(name) for line in _rebinding(s, loop)}
+    return {line for s in cell.assigned(name, loop) for line in _rebinding(s, loop)}
 
 
 def _lines_of_others(cell: Code, loop: Loop, names: list[str]) -> set[int]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.held_graphs import HeldGraphs, find_held_graphs
+from gpumem_magic.advice.evidence.held_graphs import (
+    THEIR_NUMBER,
+    HeldGraphs,
+    find_held_graphs,
+)
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove, replace
 from gpumem_magic.advice.rule import Rule, mended
@@ -120,8 +124,10 @@ history = train_epoch(model, loader, optimizer)""",
 
 def _moved(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:
     """`backward()` inside the loop. Raises UnsafeError where the graph may be needed later."""
+    if graphs.divisor == THEIR_NUMBER:
+        raise UnsafeError("how many there are is known only behind the last")
     passes = (".backward", "torch.autograd.grad")
-    if any(True for s in _between(cell, graphs) for _ in cell.calls(*passes, within=s)):
+    if any(True for s in graphs.between for _ in cell.calls(*passes, within=s)):
         raise UnsafeError("what stands between the loop and backward() needs the graph")
     if isinstance(graphs.value, ast.Name):
         loss = cell.text(graphs.value)
@@ -135,17 +141,14 @@ def _moved(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:
     yield from remove(cell, graphs.backward)
 
 
-def _between(cell: Code, graphs: HeldGraphs) -> Sequence[ast.stmt]:
-    return cell.after(graphs.loop, until=graphs.backward)
-
-
 def _cleared_first(cell: Code, graphs: HeldGraphs) -> Iterator[Edit]:
     """Gradients cleared before the loop, where that came between the loop and `backward()`."""
-    for statement in _between(cell, graphs):
+    inside = cell.inside(graphs.backward, graphs.loop)
+    for statement in graphs.loop.body if inside else graphs.between:
         clears = list(cell.calls(".zero_grad", within=statement))
-        if not clears:
+        if not clears or (inside and clears[0].lineno > graphs.backward.lineno):
             continue
-        if not isinstance(statement, ast.Expr) or statement.value is not clears[0]:
+        if inside or not isinstance(statement, ast.Expr) or statement.value is not clears[0]:
             raise UnsafeError(f"gradients are cleared on line {clears[0].lineno}")
         yield from insert_before(cell, graphs.loop, cell.text(statement))
         yield from remove(cell, statement)

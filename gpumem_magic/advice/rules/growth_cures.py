@@ -18,7 +18,11 @@ from gpumem_magic.advice.evidence.accumulations import (
     goes_on,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
-from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
+from gpumem_magic.advice.evidence.passes import (
+    carried_names,
+    copied,
+    stores_by_key,
+)
 from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
@@ -158,6 +162,7 @@ def _of_backward(case: Case, growth: Growth, held: _Held) -> str:
     if held.carried:
         return _THROUGH.format(**words) + (_SECOND if _gradients_within(case, held) else "")
     adds_up = any(_adds_up(case.cell, held.word, loop) for loop in held.loops)
+    adds_up &= not any(_reads_the_last(case.cell, held, loop) for loop in held.loops)
     return (_ADDS_UP if adds_up else _LATER).format(**words)
 
 
@@ -278,10 +283,17 @@ def _adds_up(code: Code, word: str, loop: Loop) -> bool:
         return True
     above = (node for read in code.reads(word) for node in code.ancestors(read))
     return isinstance(loop, ast.For) and any(
-        divisor_of(code, loop, node, word, True) is not None
+        divisor_of(code, node, word, True) is not None
         for node in above
         if isinstance(node, ast.expr)
     )
+
+
+def _reads_the_last(code: Code, held: _Held, loop: Loop) -> bool:
+    """Whether a loop takes what it collects of each pass into the next, by another name."""
+    names = carried_names(code, loop) - {held.word}
+    kept = (one for one in _inside(code, loop) if not one.sums)
+    return any(isinstance(one.value, ast.Name) and one.value.id in names for one in kept)
 
 
 def _called(code: Code, call: ast.Call) -> str:

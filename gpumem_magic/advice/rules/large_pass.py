@@ -30,6 +30,16 @@ _MOST: Final = 0.5
 _FEW: Final = 4
 """Samples that can be taken in no pieces worth a word."""
 
+_PIECES: Final = (
+    "Take it in pieces ({data}.split(n)), each moved where it is used, under torch.no_grad() if "
+    "nothing is trained on it, and join the results; in training, make the batch smaller."
+)
+_PARTS: Final = (
+    "Of one large sample, such as an image or a recording, take a part at a time (tiles, windows; "
+    "overlapping by what a layer sees around a place), and join the results; torch.no_grad() where "
+    "nothing is trained on it, activations in place, and half precision, which takes half."
+)
+
 _SETUP = """\
 import torch
 from torch import nn
@@ -108,17 +118,17 @@ count = int(labels.sum())
         largest = int(rows[np.argmax(lives.size[rows])])
         size = int(lives.size[largest])
         shape = lives.tensor(largest)[0] or ()
-        if size < _LARGE * room or len(shape) < 2 or shape[0] < _FEW:
+        few = shape[:1] < (_FEW,)
+        enlarged = any(one.layer != "conv" for one in trace.enlarged)  # which is the cause, then
+        if size < _LARGE * room or len(shape) < 2 + few or (few and enlarged):
             return
         data = _moved(cell, statement)
-        read = f"all of {data}" if data else f"all {shape[0]} rows"
+        read = f"all of {data}" if data else "the whole" if few else f"all {shape[0]} rows"
         yield Advice(
             self.name,
             problem=f"line {oom.line} computes {read} in one pass: {list(shape)} takes "
             f"{format_bytes(size)}, and {format_bytes(asked)} more were asked for.",
-            change=f"Take it in pieces ({data or 'x'}.split(n)), each moved where it is used, "
-            "under torch.no_grad() if nothing is trained on it, and join the results; in training, "
-            "make the batch smaller.",
+            change=_PARTS if few else _PIECES.format(data=data or "x"),
             line=oom.line,
             name=data or None,
             size=size,

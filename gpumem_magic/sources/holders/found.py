@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumem_magic.sources.objects.ownership import Kind, Via
 from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.names import chained
 from gpumem_magic.values.recording import Category
 
 RANKS: Final = {kind: rank for rank, kind in enumerate(HolderKind)}
@@ -132,4 +133,5 @@ class Reached:
 
 def cut(path: str) -> str:
     """Chains of thousands of objects would else make names as long."""
+    path = path if len(path) <= _LONGEST else chained(path)
     return path if len(path) <= _LONGEST else path[: _LONGEST - 1] + "…"

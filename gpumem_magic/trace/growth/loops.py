@@ -108,12 +108,13 @@ def _by_holder(
     held = {one.address: one for one in recording.held}
     weights = lives.address[lives.of(Category.PARAMETER) & (lives.death >= lives.events)]
     layers = {root_of(held[at].path) for at in weights.tolist() if at in held}
+    owned = lives.of(Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
     groups: dict[str, Group] = {}
     for row in rows.tolist():
         one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
         if one and one.path.startswith(ERROR):
             continue  # it is over, and left this behind in one pass
-        holder = of_layers(one, layers) or holder_of(one) if one else ""
+        holder = of_layers(one, () if owned[row] else layers) or holder_of(one) if one else ""
         groups.setdefault(holder, []).append((row, one))
     for holder, group in alike(groups).items():
         yield from _inside_of_one(holder, group)
@@ -197,7 +198,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     if not holder and lives.all_of(rows, Category.PARAMETER):  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
-    numbered, keyed = _entries(group, survived)
+    numbered, keyed = _entries(group, survived, layers=max(holder.count("[*]") - 1, 0))
     if (hooks := hooks_of(group)) > survived:
         numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
     models = _models(passes, group)
@@ -356,15 +357,16 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
     return 0, 1, 0
 
 
-def _entries(group: Group, survived: int) -> tuple[int, int]:
+def _entries(group: Group, survived: int, layers: int) -> tuple[int, int]:
     """In how many places of a container something is held: numbered ones, of a level with as many
     as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
-    are keys under which all was made before there was another. Of a tree, all its places."""
+    are keys under which all was made before there was another. Of a tree, all its places. Not of
+    the outer levels, of `layers`."""
     numbers: dict[int, set[str]] = {}
     keys: dict[int, dict[str, list[int]]] = {}
-    ways: set[tuple[str, ...]] = set()
+    ways = set()
     for row, one in group:
-        places = BETWEEN.findall(one.path) if one else []
+        places = BETWEEN.findall(one.path)[layers:] if one else []
         if places:
             ways.add(tuple(places))
         for level, place in enumerate(places):

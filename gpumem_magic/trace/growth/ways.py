@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-from gpumem_magic.values.names import variable_of
+from gpumem_magic.values.names import chained, variable_of
 from gpumem_magic.values.recording import Held
 
 PASSES = 3
@@ -25,9 +25,6 @@ _VALUES = re.compile(r"list\((.+?)(?:\.(?:values|keys)\(\))?\)(?=\[|$)")
 
 _NUMBER = re.compile(r"(?<=[a-zA-Z_])\d+(?![\w\[])")
 """A number that a name ends with."""
-
-_LINKS = re.compile(r"(\.[^\W\d]\w*)\1+")
-"""The same attribute of an attribute, again and again."""
 
 _OF_HOOK = re.compile(r".*?hooks\[\d+\](?=: )")
 """The way to a hook, of what it holds."""
@@ -52,11 +49,12 @@ def without_places(way: str) -> str:
 
 
 def of_layers(one: Held, layers: Collection[str]) -> str:
-    """The name under which several of these layers, "net[*]", keep graphs: "net[*].penalty"; "" for
-    what is held otherwise."""
-    if not one.path.endswith(GRAPH) or root_of(one.path) not in layers:
-        return ""
+    """The name under which several of these layers, "net[*]", keep graphs, "net[*].penalty", or
+    collect what is not a weight, "net[*].maps[*]"; "" for what is held otherwise."""
     way = pattern(one.path.removesuffix(GRAPH))
+    collected = one.module and way.endswith("[*]")
+    if not (one.path.endswith(GRAPH) or collected) or root_of(one.path) not in layers:
+        return ""
     return way if way.partition("[*]")[2].startswith(".") else ""
 
 
@@ -75,7 +73,7 @@ def root_of(path: str) -> str:
 def alike(groups: dict[str, Group]) -> dict[str, Group]:
     """Holders whose names differ by a number, and the links of a chain, as one: "rec.out_*",
     "tail.prev*.value"."""
-    general = {root: _LINKS.sub(r"\1*", _NUMBER.sub("*", root)) for root in groups}
+    general = {root: chained(_NUMBER.sub("*", root)) for root in groups}
     count = Counter(general.values())
     found: dict[str, Group] = {}
     for root, group in groups.items():

@@ -103,6 +103,68 @@ def kernel(a, b):
 """
 # earlier cells, cell, card, what the first advice says, what no advice says
 PREDICTED = {
+    "a comprehension whose variable has the name of a loop's": (
+        (),
+        "def attack(x):\n    adv = x.clone().requires_grad_()\n    for _ in range(4):\n"
+        "        g, = torch.autograd.grad(net(adv).sum(), adv, create_graph=True)\n"
+        "        adv = adv + g.sign() + 0 * g\n    return adv\n\n"
+        "kept = [attack(torch.rand(512, 256, device='cuda')) for _ in range(40)]",
+        "60MiB",
+        ("growth", "(kept)"),
+        ("stale-variable",),
+    ),
+    "a hidden state inside of a model": (
+        (
+            "class Cell(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.c, self.h = nn.GRUCell(256, 256), None\n"
+            "    def forward(self, x):\n        self.h = self.c(x, self.h)\n"
+            "        return self.h\n"
+            "    def begin(self):\n        self.h = self.h.detach()\n"
+            "cell = Cell().cuda()",
+        ),
+        "loss = 0\nfor t in range(60):\n    x = data[t].cuda()\n"
+        "    loss = loss + F.mse_loss(cell(x), x)\n    if t % 20 == 19:\n"
+        "        loss.backward()\n        cell.begin()\n        loss = 0",
+        "4GiB",
+        (),
+        ("gradient-accumulation-wrong",),
+    ),
+    "one backward for many batches, in a branch of their loop": (
+        (),
+        "total = 0\nfor t in range(60):\n    x = data[t].cuda()\n"
+        "    total = total + F.mse_loss(net(x), x) / 20\n    if t % 20 == 19:\n"
+        "        total.backward()\n        total = 0",
+        "120MiB",
+        ("gradient-accumulation-wrong", "graphs of 20 batches in total"),
+        (),
+    ),
+    "one backward for a list of losses, in a branch of a loop that leaves some over": (
+        (),
+        "losses = []\nt = 0\nwhile t < 50:\n    x = data[t].cuda()\n"
+        "    losses.append(F.mse_loss(net(x), x))\n    t += 1\n    if len(losses) == 20:\n"
+        "        torch.stack(losses).mean().backward()\n        losses = []",
+        "120MiB",
+        ("gradient-accumulation-wrong", "graphs of 20 batches in losses", "by their number"),
+        (),
+    ),
+    "states that go on from pass to pass, of which each is kept": (
+        (),
+        "def dream(h):\n    states = []\n    for _ in range(40):\n        h = net(h)\n"
+        "        states.append(h)\n    return states\n\n"
+        "def update(x):\n    s = dream(x)\n    torch.stack(s).mean().backward()\n\n"
+        "for x in data:\n    update(x.cuda())",
+        "95MiB",
+        ("growth", "with the graphs"),
+        ("the same gradients",),
+    ),
+    "one large image": (
+        (),
+        "seg = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 4, 1)).cuda()\n"
+        "with torch.no_grad():\n    mask = seg(torch.rand(1, 3, 2048, 2048, device='cuda'))",
+        "600MiB",
+        ("large-pass", "computes the whole", "tiles"),
+        (),
+    ),
     "a model that a closure trains": (
         (),
         "def stepper(model):\n    adam = torch.optim.Adam(model.parameters())\n\n"
