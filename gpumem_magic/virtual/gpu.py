@@ -4,7 +4,6 @@ trace."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -132,17 +131,10 @@ class VirtualGPU:
             CudaApi(self.model, self.storages, self.scratch, self.random).install(self._patches)
             self._history.install(self._patches)
             self._patches.set(torch, "Generator", self.random.generator_class())
-            self._patches.set(
-                torch._C,
-                "_group_tensors_by_device_and_dtype",
-                partial(self._grouped, torch._C._group_tensors_by_device_and_dtype),
-            )
-            run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
-            self._patches.set(
-                torch.autograd,
-                "_engine_run_backward",
-                partial(self._threads.run_backward, run_backward),
-            )
+            grouping = "_group_tensors_by_device_and_dtype"
+            self._patches.wrap(torch._C, grouping, self._grouped)
+            run_backward = self._threads.run_backward
+            self._patches.wrap(torch.autograd, "_engine_run_backward", run_backward)
             node = torch.autograd.function.BackwardCFunction
             self._patches.set(node, "apply", self._threads.with_zeros_on_device(node.apply))
             self._threads.install(self._patches)

@@ -4,7 +4,7 @@ here. What it does not have says so by its name; it never quietly does something
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -53,6 +53,15 @@ class Patches:
         self._own.append(patch)
         self._standing.setdefault(patch.place, []).append(patch)
         return None if before is _ABSENT else before
+
+    def wrap(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        """Set `owner.name` to a function that gives `call` what stood there, and its arguments."""
+        before = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return call(before, *args, **kwargs)
+
+        self.set(owner, name, staticmethod(wrapped) if isinstance(owner, type) else wrapped)
 
     def restore(self) -> tuple[str, ...]:
         """Put everything back as it was before the first `set`. Gives the names that stay as they

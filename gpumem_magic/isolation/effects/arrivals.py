@@ -6,7 +6,6 @@ import builtins
 import importlib
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 
@@ -20,9 +19,9 @@ class Arrivals:
         self._awaited: list[tuple[str, str, Callable[[Any], None]]] = []
         self._seen = 0
         self._depth = 0
-        builtins.__import__ = partial(self._import, builtins.__import__)
+        builtins.__import__ = self._looking(builtins.__import__)
         machinery: Any = importlib._bootstrap
-        machinery._gcd_import = partial(self._import, machinery._gcd_import)
+        machinery._gcd_import = self._looking(machinery._gcd_import)
 
     def expect(self, module: str, action: Callable[[Any], None], attribute: str = "") -> None:
         """Call `action(module)` once it is loaded, if it has `attribute`."""
@@ -40,16 +39,20 @@ class Arrivals:
         for expected in [each for each in self._awaited if each[0] in sys.modules]:
             self._act(expected)
 
-    def _import(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _looking(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`import` and `importlib.import_module`, and a look after them."""
-        self._depth += 1
-        try:
-            module = original(*args, **kwargs)
-        finally:
-            self._depth -= 1
-        if len(sys.modules) != self._seen:
-            self.look()
-        return module
+
+        def import_module(*args: Any, **kwargs: Any) -> Any:
+            self._depth += 1
+            try:
+                module = original(*args, **kwargs)
+            finally:
+                self._depth -= 1
+            if len(sys.modules) != self._seen:
+                self.look()
+            return module
+
+        return import_module
 
     def _act(self, expected: tuple[str, str, Callable[[Any], None]]) -> None:
         name, attribute, action = expected

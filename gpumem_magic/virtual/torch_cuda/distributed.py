@@ -22,16 +22,15 @@ def install(patches: Patches, here: Here) -> None:
     if not torch.distributed.is_available():
         return
     groups: Any = torch.distributed.distributed_c10d
-    helper = functools.partial(_among_one, groups._new_process_group_helper, here)
-    patches.set(groups, "_new_process_group_helper", helper)
+    patches.wrap(groups, "_new_process_group_helper", functools.partial(_among_one, here))
     patches.set(groups, "default_pg_nccl_timeout", groups.default_pg_timeout)
     _place_buckets(patches, here)
     here.tracker.replacements |= collectives(lambda: here.tracker.is_dry)
 
 
 def _among_one(
-    make: Any,
     here: Here,
+    make: Any,
     size: int,
     rank: int,
     ranks: Any,

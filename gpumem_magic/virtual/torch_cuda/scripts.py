@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from typing import Any
 
@@ -72,7 +71,7 @@ class Scripts:
         module: Any = torch.jit.RecursiveScriptModule  # type: ignore[attr-defined]
         for name in ("save", "save_to_buffer"):
             patches.set(module, name, self._with_device(getattr(module, name)))
-        patches.set(torch.jit, "load", functools.partial(_load, torch.jit.load))
+        patches.wrap(torch.jit, "load", _load)
 
     def _checked(self, call: Any) -> Any:
         """A call of a script that does not choose by the device; looked up once."""

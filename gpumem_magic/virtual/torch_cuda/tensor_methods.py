@@ -3,7 +3,6 @@ back."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -82,11 +81,10 @@ class TensorMethods:
             patches.set(tensor, name, self._method(getattr(self, f"_{name}")))
         patches.set(tensor, "is_pinned", lambda tensor, device=None: is_pinned(tensor))
         patches.set(tensor, "__dlpack__", self._method(self._dlpack))
-        wrap = staticmethod(partial(_make_wrapper, torch.Tensor._make_wrapper_subclass))
-        patches.set(tensor, "_make_wrapper_subclass", wrap)
+        patches.wrap(tensor, "_make_wrapper_subclass", _make_wrapper)
         for module in (torch, torch.utils.dlpack):
             patches.set(module, "from_dlpack", self._from_dlpack)
-        patches.set(torch._C._nn, "_parse_to", partial(_parse_to, torch._C._nn._parse_to))
+        patches.wrap(torch._C._nn, "_parse_to", _parse_to)
         storage = torch.UntypedStorage
         patches.set(storage, "device", property(self._storage_device))
         patches.set(storage, "copy_", self._method(_storage_copy))
