@@ -12,6 +12,7 @@ from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import (
     SCAN_STORAGE,
+    distinct_storage,
     radix_sort_storage,
     sort_slices,
     unique_storage,
@@ -37,11 +38,11 @@ def embedding_renorm(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         sorted_ones.take(indices.nbytes)
         with memory.blocks() as places:
             places.take(indices.numel() * INDEX)
-            sort_slices(memory, indices.flatten(), 0)
+            sort_slices(memory, 1, indices.numel(), indices.itemsize)
         sorted_ones.take(indices.nbytes)
         with memory.blocks() as count:
             count.take(INDEX)
-            memory.borrow(_UNIQUE_STORAGE)
+            memory.borrow(distinct_storage(indices.numel(), indices.itemsize))
 
 
 def bag(memory: ScratchMemory, args: Args, out: tuple[torch.Tensor, ...]) -> None:
@@ -197,6 +198,4 @@ def _like_strided(indices: Any) -> list[int]:
 
 
 _SEVERAL = 2
-_UNIQUE_STORAGE = 1023
-"""Bytes of DeviceSelect::Unique for up to some thousand tiles."""
 _MASKS = (torch.bool, torch.uint8)

@@ -23,6 +23,9 @@ _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
 _NARROW = 4  # bytes of a key
 _UNIQUE_TILE = 256
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
+_SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
+"""Elements, or their bytes, that a block of threads takes in CUB's and Thrust's kernels."""
+
 
 SCAN_STORAGE = 1279
 """Bytes of DeviceScan for up to some thousand tiles: three arrays of tile states, each of which
@@ -65,23 +68,25 @@ def unique_storage(n: int) -> int:
     return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
 
 
-def sort_slices(memory: ScratchMemory, tensor: torch.Tensor, dim: int) -> None:
-    """What sorting along `dim` takes besides values and indices.
+def distinct_storage(n: int, key: int) -> int:
+    """Bytes that DeviceSelect::Unique takes for `n` elements of `key` bytes."""
+    return _aliased([1, (-(-n // (_SELECTED_BYTES // max(4, key))) + 32) * 8])
+
+
+def sort_slices(memory: ScratchMemory, slices: int, length: int, key: int) -> None:
+    """What sorting `slices` of `length` elements of `key` bytes takes besides values and indices.
 
     After sort_cuda_kernel of native/cuda/Sort.cpp and launch_stable_sort_kernel of SortStable.cu:
     slices of up to 4096 elements are sorted in place, beside one row of indices; a single one, and
     very long ones, by CUB in turn; some by CUB twice, with the number of the slice; many by CUB's
     segmented sort.
     """
-    n = tensor.numel()
-    if n == 0 or tensor.dim() == 0:
+    n = slices * length
+    if n == 0:
         return
-    length, key = tensor.shape[dim], tensor.itemsize
     if length <= SMALL_SORT:
         memory.borrow(length * INDEX)
-        return
-    slices = n // length
-    if slices == 1 or length >= _ENOUGH_FOR_ALL_PROCESSORS:
+    elif slices == 1 or length >= _ENOUGH_FOR_ALL_PROCESSORS:
         with memory.blocks() as numbers:
             numbers.take(length * INDEX)
             for _ in range(slices):
@@ -96,14 +101,10 @@ def sort_slices(memory: ScratchMemory, tensor: torch.Tensor, dim: int) -> None:
         memory.borrow(n * INDEX, _aliased([n * key, n * INDEX]))
 
 
-def median_buffers(tensor: torch.Tensor, capability: tuple[int, int]) -> tuple[int, ...]:
-    """Bytes that the median of all elements takes: they are sorted (median_impl of
-    native/cuda/Sorting.cpp)."""
-    flat = tensor.numel()
-    if flat <= SMALL_SORT:
-        return (flat * tensor.itemsize, flat * INDEX, flat * INDEX)
-    storage = radix_sort_storage(flat, tensor.itemsize, INDEX, capability)
-    return (flat * tensor.itemsize, flat * INDEX, flat * INDEX, storage)
+def _sort_along(memory: ScratchMemory, tensor: torch.Tensor, dim: int) -> None:
+    if tensor.dim():
+        length = tensor.shape[dim]
+        sort_slices(memory, tensor.numel() // max(1, length), length, tensor.itemsize)
 
 
 def _items(nominal: int, widest: int) -> int:
@@ -141,19 +142,22 @@ def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         with memory.blocks() as copies:
             best = tensor.narrow(dim, 0, k)
             copies.take(best.numel() * INDEX, best.numel() * best.dtype.itemsize)
-            sort_slices(memory, best, dim)
+            _sort_along(memory, best, dim)
             memory.borrow(best.numel() * INDEX)
 
 
 def sort(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Sort each slice."""
-    sort_slices(memory, args[0], _sorted_dim(args, kwargs))
+    _sort_along(memory, args[0], _sorted_dim(args, kwargs))
 
 
 def median(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """The median of all elements."""
+    """The median of all elements: they are sorted (median_impl of native/cuda/Sorting.cpp)."""
     if len(args) == 1:
-        memory.borrow(*median_buffers(args[0], memory.capability))
+        n, key = args[0].numel(), args[0].itemsize
+        with memory.blocks() as in_order:
+            in_order.take(n * key, n * INDEX)
+            sort_slices(memory, 1, n, key)
 
 
 def multinomial(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -223,7 +227,7 @@ def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
             sort_once(memory, others, (kept.take, None, None))
         both = elements.numel() + others.numel()
         kept.take(*[both * elements.itemsize] * 2, both * INDEX)
-        sort_slices(memory, torch.empty(both, dtype=elements.dtype, device="meta"), 0)
+        sort_slices(memory, 1, both, elements.itemsize)
         kept.take(both)
         memory.borrow(both)
         kept.take(both)
@@ -311,8 +315,7 @@ def sort_once(
             keep_counts(n * INDEX)
             memory.borrow(_aliased([(n // _RUNS + 33) * 16]))
         else:
-            tile = _SELECTED_BYTES // max(4, key)
-            memory.borrow(_aliased([1, (-(-n // tile) + 32) * 8]))
+            memory.borrow(distinct_storage(n, key))
 
 
 def _kept_of(
@@ -320,16 +323,12 @@ def _kept_of(
 ) -> tuple[Keep, Keep | None, Keep | None]:
     """asked: whether for each result but the first, which are empty where not."""
     keeps: list[Keep | None] = [None, None]
-    for place, result in enumerate(out[1:]):
-        if any(asked[place : place + 1]):
+    for place, (result, wanted) in enumerate(zip(out[1:], (*asked, False, False), strict=False)):
+        if wanted:
             keeps[place] = functools.partial(memory.place_as, result)
         else:
             memory.place_as(result, 0)
     return functools.partial(memory.place_as, out[0]), keeps[0], keeps[1]
-
-
-_SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
-"""Elements, or their bytes, that a block of threads takes in CUB's and Thrust's kernels."""
 
 
 def permutation(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
