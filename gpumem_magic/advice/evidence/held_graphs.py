@@ -263,7 +263,7 @@ def _keeps_state(trace: Trace, cell: Code, loop: Loop, held: NDArray[np.bool_]) 
     stacks = (lives.stacks[n] for n in np.unique(lives.stack[held]).tolist() if n >= 0)
     lines = {frame.line for stack in stacks for frame in stack if frame.filename == own}
     statements = (code.statement_at(line) for line in lines)
-    functions = {code.function(each) for each in statements if each is not None} - {None}
+    functions = {code.function(each) for each in statements if each is not None}
     stored, read = set[str](), set[str]()
     for function in functions:
         if function is None or (around is not None and function.name == around.name):

@@ -8,11 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.held_graphs import (
-    THEIR_NUMBER,
-    HeldGraphs,
-    find_held_graphs,
-)
+from gpumem_magic.advice.evidence.held_graphs import THEIR_NUMBER, HeldGraphs, find_held_graphs
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.rewrite import UnsafeError, insert_before, remove, replace
 from gpumem_magic.advice.rule import Rule, mended

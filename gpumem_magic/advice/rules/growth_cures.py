@@ -18,11 +18,7 @@ from gpumem_magic.advice.evidence.accumulations import (
     goes_on,
 )
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, goes_backward
-from gpumem_magic.advice.evidence.passes import (
-    carried_names,
-    copied,
-    stores_by_key,
-)
+from gpumem_magic.advice.evidence.passes import carried_names, copied, stores_by_key
 from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
