@@ -19,19 +19,20 @@ class InModules(Generic[T]):
     def __init__(self, look: Callable[[str], Iterable[T]]) -> None:
         self._look = look
         self._found: dict[str, tuple[T, ...]] = {}
-        self._loaded: list[str] = []
-        self._all: list[T] = []
+        self._state: tuple[int, str | None] = 0, None
+        self._all: tuple[T, ...] = ()
 
-    def __call__(self) -> list[T]:
+    def __call__(self) -> tuple[T, ...]:
         """What there is now, in the order in which the modules were loaded."""
-        loaded = [*sys.modules]
-        if loaded != self._loaded:
+        state = len(sys.modules), next(reversed(sys.modules), None)
+        if state != self._state:
+            loaded = [*sys.modules]
             for name in loaded:
                 if name not in self._found:
                     self._found[name] = tuple(self._look(name))
-            self._loaded = loaded
-            self._all = [found for name in loaded for found in self._found[name]]
-        return [*self._all]
+            self._state = state
+            self._all = tuple(found for name in loaded for found in self._found[name])
+        return self._all
 
 
 def namespace_of(module: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Effects:
     def rebind(self, namespace: dict[str, Any]) -> None:
         """Let names that were bound to what is replaced now (`from os import remove`) mean the
         replacement, in `namespace` and in modules that are the user's."""
-        modules = [namespace_of(sys.modules[name]) for name in users_modules()]
+        modules = [namespace_of(sys.modules.get(name)) for name in users_modules()]
         for names in (namespace, *modules):
             names.update(renamed(names, self._replacements))
 

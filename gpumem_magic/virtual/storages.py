@@ -23,6 +23,9 @@ storage_id: Callable[[torch.Tensor], int] = getattr(
 )
 """The identity of a tensor's storage, the same for all its views. Not seen by function modes."""
 
+_acquire = type(threading.Lock()).acquire
+"""The lock's own, where a dry run has put another in its place: who holds ours soon lets it go."""
+
 ON_DEVICE_WITHOUT_BLOCK = 0
 """The address of an empty storage: it is on the device but takes no block there, as in CUDA."""
 
@@ -169,7 +172,7 @@ class Storages:
             return ON_DEVICE_WITHOUT_BLOCK
         if self._reads_settings:
             self.use()
-        self._lock.acquire()
+        _acquire(self._lock)
         try:
             capturing, stream = self.capturing, self.stream
             return self.allocator.malloc(size, capturing(stream) if capturing else stream)
@@ -187,7 +190,7 @@ class Storages:
         """Take and give back blocks step by step; `taken`: gets the addresses. What dies in between
         is freed before the next step. Raises torch.OutOfMemoryError."""
         malloc, free, dead = self.allocator.malloc, self.allocator.free, self._dead
-        self._lock.acquire()
+        _acquire(self._lock)
         try:
             for takes, what in steps:
                 if takes:
@@ -240,7 +243,7 @@ class Storages:
 
     def _bury(self) -> None:
         """Free what has died, unless the allocator is at work: who works there does it then."""
-        while self._dead and self._lock.acquire(blocking=False):
+        while self._dead and _acquire(self._lock, blocking=False):
             try:
                 while self._dead:
                     self.allocator.free(self._dead.popleft())

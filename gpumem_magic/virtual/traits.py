@@ -166,6 +166,7 @@ def _has_code_for_card(operator: Any) -> bool:
     return any(f"{operator.namespace}/{name}/{key}" in torch.library._impls for key in keys)
 
 
+@functools.cache
 def composite_kernel(operator: Any) -> Callable[..., Any]:
     """torch's own C++ code of a composite operator. `operator.decompose` may be Python that is
     written for tracing, and draws other numbers."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import sys
-import weakref
 from typing import Any
 
 import torch
 
+from gpumem_magic.sources.collected import Death
 from gpumem_magic.virtual.storages import storage_id
 
 MOST_FLOATS = 2**16
@@ -45,7 +46,7 @@ class Valueless:
     """The storages whose contents mean nothing. A tensor is valueless as its storage is."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._marks: dict[int, Death] = {}
         # By storage, until something is written to it: of `Bounds`, `MostlyOne` and `Sampled`.
         self.ends: dict[int, tuple[Any, Any]] = {}
         self.numbers: dict[int, tuple[torch.dtype, float, int, Any]] = {}
@@ -53,6 +54,14 @@ class Valueless:
         self.asked: dict[int, dict[Any, set[float]]] = {}
         self.contents: dict[int, object] = {}
         self.places: dict[int, tuple[object, float, int]] = {}
+        self._told: tuple[dict[int, Any], ...] = (
+            self.ends,
+            self.numbers,
+            self.shares,
+            self.asked,
+            self.contents,
+            self.places,
+        )
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return storage_id(tensor) in self._marks
@@ -70,19 +79,22 @@ class Valueless:
     def mark(self, storage: torch.UntypedStorage) -> None:
         """From here on the contents of `storage` mean nothing."""
         key = storage._cdata
-        told = self.ends, self.numbers, self.shares, self.asked, self.contents, self.places
-        kept: tuple[dict[int, Any], ...] = (self._marks, *told)
-        for each in told:
+        for each in self._told:
             each.pop(key, None)
         if key not in self._marks:
+            self._marks[key] = death = Death(storage, self._died)
+            death.key = key
 
-            def forget(_: object) -> None:
-                for each in kept:
-                    each.pop(key, None)
-
-            self._marks[key] = weakref.ref(storage, forget)
+    def _died(self, death: Death) -> None:
+        for each in (self._marks, *self._told):
+            each.pop(death.key, None)
 
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""
-        elements = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))  # noqa: B905
-        return tensor_over(self.blank(elements * dtype.itemsize), dtype, size, stride)
+        return tensor_over(self.blank(_span(size, stride) * dtype.itemsize), dtype, size, stride)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Elements from the first to the last."""
+    return 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))

@@ -42,9 +42,8 @@ def forget_answers() -> None:
 
 def _functions_of(module: str) -> Iterator[tuple[str, str]]:
     for name, value in [*namespace_of(sys.modules.get(module)).items()]:
-        with suppress(Exception):  # what is wrapped may be any object
-            if type(value) is _CACHED and _asks(value):
-                yield module, name
+        if type(value) is _CACHED and _asks(value):
+            yield module, name
 
 
 functions_that_ask = InModules(_functions_of)
@@ -52,8 +51,11 @@ functions_that_ask = InModules(_functions_of)
 
 
 def _asks(function: Any) -> bool:
-    code = getattr(function.__wrapped__, "__code__", None)
-    return code is not None and any("cuda" in name or "gpu" in name for name in code.co_names)
+    with suppress(Exception):  # what is wrapped may be any object
+        return any(
+            "cuda" in name or "gpu" in name for name in function.__wrapped__.__code__.co_names
+        )
+    return False
 
 
 def _remembered(function: Any) -> list[Any]:

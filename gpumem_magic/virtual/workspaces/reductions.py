@@ -4,6 +4,7 @@ Derived as setReduceConfig in ATen/native/cuda/Reduce.cuh does it: from shapes, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,9 +43,10 @@ class Operand(NamedTuple):
     offset: int = 0
 
 
+@functools.lru_cache(maxsize=1000)
 def reduction_buffers(
     operand: Operand,
-    reduced: Iterable[int],
+    reduced: tuple[int, ...],
     accumulator: int,
     processors: Processors,
     vector: int = 4,

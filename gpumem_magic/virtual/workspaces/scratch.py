@@ -148,7 +148,7 @@ class ScratchMemory:
         self.borrow(
             *reduction_buffers(
                 Operand(tensor.shape, tensor.stride(), int(tensor.storage_offset())),
-                dims or range(tensor.dim()),
+                tuple(dims or range(tensor.dim())),
                 4 * accumulator if welford else accumulator,
                 self.processors,
                 vector=2 if welford else 4,

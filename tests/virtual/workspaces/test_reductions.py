@@ -40,11 +40,11 @@ def test_large_reductions_combine_partial_results(blocks, reduce, shape, dims, d
     ("shape", "dims"), [((1000,), [0]), ((64, 100), [1]), ((10, 10, 10), [0, 1, 2]), ((0, 3), [0])]
 )
 def test_small_reductions_need_no_buffer(shape, dims):
-    assert reduction_buffers(Operand(shape, torch.empty(shape).stride()), dims, 4, T4) == ()
+    assert reduction_buffers(Operand(shape, torch.empty(shape).stride()), tuple(dims), 4, T4) == ()
 
 
 def test_a_single_value_needs_no_buffer():
-    assert reduction_buffers(Operand((), ()), [], 4, T4) == ()
+    assert reduction_buffers(Operand((), ()), (), 4, T4) == ()
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_threads_of_a_multiprocessor(capability, threads):
 
 def test_more_processors_share_the_work_of_one_output():
     shape = (1 << 24,)
-    small = reduction_buffers(Operand(shape, (1,)), [0], 4, T4)
-    large = reduction_buffers(Operand(shape, (1,)), [0], 4, Processors.of(132, (9, 0)))
+    small = reduction_buffers(Operand(shape, (1,)), (0,), 4, T4)
+    large = reduction_buffers(Operand(shape, (1,)), (0,), 4, Processors.of(132, (9, 0)))
     assert small[0] < large[0]
 
 
