@@ -59,7 +59,8 @@ class Tracker(TorchDispatchMode):
     who called it, while no user code runs in it; records_graph: autograd records it. function: the
     one of torch's that user code has called, as far as the façade sees it.
     facade: the function mode that goes with it. replacements: composite operators that are others
-    on CUDA. compute: runs the kernels, or does without them. headroom: is asked before kernels run.
+    on CUDA, or return NotImplemented where they are not. compute: runs the kernels, or does without
+    them. headroom: is asked before kernels run.
     """
 
     supports_higher_order_operators = True
@@ -194,9 +195,11 @@ class Tracker(TorchDispatchMode):
             whole, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
             try:
                 with self:
-                    return (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
+                    made = (self.replacements.get(func) or composite_kernel(func))(*args, **kwargs)
             finally:
                 self._whole = whole
+            if made is not NotImplemented:
+                return made
         if traits.is_view:
             return self._view(func(*args, **kwargs), args)
         if traits.accumulates:

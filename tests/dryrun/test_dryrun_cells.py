@@ -172,7 +172,13 @@ out = flex_attention(q, k, v, score_mod=nearer, block_mask=mask)
 out.square().mean().backward()
 assert q.grad.shape == q.shape and v.grad.is_cuda
 """
+DENSE = """
+dense = torch.randn(300, 200, device="cuda")
+matrix, rows = dense.to_sparse(), dense.to_sparse_csr()
+out = matrix @ torch.randn(200, 10, device="cuda")
+"""
 CELLS = {
+    "made sparse": DENSE,
     "sparse": SPARSE,
     "flex attention": FLEX,
     "bags": BAGS,

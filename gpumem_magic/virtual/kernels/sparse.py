@@ -34,6 +34,60 @@ def rows_of(model: torch.Tensor, make: Callable[[Any, torch.dtype], torch.Tensor
     return made
 
 
+def found_in(storages: Storages) -> dict[Any, Callable[..., Any]]:
+    """The operators that make dense tensors of the card sparse, as CUDA takes them apart: how many
+    elements there are is asked of `nonzero` and `masked_select`."""
+
+    def of_dense(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+        def convert(tensor: torch.Tensor, *how: Any, **named: Any) -> Any:
+            plain = all(value in (None, torch.sparse_coo, 0) for value in named.values())
+            if tensor.layout is torch.strided and tensor in storages and plain:
+                return take_apart(tensor, *how)
+            return NotImplemented
+
+        return convert
+
+    aten = torch.ops.aten
+    return {
+        aten._to_sparse.default: of_dense(_places_of),
+        aten._to_sparse.sparse_dim: of_dense(_places_of),
+        aten._to_sparse_csr.default: of_dense(_rows_of_dense),
+    }
+
+
+def _places_of(tensor: torch.Tensor, sparse_dim: int | None = None) -> Any:
+    """dense_to_sparse in native/TensorConversions.cpp."""
+    dims = tensor.dim() if sparse_dim is None else sparse_dim
+    if not dims:
+        return NotImplemented
+    found = tensor.nonzero().T
+    if dims == tensor.dim():
+        indices = found.clone()
+    else:
+        indices = torch.ops.aten.unique_dim(found.narrow(0, 0, dims), 1)[0].contiguous()
+    values = tensor[indices.chunk(dims)].squeeze(0).clone()
+    made = torch.ops.aten._sparse_coo_tensor_unsafe(indices, values, tensor.shape)
+    return made._coalesced_(True)
+
+
+def _rows_of_dense(tensor: torch.Tensor) -> Any:
+    """dense_to_sparse_compressed in native/TensorConversions.cpp, for a matrix."""
+    if tensor.dim() != 2:
+        return NotImplemented
+    mask, (rows, columns), like = tensor != 0, tensor.shape, tensor.new_empty(0, dtype=torch.int64)
+    of_columns = torch.arange(columns, device=like.device).view(1, columns)
+    column = of_columns.expand_as(mask).masked_select(mask)
+    of_rows = torch.arange(rows, device=like.device).view(rows, 1)
+    row = of_rows.expand_as(mask).masked_select(mask)
+    ends = torch._convert_indices_from_coo_to_csr(row, rows)
+    flat = mask.flatten()
+    places = torch.arange(flat.numel(), device=like.device).masked_select(flat)
+    values = tensor.flatten().index_select(0, places)
+    return torch.ops.aten._sparse_compressed_tensor_unsafe(
+        ends, column, values, tensor.shape, layout=torch.sparse_csr
+    )
+
+
 def _coalesced(args: tuple[Any, ...]) -> list[int]:
     """Flat indices, their order and the places where new ones begin, all at once; and cub's sort of
     them (_coalesce_sparse_cuda in SparseCUDATensor.cu)."""

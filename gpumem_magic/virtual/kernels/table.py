@@ -26,6 +26,7 @@ from gpumem_magic.virtual.kernels.geometry import named
 from gpumem_magic.virtual.kernels.recurrent import Recurrent
 from gpumem_magic.virtual.kernels.recurrent_steps import CELLS
 from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
+from gpumem_magic.virtual.kernels.sparse import found_in
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
@@ -79,6 +80,7 @@ class Kernels:
                     self._impl(name, kernel)
             grid = torch.ops.aten.affine_grid_generator.default
             self._here.tracker.replacements[grid] = composite_kernel(grid)  # its product is seen
+            self._here.tracker.replacements |= found_in(self._storages)
             traced = torch.ops.aten._convolution.default  # how traces name it
             self._here.tracker.replacements[traced] = lambda *args: torch.convolution(*args[:9])
             # what torch has for CUDA alone, also for tensors without values

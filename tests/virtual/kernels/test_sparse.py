@@ -74,6 +74,35 @@ def test_operators_compute_what_they_do_on_the_host(operator):
     torch.testing.assert_close(found.cpu(), operator(matrix, dense))
 
 
+CONVERSIONS = {
+    "places": lambda dense: dense.to_sparse(),
+    "some dimensions": lambda dense: dense.to_sparse(1),
+    "rows": lambda dense: dense.to_sparse_csr(),
+    "columns": lambda dense: dense.to_sparse_csc(),
+    "blocks": lambda dense: dense.to_sparse_bsr((2, 2)),
+    "a number": lambda dense: dense.sum().to_sparse(),
+}
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
+def test_a_dense_tensor_becomes_what_it_does_on_the_host(convert):
+    dense = torch.randn(60, 40).relu()
+    there, here = convert(dense.cuda()), convert(dense)
+    assert there.is_cuda
+    assert there.layout is here.layout
+    torch.testing.assert_close(there.cpu(), here)
+
+
+def test_finding_the_elements_takes_their_places_twice():
+    """What `nonzero` found and its copy, the values and a copy, apart from how they are counted."""
+    dense = torch.ones(1000, 50, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    dense.to_sparse()
+    taken = torch.cuda.max_memory_allocated() - before
+    assert 0 <= taken - 50_000 * (2 * 16 + 2 * 4) < 5000
+
+
 def test_what_is_on_different_devices_does_not_mix():
     with pytest.raises(RuntimeError, match="same device"):
         torch.eye(3).to_sparse().cuda() @ torch.ones(3, 3)
