@@ -12,7 +12,7 @@ from gpumem_magic.dryrun.shapes.mostly_one import MostlyOne
 from gpumem_magic.dryrun.shapes.read_values import ReadValues
 from gpumem_magic.dryrun.shapes.sampled import Sampled
 from gpumem_magic.dryrun.shapes.sparse import SparseResults
-from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
+from gpumem_magic.dryrun.shapes.stand_ins import HOW_MANY, Guesses, stand_in
 from gpumem_magic.dryrun.shapes.unknown_sizes import SIZED_BY_VALUES, UnknownSizes, packed_sequence
 from gpumem_magic.dryrun.shapes.valueless import MOST_FLOATS, Valueless, tensor_over
 from gpumem_magic.virtual.accumulation import running_node
@@ -220,7 +220,7 @@ class DryKernels:
         if isinstance(assumed, bool):
             self.guesses.needed("whether tensors are equal", decides=True)
         else:
-            self.guesses.needed(f"how many elements {plan.name.split('::')[1]} finds")
+            self.guesses.needed(f"{HOW_MANY} {plan.name.split('::')[1]} finds")
         return assumed
 
     def _results(

@@ -33,6 +33,9 @@ _ARITHMETIC = (
 )
 
 
+HOW_MANY = "how many elements"
+
+
 class Guesses:
     """Keeps, for the note below the prediction, which lines needed unknown values.
 
@@ -147,7 +150,8 @@ def _sentence(where: str, needed: list[str], decides: bool) -> str:
     what = ", ".join(needed)
     if decides:
         return f"{where} goes by values that a dry run does not know ({what}): one way was taken."
-    return f"{where} needs values that a dry run does not know ({what}): stand-ins were used."
+    most = ", of elements as many as there can be" if HOW_MANY in what else ""
+    return f"{where} needs values that a dry run does not know ({what}): stand-ins were used{most}."
 
 
 def stand_in(dtype: torch.dtype) -> Any:
