@@ -104,7 +104,7 @@ count = int(labels.sum())
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         oom, lives = trace.oom, trace.lives
         statement = cell.statement_at(oom.line) if oom and oom.line else None
-        if oom is None or statement is None or trace.growth or _trains(cell, lives):
+        if oom is None or statement is None or trace.growth or _trains(cell, lives, statement):
             return
         framework = framework_of(lives)
         if find_unused_graphs(trace, cell, names) or (framework and framework.runs_loop):
@@ -139,8 +139,12 @@ count = int(labels.sum())
         )
 
 
-def _trains(cell: Code, lives: Lifetimes) -> bool:
-    return bool((lives.born == Phase.BACKWARD).any()) or bool(cell.calls(".backward"))
+def _trains(cell: Code, lives: Lifetimes, statement: ast.stmt) -> bool:
+    """Whether a training pass ran, or the statement may be part of one that was to come."""
+    if (lives.born == Phase.BACKWARD).any():
+        return True
+    prepares = cell.loop(statement) is None and cell.function(statement) is None
+    return any(cell.calls(".backward")) and not (prepares and not lives.recorded.any())
 
 
 def _moved(cell: Code, statement: ast.stmt) -> str:
