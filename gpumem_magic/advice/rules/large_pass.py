@@ -11,6 +11,7 @@ import numpy as np
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.batches import born_on
+from gpumem_magic.advice.evidence.passes import is_after_training
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
@@ -141,6 +142,8 @@ count = int(labels.sum())
 
 def _trains(cell: Code, lives: Lifetimes, statement: ast.stmt) -> bool:
     """Whether a training pass ran, or the statement may be part of one that was to come."""
+    if is_after_training(cell, statement.lineno):
+        return False
     if (lives.born == Phase.BACKWARD).any():
         return True
     prepares = cell.loop(statement) is None and cell.function(statement) is None

@@ -31,6 +31,10 @@ _TRAINING = (
     "(frozen layers, LoRA), or weights in bfloat16 (model.bfloat16() before .to(device)), whose "
     "gradients take half, too."
 )
+_FREEZING = (
+    "Where the others are not to be trained, call requires_grad_(False) on them before training: "
+    "they then get no gradients. "
+)
 _HALF = "In half precision they take half (.half() or .bfloat16() before they are moved); "
 _ONE_BY_ONE = (
     "If these are models of their own, such as an ensemble's, use one at a time, and keep the "
@@ -128,7 +132,9 @@ class WeightsTooLarge(Rule):
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
                 f"beside {format_bytes(size)} of weights, which is most of what was allocated."
             )
-            change, saving = _TRAINING, size
+            left_out = _left_out(names)
+            problem += f" {left_out}" if left_out else ""
+            change, saving = f"{_FREEZING if left_out else ''}{_TRAINING}", size
         else:
             return
         yield Advice(
@@ -140,6 +146,19 @@ class WeightsTooLarge(Rule):
             saving=saving,
             known=Known.ESTIMATED,
         )
+
+
+def _left_out(names: Names) -> str:
+    """How little of models that get gradients their optimizers have, in words; "" of most."""
+    partly = {name: module for name, module in names.modules.items() if module.optimized}
+    few = {n: m for n, m in partly.items() if 2 * m.optimized < m.trainable}
+    if not few:
+        return ""
+    name, module = max(few.items(), key=lambda item: item[1].trainable)
+    return (
+        f"Optimizers have {format_bytes(module.optimized)} of the "
+        f"{format_bytes(module.trainable)} of {name} that require gradients."
+    )
 
 
 def _are_of_several(lives: Lifetimes, asked: int) -> bool:
