@@ -1,5 +1,5 @@
-"""Garbage that stays until it is known what held it: an error that goes through many functions
-makes objects enough for Python to collect what reference cycles had kept, as memory ran out."""
+"""Garbage that stays until it is known what held it, because memory ran out for that: an error that
+goes through many functions makes objects enough for Python to collect what circles had kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tensors that a cell would share with other processes: there are none here, so their memory stays
-where it is, and is said to be shared."""
+"""Tensors that a cell would share with other processes: their memory stays where it is, and is said
+to be shared, because there are no others to share it with."""
 
 from __future__ import annotations
 
