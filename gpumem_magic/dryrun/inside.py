@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.script import Scribe, Script
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
-from gpumem_magic.dryrun.running import lbfgs, whole_batches
+from gpumem_magic.dryrun.running import late_collection, lbfgs, whole_batches
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
@@ -172,6 +172,7 @@ class _Run:
         arrivals.expect("torch._dynamo.convert_frame", inductor.install_in)
         self._loops.install()
         whole_batches.install(self._source.gpu.storages)
+        late_collection.install(self._source.gpu.storages)
         lbfgs.install(self._marks)
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

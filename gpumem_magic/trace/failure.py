@@ -15,6 +15,9 @@ from gpumem_magic.values.recording import Failure, Recording
 
 _BLOCKS_KEPT = 50
 
+_OWNING = "_apply", "__init__"
+"""Functions of a torch module that make what it owns: as it is moved, and as it is built."""
+
 
 def explain_failure(
     recording: Recording,
@@ -46,7 +49,16 @@ def explain_failure(
         allowed=reading.allowed.about if reading.allowed else None,
         library=reading.library,
         shape=failure.shape,
+        of_module=_is_of_module(recording, failure),
         unknown={} if others is not None else {"others": why},
+    )
+
+
+def _is_of_module(recording: Recording, failure: Failure) -> bool:
+    stack = recording.stacks[failure.stack] if failure.stack >= 0 else ()
+    return any(
+        frame.function in _OWNING and "torch/nn/modules/" in frame.filename.replace("\\", "/")
+        for frame in stack
     )
 
 

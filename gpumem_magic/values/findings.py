@@ -253,6 +253,7 @@ class OutOfMemory:
     the device, or a limit of `allowed` bytes, lacked. remedies: those that would have been enough
     come first. library: who ran out of memory where it was not PyTorch's allocator. unknown: why
     `others` is not known. shape: of the one tensor that was asked for, where that is known.
+    of_module: for what a module owns, as it was built or moved.
     too_large: it has no room however much is freed of what could be. explained: something else than
     gaps is the cause, as advice says.
     """
@@ -276,6 +277,7 @@ class OutOfMemory:
     library: str = ""
     unknown: Mapping[str, str] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
+    of_module: bool = False
     too_large: bool = False
     explained: bool = False
 

@@ -227,6 +227,20 @@ ATTACKS = {
         "after": "assert d['a'] == 1; m.shutdown()",
         "error": None,
     },
+    "a log ahead of a database of before": {
+        "setup": """
+            import sqlite3
+            c = sqlite3.connect('d.db', isolation_level=None)
+            c.execute('create table t (x)')
+        """,
+        "attack": """
+            c.execute('pragma journal_mode=wal'); c.execute('insert into t values (1)')
+            c.cursor().execute("PRAGMA journal_mode = 'delete'")
+            assert c.execute('select * from t').fetchall() == [(1,)]
+        """,
+        "after": "assert not c.execute('select * from t').fetchall()",
+        "says": "Fits",
+    },
     "a log ahead of sqlite": {
         "setup": """
             import sqlite3

@@ -64,7 +64,16 @@ ATTACKS = {
         "attack": "x.zero_()\nx.numpy()[:] = 5",
         "after": "assert x.sum() == 1000",
     },
-    "torch shared memory": "import torch; x = torch.ones(1000).share_memory_(); x.zero_()",
+    "torch shared memory": {
+        "attack": """
+            import torch
+            x = torch.ones(1000).share_memory_(); x.zero_()
+            assert x.is_shared() and not torch.ones(1).is_shared() and x.sum() == 0
+            m = torch.nn.Linear(2, 2); m.share_memory()
+            assert m.weight.is_shared() and torch.UntypedStorage._new_shared(8).is_shared()
+        """,
+        "says": "Fits",
+    },
     "torch profiler": """
         import torch
         with torch.profiler.profile() as p:

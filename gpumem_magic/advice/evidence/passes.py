@@ -145,6 +145,16 @@ def copied(lives: Lifetimes) -> NDArray[np.bool_]:
     return _made_in(lives, lambda f: f.function == "deepcopy" and f.filename.endswith("copy.py"))
 
 
+def is_after_training(cell: Code, line: int | None) -> bool:
+    """Whether a line runs once, below all that goes backward, none of which lies in a
+    function: the graph that it records waits for no backward pass of this cell."""
+    statement = cell.statement_at(line) if line else None
+    calls = [*cell.calls(".backward")]
+    if statement is None or not calls or cell.loop(statement) or cell.function(statement):
+        return False
+    return all(call.lineno < statement.lineno and cell.function(call) is None for call in calls)
+
+
 def loaded(lives: Lifetimes) -> NDArray[np.bool_]:
     """Which storages `torch.load()` made."""
     return _made_in(lives, lambda f: f.filename.endswith(_LOADING))

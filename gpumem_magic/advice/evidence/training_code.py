@@ -20,8 +20,9 @@ _OPTIMIZER = re.compile(r"torch\.optim\.(?:(?!lr_scheduler|swa_utils)\w+\.)?([A-
 _OWNER = re.compile(r"(?:<.*?\.state\[|list\()?(\w+)")
 """Whose a gradient or a state is: its optimizer's where that has a name, else its model's."""
 
-_LAST = re.compile(r"([^\W\d]\w*)(?:\[[^\]]*\])*$")
-"""The last word of a tensor's name: "exp_avg" of "adam.exp_avg[2]"."""
+_LAST = re.compile(r"([^\W\d]\w*)(?:\.values\(\)\))?(?:\[[^\]]*\])*$")
+"""The last word of a tensor's name: "exp_avg" of "adam.exp_avg[2]", and of what is found under a
+key that is an object, "list(adam.exp_avg.values())[2]"."""
 
 _OWNED = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE, Category.ACTIVATION)
 

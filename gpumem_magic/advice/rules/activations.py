@@ -24,6 +24,7 @@ from gpumem_magic.advice.changes.mixed_precision import (
 from gpumem_magic.advice.changes.named_loss import of_plain, with_named_loss
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
+from gpumem_magic.advice.evidence.passes import is_after_training
 from gpumem_magic.advice.evidence.training_pass import (
     TrainingPass,
     find_pass,
@@ -136,6 +137,8 @@ def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
     if trace.error is None:
         read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
+    if trace.oom is not None and is_after_training(cell, trace.oom.line):
+        return np.zeros(len(lives), bool)
     for growth in trace.growth:  # what is held from pass to pass waits for nothing
         kept[list(growth.rows)] = False
     kept &= ~lives.named(ERROR)

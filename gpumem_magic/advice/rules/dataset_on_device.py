@@ -103,6 +103,8 @@ class DatasetOnDevice(Rule):
         room = trace.device.total if trace.device else 0
         if oom is None or oom.op != "aten._to_copy" or (oom.requested or 0) < _LARGE * room:
             return
+        if oom.of_module:
+            return  # weights are no data
         if _only_casts(cell, oom.line) or any(one.shape == oom.shape for one in trace.enlarged):
             return  # what was made on the device, and changes its type
         yield Advice(

@@ -13,6 +13,7 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.rules.enlarged_facts import is_a_piece, of_wide_numbers
 from gpumem_magic.advice.rules.enlarged_rows import ROWS, of_rows
 from gpumem_magic.advice.tree import root
 from gpumem_magic.trace.enlarged import EMBEDDINGS
@@ -136,12 +137,14 @@ class EnlargedResult(Rule):
                 change = _DECOMPOSED if trace.oom else ""
             if one.op.startswith("upsample") and one.layer:
                 continue  # of a model: large is what its result has to be
+            if not is_short(trace) and is_a_piece(cell, one):
+                continue
             small = one.op in EMBEDDINGS and one.size >= _LEAST  # its three other tables are not
             if change and (one.size >= least or small):
                 yield Advice(
                     self.name,
                     problem=_problem(one),
-                    change=change,
+                    change=change + of_wide_numbers(trace.lives, one),
                     line=None if one.cell else one.line,
                     size=None if one.failed else one.size,
                     saving=one.size,
@@ -298,7 +301,8 @@ def _of_product(one: Enlarged) -> str:
             f"without holding them; else {ROWS}."
         )
     pairs = f"All pairs at once: {ROWS} (x[i:i+n] @ y.T, then topk() or sum())."
-    if _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
+    alike = len(set(one.shape[-2:])) == 1
+    if not alike and _are_classes(one.shape[-1], min(one.operands[-1], default=1)):
         return f"{pairs} Of logits: they and the loss in pieces of the positions."
     return pairs
 

@@ -9,12 +9,16 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Rule, mended
+from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.oom_text.cures import EXPANDABLE
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
+
+_MANY = 3
+"""Blocks of one loop that are alive, from which there may be more of them."""
 
 _FIRST_CELL = f"""\
 %env {EXPANDABLE}
@@ -83,7 +87,7 @@ class Fragmentation(Rule):
             return
         if oom.remedy(Way.EXPANDABLE) is None or _goes_on(trace, cell, oom.line):
             return  # they are in use, or would only put off the end of a loop that leaks
-        if _is_first_pass(trace.lives):
+        if _is_first_pass(trace.lives) or _piles_up(cell, trace.lives, oom):
             return
         yield Advice(
             self.name,
@@ -105,6 +109,17 @@ def _is_first_pass(lives: Lifetimes) -> bool:
     under_way = recorded & (lives.death >= _last_step(lives))
     passes = np.unique(lives.step[recorded])
     return bool(under_way.any()) and len(passes) <= 1
+
+
+def _piles_up(cell: Code, lives: Lifetimes, oom: OutOfMemory) -> bool:
+    """Whether the loop in which memory ran out kept as much as it asked for, pass by pass, such as
+    a state for each weight: there is no saying how many more were to come."""
+    statement = cell.statement_at(oom.line) if oom.line else None
+    loop = cell.loop(statement) if statement is not None else None
+    if loop is None:
+        return False
+    own = lives.at_peak & (lives.birth >= 0) & np.isin(lives.line, list(lines_of(loop)))
+    return int(np.count_nonzero(own & (lives.size >= (oom.requested or 0)))) >= _MANY
 
 
 def _last_step(lives: Lifetimes) -> int:

@@ -32,7 +32,7 @@ from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Growth, Trace, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
-from gpumem_magic.values.recording import Category, Phase, Stack
+from gpumem_magic.values.recording import Phase, Stack
 
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
@@ -329,19 +329,33 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     frames = lives.frames(growth.rows[0])
     own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
     lines = [*([] if growth.cell else [growth.line]), *own]
-    if lives.of(Category.PARAMETER)[list(growth.rows)].any():
-        lines.reverse()  # a model's own layers may be built by one, too
-    for line in dict.fromkeys(lines):
-        statement = cell.statement_at(line) if line else None
-        if statement is None:
-            continue
-        given = statement.targets if isinstance(statement, ast.Assign) else ()
-        named = "".join(f" ({cell.text(target)})" for target in given)
-        if cell.nodes(*_BUILDING, within=statement):
-            return f"what the comprehension in line {line} builds{named}"
-        if cell.calls("list", "tuple", "dict", "sorted", within=statement):
-            return f"the list that line {line} builds{named}"
-    return _mapped(cell, frames, own)
+    let_go = _let_go(lives, growth)
+    if not let_go:
+        return ""
+    # an error, or its end, lets go of what one builds where it is built
+    lines = [let_go] if let_go in lines and _list_of(cell, let_go) else lines
+    said = (_list_of(cell, line) for line in dict.fromkeys(lines) if line)
+    return next(filter(None, said), "") or _mapped(cell, frames, own)
+
+
+def _list_of(cell: Code, line: int) -> str:
+    """What a comprehension on that line builds, or a call that makes a list; "" without one."""
+    statement = cell.statement_at(line)
+    if statement is None:
+        return ""
+    given = statement.targets if isinstance(statement, ast.Assign) else ()
+    named = "".join(f" ({cell.text(target)})" for target in given)
+    if cell.nodes(*_BUILDING, within=statement):
+        return f"what the comprehension in line {line} builds{named}"
+    made = cell.calls("list", "tuple", "dict", "sorted", within=statement)
+    return f"the list that line {line} builds{named}" if any(made) else ""
+
+
+def _let_go(lives: Lifetimes, growth: Growth) -> int:
+    """The line of the cell that gave most of it back; 0 where none did, as something holds it."""
+    lines, counts = np.unique(lives.freed_line[list(growth.rows)], return_counts=True)
+    most = int(counts.argmax())
+    return int(lines[most]) if 2 * counts[most] > counts.sum() else 0
 
 
 def _mapped(cell: Code, frames: Stack, own: list[int]) -> str:

@@ -79,6 +79,9 @@ _OF_KINDS = {
     "cache_clear().",
     HolderKind.EXCEPTION.value: "An error keeps what it was given, and the variables of all "
     "functions that it went through: keep its text instead, str(error) or traceback.format_exc().",
+    HolderKind.CYCLE.value: "Nothing but these objects leads to them, each to the next and back to "
+    "the first, so they stay until Python looks for such circles: gc.collect() after each pass, or "
+    "break it (del self.callback, weakref.proxy(self)).",
     HolderKind.GENERATOR.value: "A generator that has not come to its end keeps its function's "
     "variables: run it to the end, or close() it; keep what it gives rather than the generator.",
 }

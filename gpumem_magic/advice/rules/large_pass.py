@@ -11,13 +11,13 @@ import numpy as np
 from gpumem_magic.advice.changes.frameworks import framework_of
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.batches import born_on
+from gpumem_magic.advice.evidence.passes import is_after_training
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
 
@@ -104,7 +104,7 @@ count = int(labels.sum())
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         oom, lives = trace.oom, trace.lives
         statement = cell.statement_at(oom.line) if oom and oom.line else None
-        if oom is None or statement is None or trace.growth or _trains(cell, lives):
+        if oom is None or statement is None or trace.growth or _trains(trace, cell, statement):
             return
         framework = framework_of(lives)
         if find_unused_graphs(trace, cell, names) or (framework and framework.runs_loop):
@@ -139,8 +139,17 @@ count = int(labels.sum())
         )
 
 
-def _trains(cell: Code, lives: Lifetimes) -> bool:
-    return bool((lives.born == Phase.BACKWARD).any()) or bool(cell.calls(".backward"))
+def _trains(trace: Trace, cell: Code, statement: ast.stmt) -> bool:
+    """Whether a training pass ran, or the statement may be part of one that was to come, or moves
+    what it reads."""
+    lives = trace.lives
+    if is_after_training(cell, statement.lineno):
+        return False
+    if (lives.born == Phase.BACKWARD).any():
+        return True
+    moves = trace.oom is not None and trace.oom.op == "aten._to_copy"
+    prepares = not moves and cell.loop(statement) is None and cell.function(statement) is None
+    return any(cell.calls(".backward")) and not (prepares and not lives.recorded.any())
 
 
 def _moved(cell: Code, statement: ast.stmt) -> str:

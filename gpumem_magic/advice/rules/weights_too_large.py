@@ -31,6 +31,10 @@ _TRAINING = (
     "(frozen layers, LoRA), or weights in bfloat16 (model.bfloat16() before .to(device)), whose "
     "gradients take half, too."
 )
+_FREEZING = (
+    "Where the others are not to be trained, call requires_grad_(False) on them before training: "
+    "they then get no gradients. "
+)
 _HALF = "In half precision they take half (.half() or .bfloat16() before they are moved); "
 _ONE_BY_ONE = (
     "If these are models of their own, such as an ensemble's, use one at a time, and keep the "
@@ -104,18 +108,22 @@ class WeightsTooLarge(Rule):
             return
         size, gradients = (oom.held.get(c, 0) for c in (Category.PARAMETER, Category.GRADIENT))
         others = sum(oom.held.values()) - oom.held.get(Category.WORKSPACE, 0) - size - gradients
+        asked = (oom.requested or 0) if oom.of_module else 0
+        size += asked
         if others > (1 - _SHARE) / _SHARE * (size + gradients):
             return
-        if (left is not None and left.size > _OTHERS * size) or _are_of_several(lives):
+        if (left is not None and left.size > _OTHERS * size) or _are_of_several(lives, asked):
             return
         last, weights = int(lives.birth.argmax()), lives.of(Category.PARAMETER)
         older = lives.bytes(weights & (lives.birth < 0))
-        if weights[last] and lives.birth[last] >= 0 and older <= _OTHERS * size:
+        moved = asked > 0 or (weights[last] and lives.birth[last] >= 0)
+        if moved and older <= _OTHERS * size:
             several = _comprehension(cell, lives, last)
             what = f"modules that line {several} makes one by one" if several else "weights"
             problem = (
-                f"Memory ran out as {what} were put on the device: {format_bytes(size)} of "
-                f"{'weights' if several else 'them'} are there, and more were to come."
+                f"Memory ran out as {what} were put on the device: {format_bytes(size - asked)} of "
+                f"{'weights' if several else 'them'} are there, and "
+                f"{f'{format_bytes(asked)} more were asked for' if asked else 'more were to come'}."
             )
             first, half = _ONE_BY_ONE if several else "", _HALF if _are_single(lives) else ""
             change, saving = f"{first}{half}{_MOVING}", size // 2
@@ -124,7 +132,9 @@ class WeightsTooLarge(Rule):
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
                 f"beside {format_bytes(size)} of weights, which is most of what was allocated."
             )
-            change, saving = _TRAINING, size
+            left_out = _left_out(names)
+            problem += f" {left_out}" if left_out else ""
+            change, saving = f"{_FREEZING if left_out else ''}{_TRAINING}", size
         else:
             return
         yield Advice(
@@ -138,11 +148,25 @@ class WeightsTooLarge(Rule):
         )
 
 
-def _are_of_several(lives: Lifetimes) -> bool:
-    """Whether another model has some of the weights; the one that is being made has no name."""
+def _left_out(names: Names) -> str:
+    """How little of models that get gradients their optimizers have, in words; "" of most."""
+    partly = {name: module for name, module in names.modules.items() if module.optimized}
+    few = {n: m for n, m in partly.items() if 2 * m.optimized < m.trainable}
+    if not few:
+        return ""
+    name, module = max(few.items(), key=lambda item: item[1].trainable)
+    return (
+        f"Optimizers have {format_bytes(module.optimized)} of the "
+        f"{format_bytes(module.trainable)} of {name} that require gradients."
+    )
+
+
+def _are_of_several(lives: Lifetimes, asked: int) -> bool:
+    """Whether another model has some of the weights; the one that is being made, for which so many
+    bytes were asked, has no name."""
     owned = lives.by_owner(lives.at_peak & lives.of(Category.PARAMETER))
     sizes = [int(lives.size[rows].sum()) for rows in owned.values()]
-    return max(sizes, default=0) < (1 - _OTHERS) * sum(sizes)
+    return max(sizes, default=0) + asked < (1 - _OTHERS) * (sum(sizes) + asked)
 
 
 def _comprehension(cell: Code, lives: Lifetimes, row: int) -> int | None:

@@ -25,6 +25,7 @@ from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
 from gpumem_magic.isolation.effects.saving import SavingEffects
 from gpumem_magic.isolation.effects.scripts import Program, Scripts
+from gpumem_magic.isolation.effects.shared_tensors import install_shared_tensors
 from gpumem_magic.isolation.effects.shell import install_shell_effects
 from gpumem_magic.isolation.effects.tracking import install_tracking_effects
 from gpumem_magic.isolation.native_threads import compute_with_one_thread
@@ -84,6 +85,7 @@ class Stopped:
         install_tracking_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
+        install_shared_tensors(effects)
         watch(effects, scratch)
         self._held.release()
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import sqlite3
@@ -31,6 +30,12 @@ _ATTACHED = re.compile(
 )
 """A statement of SQLite, and the name of the file that it is about."""
 
+_IN_MEMORY = "memory"
+"""Where the journal of a database of before lies, beside whose file none can."""
+
+_JOURNAL = re.compile(r"(\bpragma\s+(?:\w+\.)?journal_mode\s*(?:=|\()\s*['\"]?)\w+", re.IGNORECASE)
+"""A statement of SQLite that says where a journal lies."""
+
 _HEAD = 100
 """Bytes at the start of a database of SQLite that tell of it."""
 
@@ -41,6 +46,7 @@ class Databases:
     def __init__(self, effects: Effects, files: ScratchFiles) -> None:
         self._effects = effects
         self._files = files
+        self._opened: set[int] = set()  # by id: those of before have theirs already
 
     def install(self, arrivals: Arrivals) -> None:
         """Replace it in what is loaded, and in what will be."""
@@ -71,6 +77,7 @@ class Databases:
         else:
             place = self._place_of_database(database, is_uri)
         original(connection, place, *args, **kwargs)
+        self._opened.add(id(connection))
 
     def _place_of_database(self, name: Any, is_uri: bool) -> Any:
         if not is_uri:
@@ -104,7 +111,12 @@ class Databases:
 
         if isinstance(sql, str):
             sql = _ATTACHED.sub(placed, sql)
+            if _JOURNAL.search(sql) and self._is_of_before(getattr(owner, "connection", owner)):
+                sql = _JOURNAL.sub(rf"\1{_IN_MEMORY}", sql)
         return original(owner, sql, *parameters)
+
+    def _is_of_before(self, connection: sqlite3.Connection) -> bool:
+        return id(connection) not in self._opened and not _is_written_ahead(connection)
 
     def _attached(self, path: Any, is_new: bool) -> Any:
         if not is_new:
@@ -154,9 +166,14 @@ def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
     for value in list(namespace.values()):
         if issubclass(type(value), sqlite3.Connection):
             with contextlib.suppress(sqlite3.Error):
-                execute = functools.partial(sqlite3.Connection.execute, value)
-                if execute("pragma journal_mode").fetchone() != ("wal",):
-                    execute("pragma journal_mode = memory")
+                if not _is_written_ahead(value):
+                    sqlite3.Connection.execute(value, f"pragma journal_mode = {_IN_MEMORY}")
+
+
+def _is_written_ahead(connection: sqlite3.Connection) -> bool:
+    """Whether what is written lies in a log ahead of the database."""
+    found = sqlite3.Connection.execute(connection, "pragma journal_mode").fetchone()
+    return [*found] == ["wal"]
 
 
 def _connecting_anew(original: Any) -> Any:

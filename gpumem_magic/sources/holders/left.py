@@ -17,7 +17,7 @@ from gpumem_magic.sources.device_memory import DeviceMemory
 from gpumem_magic.sources.holders.code import of_frame
 from gpumem_magic.sources.holders.found import Found, Node
 from gpumem_magic.sources.holders.roots import hook_roots, module_roots, named_roots, registry_roots
-from gpumem_magic.sources.holders.unreached import nodes_of_atexit
+from gpumem_magic.sources.holders.unreached import nodes_of_atexit, trace_unreached
 from gpumem_magic.sources.holders.walk import Looked, Walk
 from gpumem_magic.sources.objects.contents import fields
 from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
@@ -38,6 +38,9 @@ _STEP: Final = re.compile(r"[.\[]")
 
 _GRADIENT: Final = re.compile(r"\.grad\b")
 """In the way through a tensor's gradient; an attribute of another object may be called so, too."""
+
+CIRCLE: Final = "a circle of references"
+"""The way to what only objects hold that lead to each other."""
 
 _CALLS: Final = 8
 _LARGE: Final = MIB // 64
@@ -86,11 +89,15 @@ def find_held(
         if much_is_left():
             walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
             walk.run(_MOST)
+        if much_is_left() and error is not None:
+            trace_unreached(torch, walk, few, namespace)
         found, modules, tensors = walk.reached.found, walk.modules(), walk.tensors()
         return tuple(_held(a, found[a], modules, tensors) for a in blocks if a in found)
 
 
 def _held(address: int, found: Found, modules: frozenset[str], tensors: frozenset[str]) -> Held:
+    if found.holder.kind is HolderKind.CYCLE:
+        return Held(address, CIRCLE, found.has_graph, HolderKind.CYCLE.value, shown=found.shown)
     way, graph, _ = found.path.partition(".grad_fn")
     owner, *grad = _GRADIENT.split(found.path, maxsplit=1)
     ends = (match.start() for match in _STEP.finditer(f"{way}."))

@@ -36,7 +36,7 @@ del gpu_values
 """
 OWN_NAMES = {"In", "_ih", "_i", "_ii", "_iii", "gpu_report"}
 SLIPS = ("NameError", "SyntaxError", "IndentationError", "AttributeError", "TypeError")
-SLIPS += ("ModuleNotFoundError", "ImportError", "UnboundLocalError")
+SLIPS += ("ModuleNotFoundError", "ImportError", "UnboundLocalError", "AssertionError")
 MOST_DIFFERENCES = 12
 
 
