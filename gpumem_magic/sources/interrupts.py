@@ -111,7 +111,7 @@ class Interrupts:
             if getattr(signal, name) is ours:
                 setattr(signal, name, covered)
         self._replaced.clear()
-        held, before = sorted(self.held), dict(self._before)
+        held, before = tuple(self.held), dict(self._before)
         self.held.clear()
         for number, handler in before.items():
             if _signal.getsignal(number) == self._handle:
@@ -131,7 +131,7 @@ class Interrupts:
     def handle_held(self) -> None:
         """Handle what is held back, if this is the moment for it."""
         if _in_main_thread():
-            for number in sorted(self.held):
+            for number in tuple(self.held):
                 self._handle(number, sys._getframe(1))
 
     def take_held(self) -> bool:
