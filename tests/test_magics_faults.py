@@ -29,6 +29,7 @@ FAULTS = {
     "the fields of options": (f"{MAGICS}gpumem.fields_of", CELL),
     "whose cell it is": (f"{MAGICS}mark._is_own", BRIEF),
     "the mark once more": (f"{MAGICS}mark.CellHooks._cleaned", CELL),
+    "which cells run": (f"{MAGICS}mark._cells_on_stack", CELL),
     "beginning": (f"{MAGICS}mark.CellHooks._begin", CELL),
     "entering the device": ("source.enter", CELL),
     "leaving the device": ("source.leave", CELL),
@@ -171,6 +172,68 @@ def test_the_outcome_stands_and_one_line_tells(loaded, source, monkeypatch, name
     assert (result.result, shown.stderr) == (42, "")
     assert len(monitor(loaded).history) == before + 1
     assert nothing_is_left(loaded)
+
+
+class UnsaidError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+KINDS = {
+    "memory": MemoryError(),
+    "depth": RecursionError("deep"),
+    "no text": UnsaidError(),
+    "several lines": ValueError("all\nof\nthem"),
+    "the end of an iteration": StopIteration(5),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["starting", "the trace", "the history", "the bundle"])
+def test_errors_of_all_kinds_are_one_line(loaded, source, monkeypatch, name, kind):
+    def fail(*args, **options):
+        raise KINDS[kind]
+
+    with monkeypatch.context() as patch:
+        inject(patch, loaded, source, FAULTS[name][0], fail)
+        result, shown = run(loaded, CELL)
+    assert result.result == 42
+    (line,) = shown.stderr.splitlines()
+    assert "your code is not affected: " in line
+    assert nothing_is_left(loaded)
+    assert run(loaded, CELL)[0].result == 42
+
+
+def test_an_output_that_the_cell_has_closed_is_no_defect_of_ours(loaded, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", closed())
+    result = loaded.run_cell(CELL.replace("print('ran')\n6 * 7", "x = 5"))
+    monkeypatch.undo()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert result.success
+    assert "your code is not affected: ValueError: I/O operation on closed file" in line
+    assert "defect" not in line
+
+
+def test_an_alarm_that_is_held_to_the_end_of_the_cell_prints_no_frames(loaded, monkeypatch):
+    """GIVEN a timer's handler that raises, and a timer that ends while the cell is left."""
+
+    def late(number, frame):
+        raise TimeoutError("late")
+
+    before = signal.signal(signal.SIGALRM, late)
+    monkeypatch.setattr(
+        monitor(loaded), "cell_ended", lambda: monitor(loaded).interrupts.held.add(signal.SIGALRM)
+    )
+    try:
+        result, shown = run(loaded, CELL)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert result.result == 42
+    assert "Error in callback" not in shown.stdout + shown.stderr
+    (line,) = shown.stderr.splitlines()
+    assert "interrupted" in line
 
 
 class Full(io.StringIO):

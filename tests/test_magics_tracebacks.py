@@ -106,3 +106,30 @@ def test_code_that_was_generated_for_ours_is_no_users():
     assert (
         shown.tb_frame.f_code.co_filename == shown.tb_next.tb_frame.f_code.co_filename == __file__
     )
+
+
+@pytest.mark.parametrize("is_set_before", [True, False])
+def test_a_handler_of_the_users_gets_a_traceback_without_us(shell, is_set_before):
+    # GIVEN a handler for errors that is set before or after the extension is loaded
+    pytest.importorskip("torch")
+    ends = []
+
+    def handle(shell, kind, error, entry, tb_offset=None):
+        while entry.tb_next is not None:
+            entry = entry.tb_next
+        ends.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
+
+    if is_set_before:
+        shell.set_custom_exc((RuntimeError,), handle)
+    native = shell.CustomTB
+    shell.run_line_magic("load_ext", "gpumem_magic")
+    if not is_set_before:
+        shell.set_custom_exc((RuntimeError,), handle)
+    # WHEN an operator on the card fails
+    shell.run_cell("import torch\ntorch.ones(3, device='cuda') @ torch.ones(7, device='cuda')")
+    # THEN what the handler gets ends at the user's line, and unloaded we stand no more before it
+    assert ends == [("<module>", 2)]
+    shell.run_line_magic("unload_ext", "gpumem_magic")
+    assert (shell.CustomTB == native) is is_set_before
+    assert "set_custom_exc" not in vars(shell)
+    assert shell.CustomTB.__func__.__name__ == "wrapped"

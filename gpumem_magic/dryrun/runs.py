@@ -203,8 +203,8 @@ def _until_done(runner: Runner[T]) -> T:
         while not runner.step():
             if Interrupts.handled > handled:
                 raise KeyboardInterrupt
-    except Exception:
-        if Interrupts.handled > handled:
+    except Exception as error:
+        if Interrupts.handled > handled and not isinstance(error, Interrupts.raised):
             raise KeyboardInterrupt from None
         raise
     return runner.result

@@ -25,6 +25,7 @@ from gpumem_magic.isolation.answers import read_answer, write_answer
 from gpumem_magic.isolation.forks import HeldBack, hold_back
 from gpumem_magic.isolation.hearing import HANDLER
 from gpumem_magic.isolation.progress import Progress
+from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.stacks.frames import place_of
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
@@ -296,6 +297,7 @@ def explaining(what: str) -> Iterator[None]:
 
 def _detach() -> None:
     """Signals to the notebook's group are not for the child, and it does not outlive its parent."""
+    Interrupts.stand_aside()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         os.setsid()

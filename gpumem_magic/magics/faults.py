@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +71,7 @@ class Faults:
             return
         self._told = True
         failed = f"{what} failed, your code is not affected: {one_line(error)}"
-        if isinstance(error, _NO_DEFECTS):
+        if isinstance(error, _NO_DEFECTS) or getattr(sys.stdout, "closed", False):
             warn(failed)
             return
         self.in_a_row += 1

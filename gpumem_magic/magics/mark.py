@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
 import threading
@@ -109,7 +110,8 @@ class CellHooks:
 
         An error here would keep the cell from running: `pre_run_cell` tells of it.
         """
-        self._forget_ended(_cells_on_stack())
+        with contextlib.suppress(Exception):  # `pre_run_cell` will meet it, too
+            self._forget_ended(_cells_on_stack())
         if len(lines) == 1 and (asked := _HELP.fullmatch(lines[0])):
             return [asked[1]]
         try:
@@ -156,7 +158,7 @@ class CellHooks:
     def _let_interrupts_come(self) -> None:
         try:
             self._monitor.interrupts.remove()
-        except KeyboardInterrupt:  # held until now, or come since
+        except BaseException:  # what was held until now, or has come since, raises what it likes
             warn("the end of the cell was interrupted, your code is not affected")
 
     def post_execute(self) -> None:
@@ -171,7 +173,8 @@ class CellHooks:
         """Start to measure, if the cell or the settings ask for it."""
         if self._elsewhere:
             return
-        self._forget_ended(_cells_on_stack() - 1)
+        with self._kept_away("looking for cells that ended"):
+            self._forget_ended(_cells_on_stack() - 1)
         raw, number = info.raw_cell or "", self._shell.execution_count
         self._running.append(_Started(raw, self._transformed, number))
         if len(self._running) == 1:
@@ -191,7 +194,8 @@ class CellHooks:
         blank = result is not None and not ((result.info and result.info.raw_cell) or "").strip()
         if self._elsewhere or blank or not self._running:  # a blank cell has no pre_run_cell
             return
-        self._forget_ended(_cells_on_stack() + 1)
+        with self._monitor.faults.kept_away("looking for cells that ended"):
+            self._forget_ended(_cells_on_stack() + 1)
         started = self._running.pop()
         if not self._running:
             self._forget_interrupt()

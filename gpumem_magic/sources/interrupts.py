@@ -1,4 +1,5 @@
-"""Ctrl-C, which must neither be swallowed by a callback nor end our own arithmetic half-way."""
+"""Ctrl-C and other signals, which must neither be swallowed by a callback nor end our own
+arithmetic half-way."""
 
 from __future__ import annotations
 
@@ -61,42 +62,48 @@ _PAUSE = 1e-3
 
 
 class Interrupts:
-    """Handles SIGINT between `install` and `remove`: what comes at a wrong moment is sent again.
+    """Stands before the signals' handlers between `install` and `remove`: of Ctrl-C, of timers that
+    end what takes too long, of all that are written in Python. What comes at a wrong moment is sent
+    again.
 
     Python swallows exceptions in callbacks of weak references, where our storages die, and an
     allocator that is left half-way has wrong books. An `except` in such code would not do: a signal
     is also handled before its first instruction.
-    standing: the one that handles it now; signals are the process's. handled: how many came through
-    so far and raised something.
+    standing: the one that handles them now; signals are the process's. held: what waits to be sent
+    again. handled: how many came through so far and raised something; raised: of what
+    kind the last of that was.
     """
 
     standing: ClassVar[Interrupts | None] = None
     handled: ClassVar[int] = 0
+    raised: ClassVar[type[BaseException]] = KeyboardInterrupt
 
     def __init__(self) -> None:
-        self.is_held = False
-        self._before: Any = None
+        self.held: set[int] = set()
+        self._before: dict[int, Callable[..., Any]] = {}
         self._replaced: list[tuple[str, object, object]] = []
 
     def install(self) -> None:
-        """Stand before the handler that there is, if there is one, and no other of these does; only
-        in the main thread.
+        """Stand before the handlers that there are, and those that are set from now on, unless
+        another of these does; only in the main thread.
 
-        `signal.getsignal` and `signal.signal` go on speaking of that one: asyncio.run, for one,
-        sets a handler of its own only over Python's.
+        `signal.getsignal` and `signal.signal` go on speaking of those: asyncio.run, for one, sets a
+        handler of its own only over Python's.
         """
         if Interrupts.standing is not None or not _in_main_thread():
             return
-        handler = _signal.getsignal(signal.SIGINT)
-        if callable(handler):
-            self._before, self.is_held, Interrupts.standing = handler, False, self
-            _set_handler(self._handle)
-            self._replace("getsignal", self._seen(signal.getsignal))
-            self._replace("signal", self._handed_on(signal.signal))
+        handlers = ((number, _signal.getsignal(number)) for number in range(1, signal.NSIG))
+        self._before = {number: handler for number, handler in handlers if _may_raise(handler)}
+        self.held.clear()
+        Interrupts.standing = self
+        for number in self._before:
+            _set_handler(number, self._handle)
+        self._replace("getsignal", self._seen(signal.getsignal))
+        self._replace("signal", self._handed_on(signal.signal))
 
     def remove(self) -> None:
-        """Leave it to that one again, unless user code has put another in our place. An interrupt
-        that waits to be sent again is that one's now."""
+        """Leave it to those again, unless user code has put others in our place. What waits to be
+        sent again is theirs now."""
         if Interrupts.standing is not self or not _in_main_thread():
             return
         Interrupts.standing = None
@@ -104,20 +111,33 @@ class Interrupts:
             if getattr(signal, name) is ours:
                 setattr(signal, name, covered)
         self._replaced.clear()
-        held = self.take_held()
-        if _signal.getsignal(signal.SIGINT) == self._handle:
-            _set_handler(self._before)
-        if held:
-            self._before(signal.SIGINT, None)
+        held, before = tuple(self.held), dict(self._before)
+        self.held.clear()
+        for number, handler in before.items():
+            if _signal.getsignal(number) == self._handle:
+                _set_handler(number, handler)
+        for number in held:
+            before[number](number, None)
+
+    @classmethod
+    def stand_aside(cls) -> None:
+        """Leave the handlers of this process to themselves, from here on: it has one thread, and
+        what happens in it is dropped with it."""
+        if cls.standing is not None:
+            cls.standing.held.clear()
+            cls.standing.remove()
+        cls.standing = cls()  # so that no other stands before them
 
     def handle_held(self) -> None:
         """Handle what is held back, if this is the moment for it."""
-        if self.is_held and _in_main_thread():
-            self._handle(signal.SIGINT, sys._getframe(1))
+        if _in_main_thread():
+            for number in tuple(self.held):
+                self._handle(number, sys._getframe(1))
 
     def take_held(self) -> bool:
-        """Whether one was held back, which is the caller's now."""
-        held, self.is_held = self.is_held, False
+        """Whether Ctrl-C was held back, which is the caller's now."""
+        held = signal.SIGINT in self.held
+        self.held.discard(signal.SIGINT)
         return held
 
     def _replace(self, name: str, ours: object) -> None:
@@ -128,50 +148,60 @@ class Interrupts:
         @functools.wraps(getsignal)
         def seen(signalnum: int) -> Any:
             handler = getsignal(signalnum)
-            return self._before if handler == self._handle else handler
+            return self._before[signalnum] if handler == self._handle else handler
 
         return seen
 
     def _handed_on(self, set_handler: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(set_handler)
         def handed_on(signalnum: int, handler: Any) -> Any:
-            ours = signalnum == signal.SIGINT and _signal.getsignal(signalnum) == self._handle
-            if not (ours and callable(handler)):
-                before = set_handler(signalnum, handler)
-                return self._before if ours else before
-            before, self._before = self._before, handler
+            stands = _may_raise(handler)
+            before = set_handler(signalnum, self._handle if stands else handler)
+            if before == self._handle:
+                before = self._before[signalnum]
+            if stands:
+                self._before[signalnum] = handler
             return before
 
         return handed_on
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not _is_wrong_moment(frame):
-            self.is_held = False
+            self.held.discard(number)
             try:
-                self._before(number, frame)
-            except BaseException:
+                self._before[number](number, frame)
+            except BaseException as error:
                 Interrupts.handled += 1
+                Interrupts.raised = type(error)  # no more: it would keep what its frames have
                 raise
-        elif not self.is_held:
-            self.is_held = True
-            _thread.start_new_thread(self._send_again, ())
+        elif number not in self.held:
+            self.held.add(number)
+            if len(self.held) == 1:
+                _thread.start_new_thread(self._send_again, ())
 
     def _send_again(self) -> None:
         main = threading.main_thread().ident
         time.sleep(_PAUSE)
-        while self.is_held and Interrupts.standing is self:
-            if hasattr(signal, "pthread_kill") and main is not None:
-                signal.pthread_kill(main, signal.SIGINT)
-            else:
-                _thread.interrupt_main()
+        while self.held and Interrupts.standing is self:
+            for number in self.held.copy():
+                if hasattr(signal, "pthread_kill") and main is not None:
+                    signal.pthread_kill(main, number)
+                else:
+                    _thread.interrupt_main(signal.Signals(number))
             time.sleep(_PAUSE)
 
 
-def _set_handler(handler: Any) -> None:
+def _may_raise(handler: Any) -> bool:
+    """asyncio's own does nothing: what it is for has happened by the time it is called, and would
+    happen once more."""
+    return callable(handler) and getattr(handler, "__module__", None) != "asyncio.unix_events"
+
+
+def _set_handler(number: int, handler: Any) -> None:
     """That of Python; the system goes on calling it with the same flags, or what C code has set."""
-    action = read_action(signal.SIGINT)
-    _signal.signal(signal.SIGINT, handler)
-    set_action(signal.SIGINT, action)
+    action = read_action(number)
+    _signal.signal(number, handler)
+    set_action(number, action)
 
 
 def _in_main_thread() -> bool:

@@ -147,6 +147,7 @@ def test_the_handler_of_before_is_back_and_the_users_own_stays():
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     ours.install()
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ours.remove()
 
 
 @pytest.mark.usefixtures("default_handler")
@@ -167,6 +168,80 @@ def test_what_is_asked_and_set_is_the_handler_that_users_see():
     outer.remove()
     assert heard == [signal.SIGINT]
     assert _signal.getsignal(signal.SIGINT) is hear
+
+
+@pytest.fixture
+def alarm():
+    """`alarm(seconds)`: a TimeoutError is raised then, as many bound the time of a cell."""
+
+    def late(number, frame):
+        raise TimeoutError("late")
+
+    def start(seconds):
+        signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        return late
+
+    before = signal.getsignal(signal.SIGALRM)
+    yield start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("is_set_before", [True, False])
+def test_no_alarm_is_lost_and_none_leaves_our_books_half_way(alarm, is_set_before, capfd):
+    chance = random.Random(7)
+    if is_set_before:
+        alarm(0)
+    with VirtualGPU(lookup("T4")) as gpu:
+        churn()
+        gc.collect()
+        allocated, blocks = gpu.allocator.allocated, len(gpu.storages.addresses)
+        for _ in range(MOMENTS // 4):
+            with pytest.raises(TimeoutError):  # noqa: PT012 - it comes in any turn of the loop
+                late = alarm(chance.uniform(1e-4, 3e-3))
+                for _ in range(ENOUGH):
+                    churn()
+            gc.collect()
+            assert (gpu.allocator.allocated, len(gpu.storages.addresses)) == (allocated, blocks)
+        assert signal.getsignal(signal.SIGALRM) is late
+    assert _signal.getsignal(signal.SIGALRM) is late
+    assert "ignored" not in capfd.readouterr().err
+
+
+def test_an_alarm_in_a_death_callback_ends_the_loop_around_it(alarm, monkeypatch):
+    with VirtualGPU(lookup("T4")) as gpu:
+        free = gpu.allocator.free
+        x = torch.ones(8, device="cuda")
+
+        def free_and_ring(address):
+            signal.raise_signal(signal.SIGALRM)
+            free(address)
+
+        alarm(0)
+        monkeypatch.setattr(gpu.allocator, "free", free_and_ring)
+        with pytest.raises(TimeoutError):  # noqa: PT012 - it comes in any turn of the loop
+            del x
+            for _ in range(1_000_000_000):
+                pass
+        assert gpu.allocator.allocated == 0
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_a_signal_that_an_event_loop_hears_is_heard_once():
+    heard = []
+
+    async def hear():
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, heard.append, 1)
+        code = "signal.raise_signal(signal.SIGUSR1)"
+        exec(compile(code, contextlib.__file__, "exec"), {"signal": signal})
+        await asyncio.sleep(0.05)
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+    with VirtualGPU(lookup("T4")):
+        asyncio.run(hear())
+    assert heard == [1]
 
 
 @pytest.mark.usefixtures("default_handler")
@@ -196,8 +271,8 @@ def test_what_is_named_as_indivisible_is_there():
 
 
 CODES = {
-    "here": "signal.raise_signal(signal.SIGINT); held = ours.is_held",
-    "in generated code": "exec('signal.raise_signal(signal.SIGINT)'); held = ours.is_held",
+    "here": "signal.raise_signal(signal.SIGINT); held = bool(ours.held)",
+    "in generated code": "exec('signal.raise_signal(signal.SIGINT)'); held = bool(ours.held)",
 }
 
 

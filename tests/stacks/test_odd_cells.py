@@ -146,12 +146,12 @@ def drop_line_of_on(shown):
 
 def outcome(shell, result):
     names = shell.user_ns
-    count = shell.execution_count
+    count, out = shell.execution_count, names.get("Out", {})
     return {
         "result": described(result.result),
         "errors": [type(e).__name__ for e in (result.error_before_exec, result.error_in_exec)],
         "underscores": [described(names.get(name)) for name in ("_", "__", "___")],
-        "out": (sorted(names["Out"]), described(names["Out"].get(count - 1)), count),
+        "out": (sorted(out), described(out.get(count - 1)), count),
         "names": sorted(names),
         **state(),
     }

@@ -74,7 +74,7 @@ class Facade(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self._tracker.function_returned(outer)
-            if (interrupts := Interrupts.standing) is not None and interrupts.is_held:
+            if (interrupts := Interrupts.standing) is not None and interrupts.held:
                 interrupts.handle_held()
 
     def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
