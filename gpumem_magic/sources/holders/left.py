@@ -86,11 +86,11 @@ def find_held(
         if much_is_left():
             walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
             walk.run(_MOST, until_explained=True)
-        if much_is_left():
-            walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
-            walk.run(_MOST)
         if much_is_left() and error is not None:
             trace_unreached(torch, walk, few, namespace)
+        elif much_is_left():
+            walk.add(nodes_of_atexit(torch, few, walk.unexplained()))
+            walk.run(_MOST)
         found, modules, tensors = walk.reached.found, walk.modules(), walk.tensors()
         return tuple(_held(a, found[a], modules, tensors) for a in blocks if a in found)
 

@@ -16,6 +16,7 @@ from gpumem_magic.sources.objects.contents import fields, with_derived
 from gpumem_magic.sources.objects.modules import items
 from gpumem_magic.sources.objects.namespaces import is_shells_own
 from gpumem_magic.sources.objects.ownership import Via
+from gpumem_magic.sources.stacks.callstacks import address
 from gpumem_magic.values.inventory import HolderKind
 
 _LEVELS: Final = 64
@@ -60,8 +61,8 @@ def tensors_in(
 ) -> list[Any]:
     """Of all objects, the tensors and storages whose memory is at these addresses."""
     bases = torch._C.TensorBase, torch.UntypedStorage
-    kinds = {id(kind) for base in bases for kind in with_derived(base)}
-    return [t for t in things if id(type(t)) in kinds and _located(memory, t) in addresses]
+    kinds = {address(kind) for base in bases for kind in with_derived(base)}
+    return [t for t in things if address(type(t)) in kinds and _located(memory, t) in addresses]
 
 
 def _located(memory: DeviceMemory, thing: Any) -> int | None:
@@ -107,7 +108,7 @@ class _Search:
 
     def _above(self, frontier: list[Any], met: dict[int, Any]) -> Iterator[Any]:
         ids = {id(thing) for thing in frontier}
-        for thing in _referrers(frontier, ids):
+        for thing in _referrers(frontier):
             if id(thing) not in self._known or id(thing) in met:
                 continue
             held = [each for each in gc.get_referents(thing) if id(each) in ids]
@@ -141,9 +142,9 @@ def nodes_of_atexit(torch: Any, memory: DeviceMemory, blocks: Collection[int]) -
     if not most:
         return
     tensors = tensors_in(torch, gc.get_objects(), memory, blocks)
-    given = [t for t in _referrers(tensors, set(map(id, tensors))) if type(t) is tuple]
+    given = [t for t in _referrers(tensors) if type(t) is tuple]
     ids = {id(arguments) for arguments in given}
-    for holder in _referrers(given, ids):
+    for holder in _referrers(given):
         if holder is not given:
             ids.difference_update(map(id, gc.get_referents(holder)))
     alone = [arguments for arguments in given if id(arguments) in ids]
@@ -152,13 +153,12 @@ def nodes_of_atexit(torch: Any, memory: DeviceMemory, blocks: Collection[int]) -
         yield Node.root(HolderKind.MODULE_STATE, path, arguments)
 
 
-def _referrers(things: list[Any], ids: set[int]) -> list[Any]:
-    """All objects that refer to one of the things, whose ids are given."""
+def _referrers(things: list[Any]) -> list[Any]:
+    """All objects that refer to one of the things."""
     if len(things) <= _AT_ONCE:
         return gc.get_referrers(*things)
-    return [
-        each for each in gc.get_objects() if not ids.isdisjoint(map(id, gc.get_referents(each)))
-    ]
+    has_none = set(map(address, things)).isdisjoint
+    return [t for t in gc.get_objects() if not has_none(map(address, gc.get_referents(t)))]
 
 
 def _globals(names: Mapping[str, Any], module: str, held: list[Any]) -> Iterator[Node]:
