@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import gc
 import inspect
 import linecache
 import sys
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.script import Scribe, Script
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
-from gpumem_magic.dryrun.running import late_collection, lbfgs, whole_batches
+from gpumem_magic.dryrun.running import collection, lbfgs, whole_batches
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
@@ -43,9 +42,6 @@ from gpumem_magic.virtual.libraries.worst_batch import largest_first
 from gpumem_magic.virtual.torch_cuda.inductor import PLANNED, Inductor
 
 _SHOW = "__show__"
-
-_SELDOM = 1000
-"""Collections of younger objects after which old ones are looked at: a hundred times Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +73,7 @@ class Outcome:
 
 def run_inside(plan: Plan, in_use: CardInUse, stopped: Stopped) -> Outcome:
     """Run the plan's cell; `in_use` is the card that the notebook was on when it was forked."""
-    _leave_old_objects_alone()
     return _Run(plan, in_use, stopped).outcome()
-
-
-def _leave_old_objects_alone() -> None:
-    """Let Python look for garbage among young objects only, unless it is asked to. What a dry run
-    itself makes would have it walk through all objects of the notebook (0.25 s for half a million,
-    whose pages are copied), at moments when it does not in the cell."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _SELDOM)
 
 
 class _Run:
@@ -172,7 +159,7 @@ class _Run:
         arrivals.expect("torch._dynamo.convert_frame", inductor.install_in)
         self._loops.install()
         whole_batches.install(self._source.gpu.storages)
-        late_collection.install(self._source.gpu.storages)
+        collection.install(self._source.gpu.storages)
         lbfgs.install(self._marks)
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())

@@ -1,0 +1,38 @@
+"""When Python collects garbage in a dry run: seldom among old objects, and not while an error goes
+through the functions that it ends."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Final
+
+from gpumem_magic.virtual.storages import Storages
+
+_SELDOM: Final = 1000
+"""Collections of younger objects after which old ones are looked at: a hundred times Python's."""
+
+_LATER: Final = 100_000
+"""Objects that are made until Python collects garbage by itself again."""
+
+
+def install(storages: Storages) -> None:
+    """Leave old objects alone from here on: what a dry run itself makes would have Python walk
+    through all objects of the notebook (0.25 s for half a million, whose pages are copied), at
+    moments when it does not in the cell. And wait after each error for want of memory, until it is
+    known what held it: one that goes through many functions makes objects enough for a collection
+    of what circles had kept. `gc.collect()` waits for nothing."""
+    young, middle, _ = gc.get_threshold()
+    usual = young, middle, _SELDOM
+    gc.set_threshold(*usual)
+
+    def wait(*_: Any) -> None:
+        if gc.get_threshold() == usual and young:
+            gc.set_threshold(_LATER, middle, _SELDOM)
+            gc.callbacks.append(go_on)
+
+    def go_on(*_: Any) -> None:
+        gc.set_threshold(*usual)
+        if go_on in gc.callbacks:
+            gc.callbacks.remove(go_on)
+
+    storages.oom_observers.append(wait)
