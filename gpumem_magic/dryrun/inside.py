@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from gpumem_magic.allocator.caching import CachingAllocator
 from gpumem_magic.allocator.script import Scribe, Script
 from gpumem_magic.dryrun.in_use import CardInUse, StartingState
-from gpumem_magic.dryrun.running import collection, lbfgs, whole_batches
+from gpumem_magic.dryrun.running import lbfgs, whole_batches
 from gpumem_magic.dryrun.running.assignments import with_values
+from gpumem_magic.dryrun.running.collection import Collection
 from gpumem_magic.dryrun.running.loops import Loops
 from gpumem_magic.dryrun.running.rounds import SETTLED
 from gpumem_magic.dryrun.scenario import Scenario
@@ -92,6 +93,7 @@ class _Run:
         torch.cuda._is_in_bad_fork = lambda: False
         self._kernels = DryKernels(self._guesses)
         self._source, self._handed_over = in_use.hand_over(plan.card, self._state, self._kernels)
+        self._collection = Collection(self._source.events_so_far)
         self._again = bool(born)
         if born:
             moved = self._state.moved
@@ -159,7 +161,7 @@ class _Run:
         arrivals.expect("torch._dynamo.convert_frame", inductor.install_in)
         self._loops.install()
         whole_batches.install(self._source.gpu.storages)
-        collection.install(self._source.gpu.storages)
+        self._collection.install(self._source.gpu.storages)
         lbfgs.install(self._marks)
         namespace.update({name: value for name, value in values.items() if name in elsewhere})
         namespace.update(self._loops.names())
@@ -185,6 +187,7 @@ class _Run:
             recording,
             device=replace(recording.device, total=self._plan.total),  # where there was no limit
             predicted=True,
+            collected=tuple(self._collection.freed),
             output=self._stopped.output(),
             flow_guessed=self._guesses.flow_depends,
             notes=(*recording.notes, *notes),

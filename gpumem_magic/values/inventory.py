@@ -41,6 +41,10 @@ class HolderKind(Enum):
     UNKNOWN = "unknown"
 
 
+CIRCLE = "a circle of references"
+"""The way to what only objects hold that lead to each other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """Storages that one thing keeps alive, each of which counts here and nowhere else.

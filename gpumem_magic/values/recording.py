@@ -338,7 +338,7 @@ class Recording:
     rules: the allocator's. highest: bytes that may have been allocated at some moment, with what
     libraries take unseen; 0 where nothing is known of that. fits: of a dry run on a card without
     limit, whether the card as it is would have been enough. results: shapes and dtypes of what
-    operators made.
+    operators made. collected: from where to where, in events, a dry run freed blocks as garbage.
     """
 
     device: Device
@@ -371,6 +371,7 @@ class Recording:
     highest: int = 0
     fits: bool | None = None
     results: tuple[Tensor, ...] = ()
+    collected: tuple[tuple[int, int], ...] = ()
 
     def cell_at(self, frame: Frame) -> Cell | None:
         """The cell that the frame lies in, this one or another."""

@@ -168,7 +168,7 @@ class VirtualSource:
             names=begun.watch.names,
             machine=self._machine,
             rules=self._rules(),
-            held=find_held(self.memory, names, events, error),
+            held=find_held(self.memory, names, events, error, circles=self.gpu.is_dry),
             modules=begun.watch.modules(stacks),
             expansions=begun.log.expansions(),
             results=begun.log.results(),

@@ -177,7 +177,7 @@ def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
     metric, or several metrics of one batch."""
     groups: dict[tuple[object, ...], list[Growth]] = {}
     for place, one in enumerate(found):
-        in_cycle = not one.holder and bool(cycled(case, one).holder)
+        in_cycle = cycled(case, one).holder != one.holder
         alone = one.unit is not Unit.PASS or one.anew or not (one.holder or in_cycle)
         alone |= one.passes == 1
         graph = one.graph or in_cycle

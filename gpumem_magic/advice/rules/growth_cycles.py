@@ -10,13 +10,14 @@ from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.trace.growth.ways import GRADIENTS
 from gpumem_magic.values.findings import Growth
+from gpumem_magic.values.inventory import HolderKind
 from gpumem_magic.values.recording import Category
 
 
 def cycled(case: Case, growth: Growth) -> Growth:
     """Graphs, what gets gradients, and what else the same passes left, that nothing leads to, are
     held by gradients with a graph, where the cell makes them: each of these holds the others."""
-    if growth.holder:
+    if growth.holder and growth.kind != HolderKind.CYCLE.value:
         return growth
     cell, rows = case.cell, list(growth.rows)
     given = any(asks_for_graph(cell, "torch.autograd.grad")) and any(_gives_gradients(cell))

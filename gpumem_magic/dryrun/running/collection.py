@@ -1,9 +1,10 @@
 """When Python collects garbage in a dry run: seldom among old objects, and not while an error goes
-through the functions that it ends."""
+through the functions that it ends. And what it let go of then, which circles had kept."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gpumem_magic.virtual.storages import Storages
@@ -15,8 +16,29 @@ _LATER: Final = 100_000
 """Objects that are made until Python collects garbage by itself again."""
 
 
-def install(storages: Storages) -> None:
-    """Leave old objects alone from here on: what a dry run itself makes would have Python walk
+class Collection:
+    """freed: from where to where, in events of the allocator, blocks were freed as garbage."""
+
+    def __init__(self, events_so_far: Callable[[], Sequence[Any]]) -> None:
+        self.freed: list[tuple[int, int]] = []
+        self._events = events_so_far
+        self._began = 0
+
+    def install(self, storages: Storages) -> None:
+        """Tell of it, and delay it, from here on."""
+        gc.callbacks.append(self._hear)
+        _delay(storages)
+
+    def _hear(self, phase: str, _: object) -> None:
+        now = len(self._events())
+        if phase == "start":
+            self._began = now
+        elif now > self._began:
+            self.freed.append((self._began, now))
+
+
+def _delay(storages: Storages) -> None:
+    """Leave old objects alone: what a dry run itself makes would have Python walk
     through all objects of the notebook (0.25 s for half a million, whose pages are copied), at
     moments when it does not in the cell. And wait after each error for want of memory, until it is
     known what held it: one that goes through many functions makes objects enough for a collection

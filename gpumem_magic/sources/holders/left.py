@@ -24,7 +24,7 @@ from gpumem_magic.sources.objects.last_error import ERROR, frames_of, handled
 from gpumem_magic.sources.objects.namespaces import is_librarys, locals_of
 from gpumem_magic.sources.stacks.frames import PACKAGE
 from gpumem_magic.units import MIB
-from gpumem_magic.values.inventory import HolderKind
+from gpumem_magic.values.inventory import CIRCLE, HolderKind
 from gpumem_magic.values.recording import Action, Events, Held, Phase
 
 _MOST: Final = 60_000
@@ -39,9 +39,6 @@ _STEP: Final = re.compile(r"[.\[]")
 _GRADIENT: Final = re.compile(r"\.grad\b")
 """In the way through a tensor's gradient; an attribute of another object may be called so, too."""
 
-CIRCLE: Final = "a circle of references"
-"""The way to what only objects hold that lead to each other."""
-
 _CALLS: Final = 8
 _LARGE: Final = MIB // 64
 _PASSES: Final = 3
@@ -54,12 +51,15 @@ def find_held(
     namespace: Mapping[str, Any],
     events: Events,
     error: BaseException | None,
+    *,
+    circles: bool = False,
 ) -> tuple[Held, ...]:
     """The ways to the blocks that one call stack left behind again and again, each once.
 
     read(): what is on the device now. namespace: names that the cell's code can see. error: what
-    ended the cell; its frames still have the variables of the functions that failed. Nothing of the
-    user's runs, nothing is kept. Empty where no stack left several blocks: that costs no more than
+    ended the cell; its frames still have the variables of the functions that failed. circles: look
+    for circles of references also without one: that may take a second. Nothing of the user's runs,
+    nothing is kept. Empty where no stack left several blocks: that costs no more than
     a look at the events.
     """
     torch = sys.modules.get("torch")
@@ -86,7 +86,7 @@ def find_held(
         if much_is_left():
             walk.set_out((*module_roots(namespace), *registry_roots(), *hook_roots()))
             walk.run(_MOST, until_explained=True)
-        if much_is_left() and error is not None:
+        if much_is_left() and (circles or error is not None):
             trace_unreached(torch, walk, few, namespace)
         elif much_is_left():
             walk.add(nodes_of_atexit(torch, few, walk.unexplained()))

@@ -23,6 +23,7 @@ from gpumem_magic.trace.growth.ways import (
     alike,
     holder_of,
     hooks_of,
+    known_ways,
     of_layers,
     only_way,
     optimizer_of,
@@ -105,13 +106,13 @@ def _by_holder(
     recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]
 ) -> Iterator[tuple[str, Group]]:
     """Rows by the pattern of the way to them; those that nothing is known to hold together."""
-    held = {one.address: one for one in recording.held}
-    weights = lives.address[lives.of(Category.PARAMETER) & (lives.death >= lives.events)]
-    layers = {root_of(held[at].path) for at in weights.tolist() if at in held}
+    ways = known_ways(recording, lives)
+    weights = np.flatnonzero(lives.of(Category.PARAMETER) & (lives.death >= lives.events))
+    layers = {root_of(ways[row].path) for row in weights.tolist() if row in ways}
     owned = lives.of(Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
     groups: dict[str, Group] = {}
     for row in rows.tolist():
-        one = held.get(int(lives.address[row])) if lives.death[row] >= lives.events else None
+        one = ways.get(row)
         if one and one.path.startswith(ERROR):
             continue  # it is over, and left this behind in one pass
         holder = of_layers(one, () if owned[row] else layers) or holder_of(one) if one else ""
@@ -274,7 +275,7 @@ def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growt
     """Blocks that were made anew in each pass, larger by as much: `torch.cat` in a loop, for one
     tensor or for several, such as the keys and values of each layer."""
     lives = passes.lives
-    held = {one.address: one for one in passes.recording.held}
+    ways = known_ways(passes.recording, lives)
     large = np.flatnonzero(own & (lives.size >= MIB))
     found: dict[tuple[object, ...], Growth] = {}
     for stack in np.unique(lives.stack[large]).tolist():
@@ -284,8 +285,7 @@ def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growt
         if len(rows) <= PASSES or not _rises(steps, int(lives.size[rows[-1]])):
             continue
         alive = rows[own[rows]].tolist()
-        ways = {r: held.get(int(lives.address[r])) for r in alive if lives.death[r] >= lives.events}
-        kept = {r: one for r, one in ways.items() if one}
+        kept = {row: ways[row] for row in alive if row in ways}
         several = _at_once(lives, rows)
         last = alive[-1]
         one = kept.get(last) if several == 1 else _most_common(list(kept.values()))

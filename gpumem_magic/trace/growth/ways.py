@@ -6,8 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
+import numpy as np
+
+from gpumem_magic.values.inventory import CIRCLE, HolderKind
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import chained, variable_of
-from gpumem_magic.values.recording import Held
+from gpumem_magic.values.recording import Held, Recording
 
 PASSES = 3
 """Passes that have to survive: what a loop made last, and before that, always does."""
@@ -31,6 +35,18 @@ _OF_HOOK = re.compile(r".*?hooks\[\d+\](?=: )")
 
 Group = list[tuple[int, Held | None]]
 """Rows of storages, each with the way to it, where that is known."""
+
+
+def known_ways(recording: Recording, lives: Lifetimes) -> dict[int, Held]:
+    """By row the way to what outlived the cell, and to what was freed as garbage."""
+    held = {one.address: one for one in recording.held}
+    outlived = lives.death >= lives.events
+    known = np.flatnonzero(outlived & np.isin(lives.address, list(held)))
+    ways = {row: held[int(lives.address[row])] for row in known.tolist()}
+    between = np.searchsorted(np.ravel(recording.collected), lives.death, side="right")
+    for row in np.flatnonzero((between % 2 == 1) & ~outlived).tolist():
+        ways[row] = Held(int(lives.address[row]), CIRCLE, False, HolderKind.CYCLE.value)
+    return ways
 
 
 def pattern(path: str) -> str:

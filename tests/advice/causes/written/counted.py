@@ -12,6 +12,13 @@ class Runner:
     def go(self):
         l = self.model(torch.randn(16, 1024, device=device)).mean(); self.opt.zero_grad(); l.backward(); self.opt.step(); return l.item()
 res = [Runner(lr).go() for lr in [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 3e-1, 3e-2, 3e-3, 3e-4, 3e-5]]
+# %% experiments-in-circles-collected | 300MiB | ^growth .*a circle of references holds .*gc\.collect
+class Experiment:
+    def __init__(self): self.net = nn.Linear(2048, 2048).to(device); self.callback = lambda: self
+scores = []
+for i in range(40):
+    e = Experiment()
+    scores.append(e.net(torch.randn(8, 2048, device=device)).sum().item())
 # %% huge-linear-flatten | 3GiB | ^weights-too-large .*3\.06 GiB more were asked for
 class Net(nn.Module):
     def __init__(self):
