@@ -34,6 +34,9 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase, Stack
 
+_BESIDE = 0.1
+"""Share of what grew most from which something else is told beside it."""
+
 _MOST_OF_IT = 0.25
 """Share of the peak from which growth is told also where memory is not short."""
 
@@ -124,7 +127,9 @@ class GrowingMemory(Rule):
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         case = Case(trace, cell, names)
-        for together in _together(case, _worth_telling(case)):
+        found = [*_worth_telling(case)]
+        least = _BESIDE * max((one.size for one in found), default=0)
+        for together in _together(case, (one for one in found if one.size >= least)):
             first = together[0]
             # of several passes, what one takes any loop does
             saving = sum(one.size - (one.each if one.passes > 1 else 0) for one in together)

@@ -46,6 +46,23 @@ def train(seed):
     return {"net": net, "loss": loss.item()}
 results = {seed: train(seed) for seed in range(8)}
 """
+OWN_LAYERS = """\
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+    def forward(self, x, past):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
+        return F.scaled_dot_product_attention(q, k, v), (k, v)
+layers = [Attention(512).cuda() for _ in range(6)]
+past = [(torch.zeros(16, 0, 512, device="cuda"),) * 2 for _ in layers]
+x = torch.randn(16, 1, 512, device="cuda")
+with torch.no_grad():
+    for _ in range(1200):
+        for i, layer in enumerate(layers):
+            x, past[i] = layer(x, past[i])
+"""
 
 
 @pytest.mark.parametrize(
@@ -54,6 +71,7 @@ results = {seed: train(seed) for seed in range(8)}
         (FREED, "100MiB", "growth", "kept-graph"),
         (FILLED, "260MiB", "optimizer-state", "missing-no-grad"),
         (MODELS, "160MiB", "growth", "growth"),
+        (OWN_LAYERS, "300MiB", "growth", "growth"),
     ],
 )
 def test_nothing_false_stands_beside_the_cause(cell, card, first, others, predicted):
