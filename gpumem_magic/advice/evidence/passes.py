@@ -4,7 +4,7 @@ are copies."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from gpumem_magic.advice.tree import (
     root,
     targets,
 )
-from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Frame
 
@@ -109,6 +109,26 @@ def computed_of(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
         if not ends and cell.spoken(one.value) & found:
             found |= defined(one)
     return found
+
+
+def computed_anew(cell: Code, found: Sequence[Growth]) -> set[str]:
+    """Names of what each pass makes anew of a tensor that goes from pass to pass, and grows."""
+    growing: set[str] = set()
+    others: dict[str, set[str]] = {}
+    for growth in found:
+        name = growth.holder.rpartition("().")[2]
+        statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+        loop = cell.loop(statement) if statement is not None else None
+        if not growth.anew or statement is None or loop is None or name not in defined(statement):
+            continue
+        if name in carried_names(cell, loop):
+            growing.add(name)
+        else:
+            others[name] = cell.spoken(statement)
+    computed: set[str] = set()
+    while more := {n for n, read in others.items() if read & (growing | computed)} - computed:
+        computed |= more
+    return computed
 
 
 def made_anew(cell: Code, name: str) -> bool:

@@ -14,6 +14,7 @@ from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
     carried_attributes,
     carried_names,
+    computed_anew,
     computed_of,
     loaded,
     made_anew,
@@ -267,9 +268,12 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
     """What grew, by the name that goes from pass to pass rather than by what each pass makes of it;
     what is made anew of something that grows is told with that."""
     graphs = any(growth.graph and not growth.anew for growth in found)
+    computed = computed_anew(cell, found)
     for growth in found:
         statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
         name = growth.holder.rpartition("().")[2]
+        if growth.anew and name in computed:
+            continue
         loop = cell.loop(statement) if statement is not None else None
         unnamed = growth.graph and not name and not _built(lives, cell, growth)
         if statement is None or loop is None or not (name.isidentifier() or unnamed):

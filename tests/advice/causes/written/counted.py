@@ -77,3 +77,13 @@ class Lion:
             p.add_(torch.sign(m["m"] * .9 + p.grad * .1), alpha=-self.lr); m["m"].mul_(.99).add_(p.grad, alpha=.01); p.grad = None
 mm = nn.Sequential(*[nn.Linear(1200, 1200) for _ in range(6)]).to(device); li = Lion(mm.parameters())
 for i in range(3): mm(torch.randn(8, 1200, device=device)).mean().backward(); li.step()
+# %% bank-of-keys-and-its-logits | 250MiB | ^growth .*bank holds
+enc = nn.Linear(512, 256).to(device); opt = torch.optim.SGD(enc.parameters(), .1)
+bank = torch.empty(0, 256, device=device)
+for i in range(300):
+    z = F.normalize(enc(torch.randn(512, 512, device=device)), dim=1)
+    keys = torch.cat([bank, z.detach()])
+    logits = z @ keys.T / .07
+    loss = F.cross_entropy(logits, torch.randint(0, len(keys), (512,), device=device))
+    opt.zero_grad(); loss.backward(); opt.step()
+    bank = torch.cat([bank, z.detach()])
