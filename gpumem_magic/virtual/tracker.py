@@ -57,10 +57,10 @@ class Tracker(TorchDispatchMode):
 
     The kernels are the CPU's, so all values are real. `operator` is the one that runs now; caller:
     who called it, while no user code runs in it; records_graph: autograd records it. function: the
-    one of torch's that user code has called, as far as the façade sees it.
-    facade: the function mode that goes with it. replacements: composite operators that are others
-    on CUDA, or return NotImplemented where they are not. compute: runs the kernels, or does without
-    them. headroom: is asked before kernels run.
+    one of torch's that user code has called, as far as the façade sees it. facade: the function
+    mode that goes with it. replacements: of composite operators that are others on CUDA; they may
+    return NotImplemented. compute: runs the kernels, or does without them. headroom: is asked
+    before kernels run.
     """
 
     supports_higher_order_operators = True
@@ -190,8 +190,7 @@ class Tracker(TorchDispatchMode):
             return self._see(func, traits, args, kwargs)
 
     def _see(self, func: Any, traits: Traits, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if traits.is_composite or func in self.replacements:  # met in inference mode only:
-            # elsewhere autograd takes it apart
+        if traits.is_composite or func in self.replacements:  # most only in inference mode
             whole, self._whole = self._whole, (traits.name, tensors_among(args, kwargs))
             try:
                 with self:

@@ -34,6 +34,8 @@ def trace_unreached(
     torch: Any, walk: Walk, memory: DeviceMemory, namespace: Mapping[str, Any]
 ) -> None:
     """Let `walk` go on from whatever holds the tensors that it did not reach."""
+    walk.add(nodes_of_atexit(torch, memory, walk.unexplained()))
+    walk.run(_OBJECTS)
     targets: list[Any] = []
     if walk.unexplained():
         everything = gc.get_objects()
@@ -50,8 +52,6 @@ def trace_unreached(
     del nodes
     walk.run(_OBJECTS)
     if complete and walk.unexplained():
-        walk.add(list(nodes_of_atexit(torch, memory, walk.unexplained())))
-        walk.run(_OBJECTS)
         walk.add(list(garbage_nodes(torch, met)))
         walk.run(_OBJECTS)
 
