@@ -114,6 +114,8 @@ class EventLog:
                 return  # at once after FREE, but for other streams' blocks: no level changes
             try:
                 if action is oom:
+                    if (told := self._gpu.storages.on_refusal) is not None:
+                        told()
                     self._refusal = self._refused(requested)
                 if (stack := self.repeats) is None:
                     stack = capture((action is alloc and tracker.caller) or frame(3))

@@ -56,6 +56,7 @@ class Storages:
     A storage can die at any moment, also inside the allocator's own code when the garbage collector
     runs there or in another thread; its block waits until the allocator is free again.
     capturing: while a CUDA graph is captured, which stream of its pool stands for a stream.
+    on_refusal: called as soon as memory has run out, before anything is made of that.
     """
 
     def __init__(self, allocator: CachingAllocator, reads_settings: bool = False) -> None:
@@ -72,6 +73,7 @@ class Storages:
         self._listeners: list[Listener] = []
         self.on_placed: Callable[[torch.Tensor, int], None] | None = None
         self.oom_observers: list[Callable[[int, int, int, int], object]] = []
+        self.on_refusal: Callable[[], None] | None = None
         self.traced: tuple[type, ...] = ()
 
     def __contains__(self, tensor: torch.Tensor) -> bool:

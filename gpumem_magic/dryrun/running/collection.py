@@ -47,7 +47,7 @@ def _delay(storages: Storages) -> None:
     usual = young, middle, _SELDOM
     gc.set_threshold(*usual)
 
-    def wait(*_: Any) -> None:
+    def wait() -> None:
         if gc.get_threshold() == usual and young:
             gc.set_threshold(_LATER, middle, _SELDOM)
             gc.callbacks.append(go_on)
@@ -57,4 +57,4 @@ def _delay(storages: Storages) -> None:
         if go_on in gc.callbacks:
             gc.callbacks.remove(go_on)
 
-    storages.oom_observers.append(wait)
+    storages.on_refusal = wait

@@ -3,15 +3,13 @@ def to_dev(batch): return [t.to(device) for t in batch]
 epoch_data = list(map(to_dev, loader))
 for xb, yb in epoch_data:
     loss = criterion(net(xb), yb); optimizer.zero_grad(); loss.backward(); optimizer.step()
-# %% sweep-recreate-self-cycle | 230MiB | ^growth .*a circle of references holds .*gc\.collect
+# %% sweep-recreate-self-cycle | 200MiB | ^growth .*a circle of references holds .*gc\.collect
 class Runner:
-    def __init__(self, lr):
-        self.model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).to(device)
-        self.opt = torch.optim.Adam(self.model.parameters(), lr); self.on_end = self.finish
+    def __init__(self):
+        self.model = nn.Linear(2048, 2048).to(device); self.on_end = self.finish
     def finish(self): return 1
-    def go(self):
-        l = self.model(torch.randn(16, 1024, device=device)).mean(); self.opt.zero_grad(); l.backward(); self.opt.step(); return l.item()
-res = [Runner(lr).go() for lr in [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 3e-1, 3e-2, 3e-3, 3e-4, 3e-5]]
+    def go(self): return self.model(torch.randn(8, 2048, device=device)).sum().item()
+res = [Runner().go() for _ in range(40)]
 # %% experiments-in-circles-collected | 300MiB | ^growth .*a circle of references holds .*gc\.collect
 class Experiment:
     def __init__(self): self.net = nn.Linear(2048, 2048).to(device); self.callback = lambda: self
