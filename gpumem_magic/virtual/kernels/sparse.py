@@ -74,14 +74,14 @@ def _rows_of_dense(tensor: torch.Tensor) -> Any:
     """dense_to_sparse_compressed in native/TensorConversions.cpp, for a matrix."""
     if tensor.dim() != 2:
         return NotImplemented
-    mask, (rows, columns), like = tensor != 0, tensor.shape, tensor.new_empty(0, dtype=torch.int64)
-    of_columns = torch.arange(columns, device=like.device).view(1, columns)
+    mask, (rows, columns), device = tensor != 0, tensor.shape, tensor.device
+    of_columns = torch.arange(columns, device=device).view(1, columns)
     column = of_columns.expand_as(mask).masked_select(mask)
-    of_rows = torch.arange(rows, device=like.device).view(rows, 1)
+    of_rows = torch.arange(rows, device=device).view(rows, 1)
     row = of_rows.expand_as(mask).masked_select(mask)
     ends = torch._convert_indices_from_coo_to_csr(row, rows)
     flat = mask.flatten()
-    places = torch.arange(flat.numel(), device=like.device).masked_select(flat)
+    places = torch.arange(flat.numel(), device=device).masked_select(flat)
     values = tensor.flatten().index_select(0, places)
     return torch.ops.aten._sparse_compressed_tensor_unsafe(
         ends, column, values, tensor.shape, layout=torch.sparse_csr
