@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import starmap
-from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Final
 
@@ -22,17 +21,15 @@ address: Final = object.__hash__
 told of: in a dry run there is one."""
 
 
-_code, _instruction = attrgetter("f_code"), attrgetter("f_lasti")
-
-
 def _positions(frame: FrameType | None, stop: FrameType | None) -> tuple[int, ...]:
-    """The code objects of the frames up to `stop`, as numbers, and their instructions."""
-    frames: list[FrameType] = []
-    append = frames.append
+    """Two numbers per frame up to `stop`: its code object and its instruction."""
+    positions: list[int] = []
+    append, at = positions.append, address
     while frame is not stop and frame is not None:
-        append(frame)
+        append(at(frame.f_code))
+        append(frame.f_lasti)
         frame = frame.f_back
-    return (*map(address, map(_code, frames)), *map(_instruction, frames))
+    return tuple(positions)
 
 
 class CallStacks:
