@@ -25,9 +25,10 @@ CELL = """import torch, torch.nn as nn, torch.nn.functional as F
 D = dict(device="cuda")
 x = torch.randn({shape}, **D, requires_grad=True)
 for _ in range(2):
-    y = {expression}
-    y.float().pow(2).sum().backward()
-    x.grad = None
+    for loss in (torch.square, torch.positive):  # with a dense gradient, with an expanded one
+        y = {expression}
+        loss(y.float()).sum().backward()
+        x.grad = None
 """
 
 

@@ -48,6 +48,9 @@ TOLERANCE = 1.0
 _COMPILED = "compiled: "
 """Before the names of cells that compile: what inductor measures while it does is a first run's."""
 
+_CALL = "import torch, torch.nn as nn, torch.nn.functional as F\ntorch.manual_seed(0)\nd = 'cuda'\n"
+"""How the cells of calls.txt begin."""
+
 _NO_ROOM = re.compile("out of memory|_ALLOC_FAILED|OutOfMemoryError")
 
 _CASE = re.compile(r"^(tests/\S+) (PASSED|FAILED|ERROR|SKIPPED)(?: \((.*)\))? +\[", re.MULTILINE)
@@ -137,6 +140,7 @@ def overhead(limit: float) -> dict[str, Any]:
 
 def cells(card: str) -> list[Any]:
     """Those that predictions are compared on, whole ones first, for this card."""
+    from compiled import Cell
     from compiled import cells as compiled_cells
     from coverage import every_cell, seeded
     from fidelity_table import WORKLOADS
@@ -144,7 +148,15 @@ def cells(card: str) -> list[Any]:
     whole = [work for work in WORKLOADS if not work.live]
     compiled = [replace(cell, name=f"{_COMPILED}{cell.name}") for cell in compiled_cells()]
     packages = map(seeded, every_cell())
-    return [replace(each, card=card) for each in (*whole, *compiled, *packages)]
+    calls = (Cell(f"call: {name}", source) for name, source in single_calls().items())
+    return [replace(each, card=card) for each in (*whole, *compiled, *packages, *calls)]
+
+
+def single_calls() -> dict[str, str]:
+    """The cells of calls.txt by their names."""
+    lines = Path(__file__).with_name("calls.txt").read_text().splitlines()
+    named = (line.split(" | ", 1) for line in lines if not line.startswith("#"))
+    return {name: _CALL + text.replace(r"\n", "\n") for name, text in named}
 
 
 def fidelity(card: str, clock: Clock) -> dict[str, Any]:

@@ -32,6 +32,9 @@ there: out of place where areAnyTensorSubclassLike says so, as under a dispatch 
 _COUNTS = frozenset({"ScatterReduceBackward0", "IndexReduceBackward0"})
 """Backward passes that add to a count of equal values, which is no gradient: out of place."""
 
+_SUMMING = frozenset({"StdMeanBackward0", "VarMeanBackward0"})
+"""Backward passes whose own code adds two gradients, never in place."""
+
 _CHAINED = {
     torch.ops.aten.sub.Tensor: torch.ops.aten.sub_.Tensor,
     torch.ops.aten.mul.Tensor: torch.ops.aten.mul_.Tensor,
@@ -134,6 +137,8 @@ class Accumulation:
             alone, same = self._product, first.dim() > 1 and first.shape[-1:] == second.shape
         else:
             alone, same = self._gradient, first.shape == second.shape
+            if running_node() in _SUMMING:
+                return False
         del first  # one hold less
         if not same or any(has > most for has, most in zip(_holds(args), alone, strict=True)):
             return False

@@ -268,18 +268,20 @@ def _place_gradients(
     then the kernel's own memory."""
     shape = Shape.of(*tensors[:2])
     read = {FLASH: (gradient, out), EFFICIENT: (gradient,), CUDNN: ()}[device.fused]
-    # the kernels read tensors whose heads lie beside their elements
+    # the kernels read tensors whose heads lie beside their elements; cuDNN's, what lies like `out`
     sizes = [t.nbytes for t in read if not t.transpose(1, 2).is_contiguous()]
+    if device.fused is CUDNN and gradient.stride() != out.stride():
+        sizes.append(gradient.nbytes)
+    is_grouped = tensors[1].shape[1] != tensors[0].shape[1]
+    expanded = shape.batches * shape.keys * shape.head * shape.itemsize * is_grouped
     with Blocks(device.storages) as copies:
         copies.take(*sizes)
         for computed in gradients:
             device.storages.place(computed)
         if device.fused is FLASH:
-            is_grouped = tensors[1].shape[1] != tensors[0].shape[1]
-            expanded = shape.batches * shape.keys * shape.head * shape.itemsize * is_grouped
             device.storages.borrow(*flash_buffers(shape), expanded, expanded)
         elif device.fused is CUDNN:
-            device.storages.borrow(cudnn_workspace(shape))
+            device.storages.borrow(cudnn_workspace(shape) + 2 * expanded)
         else:
             efficient_buffers(device.storages, shape, out, device.card.capability)
 

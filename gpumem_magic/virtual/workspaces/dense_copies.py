@@ -44,9 +44,10 @@ def where(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
 
 
 def roll(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
-    """Place what `roll` returns, beside what was rolled in one dimension after the other
-    (roll_common of native/TensorTransformations.h)."""
+    """Place what `roll` returns, beside a dense copy and what was rolled in one dimension after the
+    other (roll_cuda of native/cuda/TensorTransformations.cu, roll_common of native/TensorTransformations.h)."""
     with memory.blocks() as rolled:
+        rolled.take(*copied((0,), args))
         rolled.take(*[out.nbytes] * (len(args[1]) - 1))
         memory.place(out)
 
@@ -101,8 +102,11 @@ AFTER = {
     "nll_loss_backward": (1, 2),
     "reflection_pad1d": (0,),
     "reflection_pad2d": (0,),
+    "reflection_pad2d_backward": (0,),
     "replication_pad1d": (0,),
     "replication_pad2d": (0,),
+    "max_pool3d_with_indices_backward": (0,),
+    "_adaptive_avg_pool2d_backward": (0,),
 }
 """By operator, the places of the operands that are copied after the results are made
 (native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu, and the padding and UpSample kernels)."""

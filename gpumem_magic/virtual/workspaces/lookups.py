@@ -82,18 +82,18 @@ def index(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """index_cuda of native/TensorAdvancedIndexing.cpp."""
     with memory.blocks() as copies:
         found = out.numel() // max(1, _sliced(args[0], args[1]))
-        copies.take(*_from_host(memory, args[1], found))
+        copies.take(*_made_of(memory, args[1], found))
         copies.take(*_like_strided(args[1]))
         memory.place(out)
 
 
-def _from_host(memory: ScratchMemory, indices: _Indices, found: int) -> list[int]:
-    """Bytes of the copies of indices that are on the host (make_info of
-    native/TensorAdvancedIndexing.cpp); masks become indices there, `found` in each dimension."""
+def _made_of(memory: ScratchMemory, indices: _Indices, found: int) -> list[int]:
+    """Bytes of the copies of indices that are on the host, and of what becomes of masks: `found`
+    indices in each dimension (make_info of native/TensorAdvancedIndexing.cpp)."""
     return [
         found * index.dim() * INDEX if index.dtype in _MASKS else index.nbytes
         for index in indices
-        if index is not None and index not in memory.storages
+        if index is not None and (index.dtype in _MASKS or index not in memory.storages)
     ]
 
 
@@ -113,15 +113,17 @@ def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     written, indices, values = args[:3]
     given = [index for index in indices if index is not None]
     masks = [index for index in given if index.dtype in _MASKS]
-    if any(mask in memory.storages for mask in masks) or not given:
-        return  # how many they find is not known
     found = values.numel() // max(1, _sliced(written, indices))
     if masks and values.numel() == 1:
+        if masks[0] in memory.storages:
+            return  # how many it finds is not known
         found = int(masks[0].sum())
+    if not given:
+        return
     with memory.blocks() as copies:
         copies.take(0 if values in memory.storages else values.nbytes)
         if not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
-            copies.take(*_from_host(memory, indices, found), *_like_strided(indices))
+            copies.take(*_made_of(memory, indices, found), *_like_strided(indices))
             return
         if not masks:
             found = math.prod(torch.broadcast_shapes(*(index.shape for index in given)))

@@ -14,6 +14,7 @@ _MAX_THREADS = 512
 _WARP = 32
 _MIN_VALUES, _MAX_VALUES = 16, 256  # values that one thread should combine
 _SEMAPHORE = 4  # bytes
+_PLACES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,13 @@ def reduction_buffers(
     processors: Processors,
     vector: int = 4,
 ) -> tuple[int, ...]:
-    """Bytes of the buffer and of the semaphores; () where one thread block per output is enough.
+    """Bytes of the buffer and of the semaphores; () where one thread block per output is enough;
+    of one half of an operand whose places take more than 31 bits, which is reduced in halves.
 
     reduced: the dimensions that are combined. accumulator: bytes of one partial result. vector:
     elements that a thread loads at once.
     """
+    operand = _part(operand, accumulator)
     shape, strides, offset = operand
     dims = {d % len(shape) for d in reduced} if shape else set()
     inner = _coalesced((strides[d], shape[d]) for d in dims)
@@ -90,6 +93,18 @@ def reduction_buffers(
         return ()
     size = accumulator * outputs * blocks
     return size if along_fastest else size * width * width_of_output, _SEMAPHORE * grid
+
+
+def _part(operand: Operand, itemsize: int) -> Operand:
+    """What is reduced at once: places in bytes are of 31 bits (with_32bit_indexing of
+    ATen/native/TensorIterator.cpp, which halves the longest dimension)."""
+    shape, strides, offset = operand
+    extents = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    if (sum(extents) + 1) * itemsize < _PLACES:
+        return operand
+    longest = extents.index(max(extents))
+    halved = [-(-n // 2) if d == longest else n for d, n in enumerate(shape)]
+    return _part(Operand(tuple(halved), strides, offset), itemsize)
 
 
 def _coalesced(dims: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.virtual.workspaces.lookups import index_put
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import scan_storage
 
@@ -22,6 +23,21 @@ def scatter_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         with memory.blocks() as counts:
             counts.take(source.nbytes, written.nbytes)
             memory.borrow(written.numel())
+
+
+def index_add(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Where results are to be the same each time, as a write by index that adds up
+    (index_add_cuda_impl of native/cuda/Indexing.cu)."""
+    if torch.are_deterministic_algorithms_enabled():
+        written, dim, index, source = args[:4]
+        indices = [None] * (dim % max(1, written.dim())) + [index]
+        index_put(memory, (written, indices, source, True), {})
+
+
+def scatter_add(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """The same of one dimension (scatter_impl of native/TensorAdvancedIndexing.cpp)."""
+    if args[0].dim() == 1:
+        index_add(memory, args, kwargs)
 
 
 def index_reduce(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

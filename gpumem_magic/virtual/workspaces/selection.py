@@ -13,6 +13,7 @@ from gpumem_magic.virtual.workspaces.reductions import Processors
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 
 SMALL_SORT = 4096
+_LONGEST_MODE = 2048
 _ENOUGH_FOR_ALL_PROCESSORS = 1_000_000
 _MANY_SLICES = 128
 
@@ -21,6 +22,8 @@ _RADIX_BITS = 8
 _RADIX_DIGITS = 2**_RADIX_BITS
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
 _NARROW = 4  # bytes of a key
+_FEW_BYTES = {(1, 0): (512, 19), (2, 0): (512, 19), (1, 8): (384, 18), (2, 8): (512, 23)}
+"""For keys of fewer bytes and their values', from Hopper on."""
 _UNIQUE_TILE = 256
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
 _SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
@@ -45,15 +48,26 @@ def radix_sort_storage(
     if n <= _SINGLE_TILE_THREADS * _items(_SINGLE_TILE_ITEMS, widest):
         return 1
     passes = -(-(bits or 8 * key) // _RADIX_BITS)
-    small = key == value == 4
-    if capability < (8, 0):
-        tile = 256 * _items(46 if small else 23, widest)
-    else:  # offsets are of 64 bits
-        tile = 384 * _items(17 if key == _NARROW else 21, widest)
+    threads, items = _one_sweep(key, value, capability)
+    tile = threads * _items(items, widest)
     parts = [passes * _RADIX_DIGITS * 8, -(-n // tile) * _RADIX_DIGITS * 4, passes * 4]
     if passes > 1:
         parts += [n * key, n * value]
     return _aliased(parts)
+
+
+def _one_sweep(key: int, value: int, capability: tuple[int, int]) -> tuple[int, int]:
+    """Threads of a block and what each takes, of four bytes, with offsets of 64 bits
+    (cub/device/dispatch/tuning/tuning_radix_sort.cuh)."""
+    if capability < (8, 0):
+        return 256, 46 if key == value == _NARROW else 23
+    if capability < (9, 0):
+        return 384, 17 if key == _NARROW else 21
+    if key < _NARROW:
+        return _FEW_BYTES[key, min(value, INDEX)]
+    if key == _NARROW:
+        return 384, 29 if value == INDEX else 17 if value else 19
+    return 384, 24 if value == INDEX else 30
 
 
 def scan_storage(n: int, itemsize: int) -> int:
@@ -201,14 +215,33 @@ def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     (native/cuda/DistanceKernel.cu)."""
     first, second, p = args[1:4]
     if p:
-        memory.borrow(first.numel() * second.shape[-2] * first.dtype.itemsize)
+        *batch, rows, width = first.shape
+        shares = first.new_empty((*batch, second.shape[-2], rows, width), device="meta")
+        with memory.blocks() as buffer:
+            buffer.take(shares.nbytes)
+            memory.reduce(shares, [-3], "sum")
 
 
 def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
     rows, p = args[1:3]
     if p and rows.numel():
-        memory.borrow((rows.shape[0] - 1) * rows.numel() * rows.dtype.itemsize)
+        shares = rows.new_empty((rows.shape[0] - 1, *rows.shape), device="meta")
+        with memory.blocks() as buffer:
+            buffer.take(shares.nbytes)
+            memory.reduce(shares, [0], "sum")
+
+
+def mode(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Long slices are sorted one by one, in a copy (mode_kernel_impl of
+    native/cuda/TensorModeKernel.cpp)."""
+    tensor = args[0]
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
+    length = tensor.shape[dim] if tensor.dim() else 1
+    if length > _LONGEST_MODE:
+        with memory.blocks() as copy:
+            copy.take(tensor.nbytes, length * INDEX)
+            memory.borrow(_aliased([length * tensor.itemsize, length * INDEX]))
 
 
 def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -222,11 +255,13 @@ def membership(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         memory.borrow(elements.numel() * others.numel(), elements.numel())
         return
     with memory.blocks() as kept:
-        if not kwargs.get("assume_unique", False):
-            sort_once(memory, elements, (kept.take, kept.take, None))
-            sort_once(memory, others, (kept.take, None, None))
         both = elements.numel() + others.numel()
-        kept.take(*[both * elements.itemsize] * 2, both * INDEX)
+        with memory.blocks() as distinct:
+            if not kwargs.get("assume_unique", False):
+                sort_once(memory, elements, (distinct.take, kept.take, None))
+                sort_once(memory, others, (distinct.take, None, None))
+            kept.take(both * elements.itemsize)
+        kept.take(both * elements.itemsize, both * INDEX)
         sort_slices(memory, 1, both, elements.itemsize)
         kept.take(both)
         memory.borrow(both)

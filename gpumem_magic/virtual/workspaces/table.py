@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,11 @@ Placing = Callable[[Args, Any], None]
 _CUBLAS = frozenset(
     "addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation _int_mm".split()
 )
+_HOLDING = frozenset(
+    "_linalg_solve_ex linalg_lu_solve linalg_lstsq linalg_pinv linalg_solve_triangular "
+    "triangular_solve".split()
+)
+"""Of torch.linalg, what solves triangular systems, by cuBLAS (native/cuda/linalg)."""
 _REDUCTIONS = frozenset(
     "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
     "std var std_mean var_mean argmax argmin".split()
@@ -51,6 +57,8 @@ def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
     """What takes the scratch memory of this operator (without "aten::"); None: none."""
     if operator in _CUBLAS:
         return functools.partial(_product, memory, operator)
+    if operator in _HOLDING:
+        return lambda args, kwargs: memory.hold_cublas()
     if operator in _REDUCTIONS:
         return functools.partial(_reduction, memory, operator)
     if operator in losses.LOSSES:
@@ -84,8 +92,48 @@ def _reduction(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs)
 
 
 def _softmax_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """gradient x output (softmax_backward_cuda_out in native/cuda/SoftMax.cu)."""
-    memory.borrow(args[0].nbytes, *copies.copied((0, 1), args))
+    """gradient x output, and dense copies of both (softmax_backward_cuda_out in
+    native/cuda/SoftMax.cu)."""
+    operands = (torch.empty_strided(a.shape, a.stride(), device="meta") for a in args[:2])
+    lies_so = math.prod(operands).is_contiguous()
+    memory.borrow(args[0].nbytes, 0 if lies_so else args[0].nbytes, *copies.copied((1,), args))
+
+
+def _from_half_of_spectrum(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """A copy that cuFFT may write over, transformed in all dimensions but the last (_fft_c2r_cufft
+    of native/cuda/SpectralOps.cpp)."""
+    memory.borrow(args[0].numel() * args[0].itemsize)
+
+
+def _lay_out(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """A dense copy of the gradient."""
+    memory.borrow(*copies.copied((0,), args))
+
+
+def _inverse(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Of two matrices, one is factorized, one is solved for (native/cuda/linalg)."""
+    with memory.blocks() as matrices:
+        matrices.take(args[0].nbytes, args[0].nbytes)
+        memory.hold_cublas()
+
+
+def _exponential(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Five powers of the matrices, and two sums of them (native/LinearAlgebra.cpp)."""
+    with memory.blocks() as powers:
+        powers.take(args[0].nbytes, 5 * args[0].nbytes, args[0].nbytes)
+        memory.hold_cublas()
+
+
+def _of_batch(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """cuBLAS factorizes many matrices at once (native/cuda/linalg)."""
+    if args[0].dim() > 2:
+        memory.hold_cublas()
+
+
+def _scaled_product(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """By cuBLASLt alone (_scaled_mm_out_cuda of native/cuda/ScaledBlas.cpp)."""
+    memory.hold_cublas()
+    memory.hold_cublaslt()
 
 
 def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -232,6 +280,9 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "unfold_backward": folds.unfold_backward,
     "embedding_renorm_": lookups.embedding_renorm,
     "renorm": _renorm,
+    **dict.fromkeys(("fractional_max_pool2d_backward",), _lay_out),
+    **dict.fromkeys(("index_add", "index_add_"), scatters.index_add),
+    **dict.fromkeys(("scatter_add", "scatter_add_"), scatters.scatter_add),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),
     **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), scatters.scatter_reduce),
     **dict.fromkeys(("index_reduce", "index_reduce_"), scatters.index_reduce),
@@ -256,6 +307,12 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "isin": selection.membership,
     "randperm": selection.permutation,
     "multinomial": selection.multinomial,
+    "mode": selection.mode,
+    "_fft_c2r": _from_half_of_spectrum,
+    "linalg_inv_ex": _inverse,
+    "linalg_matrix_exp": _exponential,
+    **dict.fromkeys("linalg_qr linalg_lu_factor_ex _linalg_det _linalg_slogdet".split(), _of_batch),
+    "_scaled_mm": _scaled_product,
     "_cdist_backward": selection.distances,
     "_pdist_backward": selection.distances_within,
 }
