@@ -45,7 +45,7 @@ def where(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
 
 def roll(memory: ScratchMemory, args: Args, out: torch.Tensor) -> None:
     """Place what `roll` returns, beside a dense copy and what was rolled in one dimension after the
-    other (roll_cuda of native/cuda/TensorTransformations.cu, roll_common of native/TensorTransformations.h)."""
+    other (roll_cuda of native/cuda/TensorTransformations.cu, roll_common of its header)."""
     with memory.blocks() as rolled:
         rolled.take(*copied((0,), args))
         rolled.take(*[out.nbytes] * (len(args[1]) - 1))

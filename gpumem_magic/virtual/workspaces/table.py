@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -94,9 +93,9 @@ def _reduction(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs)
 def _softmax_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """gradient x output, and dense copies of both (softmax_backward_cuda_out in
     native/cuda/SoftMax.cu)."""
-    operands = (torch.empty_strided(a.shape, a.stride(), device="meta") for a in args[:2])
-    lies_so = math.prod(operands).is_contiguous()
-    memory.borrow(args[0].nbytes, 0 if lies_so else args[0].nbytes, *copies.copied((1,), args))
+    gradient, output = (torch.empty_strided(a.shape, a.stride(), device="meta") for a in args[:2])
+    product = gradient * output
+    memory.borrow(product.nbytes, *copies.copied((0, 1), (product, output)))
 
 
 def _from_half_of_spectrum(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
