@@ -101,6 +101,7 @@ def build_report(
         call_tree=trace.call_tree,
         advice=advice,
         uncounted=max(0, recording.highest - (trace.peak.allocated or 0)),
+        likely=max(0, recording.likely - (trace.peak.allocated or 0)),
         basis=None if trace.lifetimes is None else Basis(_kept(recording), trace.lifetimes),
     )
 

@@ -195,7 +195,8 @@ def _with_cells(scenario: Scenario, outcome: Outcome) -> Recording:
     cells = {**scenario.cells, **recording.cells} if recording.cells else scenario.cells
     kept = int(recording.device.total * scenario.headroom)
     highest = max(0, recording.highest - kept)
-    return replace(recording, cells=cells, highest=highest, fits=outcome.fits)
+    likely = min(recording.likely, highest)
+    return replace(recording, cells=cells, highest=highest, likely=likely, fits=outcome.fits)
 
 
 def fit_cell(scenario: Scenario, name: str, accumulate: str | None = None) -> Fit:

@@ -328,8 +328,12 @@ def by_how_much(report: Report, in_use: bool = True) -> str:
     free = format_bytes(report.free_at_peak)
     left = f"{used} of {total} in use at the peak, {free} free"
     left = left if in_use else f"{free} of {total} free"
-    more = f"; convolutions may take up to {format_bytes(report.uncounted)} more"
-    return left + more if report.uncounted else left
+    if not report.uncounted:
+        return left
+    most = format_bytes(report.uncounted)
+    if not report.likely:
+        return f"{left}; convolutions may take up to {most} more"
+    return f"{left}; convolutions likely take {format_bytes(report.likely)} more, at most {most}"
 
 
 def as_written(report: Report) -> str:

@@ -336,9 +336,10 @@ class Recording:
     error_line: the line of the cell that `error` left it from. flow_guessed: values that a dry run
     does not know decided which way the cell went. names: what the notebook's names were at the end.
     rules: the allocator's. highest: bytes that may have been allocated at some moment, with what
-    libraries take unseen; 0 where nothing is known of that. fits: of a dry run on a card without
-    limit, whether the card as it is would have been enough. results: shapes and dtypes of what
-    operators made. collected: from where to where, in events, a dry run freed blocks as garbage.
+    libraries take unseen; 0 where nothing is known of that; likely: that likely were. fits: of a
+    dry run on a card without limit, whether the card as it is would have been enough. results:
+    shapes and dtypes of what operators made. collected: from where to where, in events, a dry run
+    freed blocks as garbage.
     """
 
     device: Device
@@ -369,6 +370,7 @@ class Recording:
     modules: Modules = field(default_factory=Modules)
     expansions: tuple[Expansion, ...] = ()
     highest: int = 0
+    likely: int = 0
     fits: bool | None = None
     results: tuple[Tensor, ...] = ()
     collected: tuple[tuple[int, int], ...] = ()

@@ -36,11 +36,12 @@ class Report(Answer):
     raised `error`. flow_guessed: in a dry run, unknown values decided which way the cell went.
     call_tree: who allocated, line by line and module by module, empty where no module is known.
     advice: what to change, what saves most first. uncounted: bytes by which the peak may be
-    higher in a convolution, on a card that is not real. eager: the peak of a predicted cell that
-    compiles (torch.compile) as its code is written, on a card that never runs out of memory; None
-    where nothing was compiled. basis: the events themselves, which only a
-    memory snapshot (`save("x.pickle")`) and comparisons need; None where events are missing, and in
-    reports that were loaded from a .json or are older than those that the history keeps whole.
+    higher in a convolution, on a card that is not real; likely: by which it likely is. eager: the
+    peak of a predicted cell that compiles (torch.compile) as its code is written, on a card that
+    never runs out of memory; None where nothing was compiled. basis: the events themselves, which
+    only a memory snapshot (`save("x.pickle")`) and comparisons need; None where events are missing,
+    and in reports that were loaded from a .json or are older than those that the history keeps
+    whole.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Report(Answer):
     call_tree: tuple[CallNode, ...] = ()
     advice: tuple[Advice, ...] = ()
     uncounted: int = 0
+    likely: int = 0
     eager: Level | None = None
     basis: Basis | None = field(default=None, repr=False, compare=False)
 

@@ -117,7 +117,7 @@ class VirtualSource:
         self._begun = _Begun(
             log, watch, time.time(), self._read(), self._live_blocks(), self._retries()
         )
-        self.gpu.scratch.highest = 0
+        self.gpu.scratch.highest = self.gpu.scratch.likely = 0
         self._look(START, None)
         self._regions.install()
         log.begin(outermost)
@@ -165,6 +165,7 @@ class VirtualSource:
             error_line=error_line(error, cell, cells),
             notes=self._notes(begun),
             highest=self.gpu.scratch.highest,
+            likely=self.gpu.scratch.likely,
             names=begun.watch.names,
             machine=self._machine,
             rules=self._rules(),

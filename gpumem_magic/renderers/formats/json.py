@@ -25,7 +25,7 @@ _MOST = 1 << 60
 """No size, count or time in a report is larger."""
 _LATEST = 253_000_000_000.0
 """Seconds since 1970 until the year 9987, the last times that Python can show."""
-_RARE = ("uncounted", "eager")
+_RARE = ("uncounted", "likely", "eager")
 """Fields that are written only where they are neither 0 nor None."""
 _SIGNED = ("net", "saving")
 """Fields that may be negative."""

@@ -54,7 +54,7 @@ class ScratchMemory:
     cuBLAS and cuBLASLt take one workspace per handle and stream and keep it (torch up to 2.14); the
     thread that runs backward on a GPU has a handle of its own. `held` maps these to addresses.
     highest: how many bytes may have been allocated within a convolution, with what cuDNN takes for
-    it; 0 before the first.
+    it; likely: how many likely were; 0 before the first.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ScratchMemory:
         self.capability = capability
         self._sizes: dict[str, int] = {}
         self.held: dict[tuple[str, bool, int], int] = {}
-        self.highest = 0
+        self.highest = self.likely = 0
         self._benchmarked: set[tuple[Any, ...]] = set()
 
     def place(self, *results: torch.Tensor | None) -> None:
@@ -87,9 +87,11 @@ class ScratchMemory:
         """Take blocks of so many bytes, and give them back at once."""
         self.storages.borrow(*sizes)
 
-    def may_rise(self, size: int) -> None:
-        """Up to `size` bytes may be taken here for a moment; they are not."""
-        self.highest = max(self.highest, self.storages.allocator.allocated + size)
+    def may_rise(self, most: int, likely: int) -> None:
+        """Up to `most` bytes may be taken here for a moment, and likely are `likely`; none is."""
+        allocated = self.storages.allocator.allocated
+        self.highest = max(self.highest, allocated + most)
+        self.likely = max(self.likely, allocated + likely)
 
     def benchmark(self, *shape: Any) -> None:
         """cuDNN tries all algorithms for a convolution that this thread has not run yet."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from json import loads
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch import nn
 from gpumem_magic import fit, predict
 from gpumem_magic.renderers.formats import json
 from gpumem_magic.units import MIB
+from tests.benches import benchmark_module
 
 SEEN = 128 * MIB  # the largest workspace that traces of real cards show
 
@@ -92,6 +95,51 @@ def test_no_more_is_told_than_what_exceeds_the_peak():
     beyond = predict(cell + later.format(200 * MIB), {}, gpu="T4")
     assert (beyond.peak.allocated, beyond.uncounted) == (there + 200 * MIB, 0)
     assert any("cuDNN" in note for note in beyond.notes)
+
+
+OPERANDS = 8 * 4 * (16 * 64 * 64 + 32 * 64 * 64) + 16 * 32 * 9 * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "gpu", "likely"),
+    [
+        ("Conv2d(16, 32", "T4", 0),  # nobody has measured it there
+        ("Conv2d(16, 32", "H200", 0),  # few terms, in float32
+        ("Conv2d(32, 32", "H200", OPERANDS + 8 * 4 * 16 * 64 * 64 + 16 * 32 * 9 * 4),
+        ("Conv2d(32, 32", "A100-40GB", OPERANDS + 8 * 4 * 16 * 64 * 64 + 16 * 32 * 9 * 4),
+    ],
+)
+def test_what_tensor_cores_likely_take_is_room_for_the_operands(change, gpu, likely):
+    channels = 32 if "(32" in change else 16
+    cell = CELL.format(rest=1024, batch=8, dtype="float32", benchmark=False)
+    cell = cell.replace("Conv2d(16, 32", change).replace("ones(8, 16", f"ones(8, {channels}")
+    report = predict(cell, {}, gpu=gpu)
+    assert report.likely == likely
+    assert ("convolutions likely take" in report.text()) is (likely > 0)
+    assert json.from_dict(json.to_dict(report)).likely == likely
+
+
+@pytest.mark.parametrize("end", [".to(memory_format=torch.channels_last)", "[..., :1, :1]"])
+def test_operands_that_lie_as_the_kernel_wants_them_are_not_copied(end):
+    cell = CELL.format(rest=1024, batch=8, dtype="float16", benchmark=False)
+    assert predict(cell, {}, gpu="H200").likely > 0
+    filters = "conv.to(memory_format=torch.channels_last)\n" if "last" in end else ""
+    kernel = "3, padding=1" if "last" in end else "1"
+    cell = cell.replace("3, padding=1", kernel).replace("out =", f"{filters}out =")
+    image = f'device="cuda", dtype=torch.float16){end if "last" in end else ""})'
+    cell = cell.replace('device="cuda", dtype=torch.float16))', image)
+    assert predict(cell, {}, gpu="H200").likely == 0
+
+
+@pytest.mark.parametrize(("name", "percent"), [("gan", 2), ("vgg", 1), ("unet_interpolated", 1)])
+def test_with_it_peaks_are_what_a_real_card_was_seen_to_have(name, percent):
+    with benchmark_module("fidelity_table") as table:
+        (cell,) = (each for each in table.WORKLOADS if each.name == name)
+        source = cell.source
+        kept = (table.CELLS.parent / "results" / "gpu-nvidia-h200.json").read_text()
+    seen = loads(kept)["fidelity"]["cells"][name]["bytes"]
+    report = predict(source, {}, gpu="H200")
+    assert report.peak.allocated + report.likely == pytest.approx(seen, rel=percent / 100)
 
 
 def test_fits_keeps_what_may_be_taken():
