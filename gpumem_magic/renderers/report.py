@@ -112,7 +112,7 @@ def _nothing_done(report: Report) -> bool:
 def _in_one_line(report: Report) -> Document:
     """All of a report that has nothing to say; and what is known beside it."""
     said = wording.verdict(report) if report.predicted else "nothing allocated or freed"
-    facts = [said, f"{format_bytes(report.after.allocated)} allocated", *_source(report)]
+    facts = [said, _still(report), *_source(report)]
     raised = () if report.predicted else (wording.visible(report.error or "")[:300],)
     title = Span(short_title(report), Style.STRONG)
     line = Line((title, "".join(f" \u00b7 {fact}" for fact in (*facts, *raised) if fact)))
@@ -120,6 +120,12 @@ def _in_one_line(report: Report) -> Document:
         Section((line, *_reservations(report))),
         Section((*notes(report.notes), *output(report))),
     )
+
+
+def _still(report: Report) -> str:
+    """What lies there from before, of a cell that did nothing."""
+    still = "still " if report.after.allocated else ""
+    return f"{still}{format_bytes(report.after.allocated)} allocated"
 
 
 def _source(report: Report) -> tuple[str]:
@@ -135,9 +141,10 @@ def _contents(report: Report) -> str:
         (len(report.lines), "line"),
         (kinds, "kind"),
         (len(report.blocks), "block"),
-        (len(report.advice), "advice"),
     )
     said = [wording.counted(count, name) for count, name in counts if count]
+    if report.advice:
+        said.append(f"{wording.counted(len(report.advice), 'piece')} of advice")
     return " \u00b7 ".join(("Details", *said, "what nvidia-smi shows"))
 
 
@@ -221,7 +228,8 @@ def _in_short(report: Report, line: findings.Line) -> Row:
     peak = "" if line.highest is None else f"peak {format_size(line.highest)}"
     net = line.total_net
     kept = f"{format_size(-net)} freed" if net < 0 else f"{format_change(net, format_size)} kept"
-    return Row((_name(line, Style.EXCERPT), peak, kept if net else "nothing kept"))
+    again = f" in {line.count} runs" if line.count > 1 else ""  # a sum of them, above the peak
+    return Row((_name(line, Style.EXCERPT), peak, f"{kept}{again}" if net else "nothing kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:
@@ -326,7 +334,7 @@ def _moves(
         beside.append(f"{format_size(line.total)} allocated with calls")
     if line.count > 1:
         each = format_change(int(line.net / line.count), format_size)
-        beside.append(f"ran {line.count} times" + (f", {each} net each" if line.net else ""))
+        beside.append(f"ran {line.count} times" + (f", {each} net on average" if line.net else ""))
     told = (Line(" \u00b7 ".join(beside), Style.FAINT),) if beside else ()
     cells = (name, peak, format_some(line.allocated), format_some(line.freed), net)
     return Row(cells, (*told, *peak_bar(report, highest)), inner)

@@ -349,8 +349,8 @@ def failing_line(report: Report) -> int | None:
 
 
 def counted(count: int, name: str) -> str:
-    """ "1 line", "2 lines"; some words have no plural."""
-    return f"{count} {name}{'' if count == 1 or name == 'advice' else 's'}"
+    """ "1 line", "2 lines"."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def output_phrase(report: Report) -> str:

@@ -78,8 +78,9 @@ class EarlierCells(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        if not is_short(trace):
-            return
+        own = trace.lives.at_peak & (trace.lives.birth >= 0)
+        if not is_short(trace) or (trace.oom is None and not own.any()):
+            return  # a cell that takes nothing needs no room
         graphs = [*self._of_graphs(trace, cell, names)]
         yield from graphs
         left = trace.left_over

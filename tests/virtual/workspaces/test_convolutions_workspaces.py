@@ -110,7 +110,7 @@ def test_the_largest_value_keeps_it_too():
     assert found.exact
     assert not found.report.is_tight
     assert found.report.free_at_peak < 2 * MIB  # beside what is kept
-    assert any("of the card stays free" in note for note in found.notes)
+    assert any("of the card is kept free" in note for note in found.notes)
     assert any("cuDNN" in note for note in found.report.notes)
 
 
