@@ -130,7 +130,7 @@ def _legend(limits: set[int], near: list[int], failed: bool) -> Markup:
     for size in sorted(limits):
         far = "" if size in near else ", far above"
         parts.append(Part(f"limit {format_bytes(size)}{far}", 0, ALARM))
-    parts.append(Part("on this ground: the chosen report", 0, _CHOSEN))
+    parts.append(Part("shaded: the chosen report", 0, _CHOSEN))
     cross = element("div", "\u2716 out of memory") if failed else join()
     return join(legend(parts), cross)
 

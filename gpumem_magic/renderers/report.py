@@ -33,6 +33,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
+from gpumem_magic.renderers.figure.scale import LOW_WIDTH
 from gpumem_magic.renderers.out_of_memory import (
     ending,
     failure,
@@ -281,7 +282,7 @@ def _figure(report: Report) -> tuple[Picture, ...]:
     if len(report.timeline.allocated) < 2:
         return ()
     words = f"Memory over the course of the cell: {wording.picture(report)}"
-    return (Picture(lambda: _png(report), words, width=760, key=key_of(report)),)
+    return (Picture(lambda: _png(report), words, width=LOW_WIDTH, key=key_of(report)),)
 
 
 def _png(report: Report) -> bytes:

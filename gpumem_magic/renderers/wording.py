@@ -281,7 +281,7 @@ def no_lines(report: Report) -> str:
     return "No line of the cell allocated or freed memory on this device."
 
 
-GUESSED = "The way through the cell was guessed: values that a dry run does not know decided it."
+GUESSED = "The control flow was guessed: it depends on values that a dry run does not compute."
 
 
 def fits(report: Report) -> bool | None:
