@@ -156,7 +156,7 @@ class PastSection(Section):
         super().__init__(desk)
         self.plot = controls.html()
         self.rows = controls.rows(HEAD.replace(" ", "\u00a0"), 8)
-        self.first, self.last = controls.number("From report"), controls.number("to report")
+        self.first, self.last = controls.number("Show from report"), controls.number("to report")
         self.all = controls.button("All", "List all reports again")
         self.other = controls.choice("Compare with", [("nothing", None)])
         self.difference = controls.html()

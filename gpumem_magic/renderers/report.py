@@ -54,6 +54,7 @@ _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
 _ONE_PIECE = 40
+_NOTHING = "nothing allocated or freed"
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak", "allocated", "freed", "net")
 
@@ -61,6 +62,8 @@ _BY_LINE = ("line", "peak", "allocated", "freed", "net")
 def summary_line(report: Report) -> str:
     """The report in one line: "peak 1.20 GiB · +512.00 MiB kept · 0.8 s"."""
     facts = [f"peak {format_bytes(report.peak.allocated)}", wording.kept_phrase(report)]
+    if _nothing_done(report):
+        facts = [_NOTHING, _still(report)]
     facts.append(wording.duration(report))
     if report.predicted:
         facts.insert(0, wording.word(report))
@@ -112,7 +115,7 @@ def _nothing_done(report: Report) -> bool:
 
 def _in_one_line(report: Report) -> Document:
     """All of a report that has nothing to say; and what is known beside it."""
-    said = wording.verdict(report) if report.predicted else "nothing allocated or freed"
+    said = wording.verdict(report) if report.predicted else _NOTHING
     facts = [said, _still(report), *_source(report)]
     raised = () if report.predicted else (wording.visible(report.error or "")[:300],)
     title = Span(short_title(report), Style.STRONG)

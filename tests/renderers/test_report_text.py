@@ -13,7 +13,7 @@ from gpumem_magic.renderers.advice import first_advice
 from gpumem_magic.renderers.document import Table
 from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.renderers.terminal import plain, width
-from gpumem_magic.units import GIB, KIB, MIB, format_size
+from gpumem_magic.units import GIB, KIB, MIB, format_bytes, format_size
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Block, Called, Level, Line
 from gpumem_magic.values.recording import Category
@@ -103,6 +103,9 @@ def test_what_was_there_before_is_still_allocated(reports):
         said = replace(empty, before=found, after=found).text()
         assert told in said
         assert ("still" in said) is bool(found.allocated)
+        brief = summary_line(replace(empty, before=found, after=found, seconds=1.0))
+        assert brief.startswith("nothing allocated or freed \u00b7 ")
+        assert brief.endswith(f"{format_bytes(found.allocated)} allocated \u00b7 1.0 s")
 
 
 def test_advice_does_not_make_that_line_longer(reports):
