@@ -67,7 +67,7 @@ def test_what_pytorch_cannot_have_is_taken(monkeypatch):
 
 
 def test_a_family_of_cards_is_no_question_of_auto_or_off():
-    with pytest.raises(ValueError, match="write A100-40GB or A100-80GB$"):
+    with pytest.raises(ValueError, match=r"write A100-40GB or A100-80GB$"):
         cards.check_device("A100")
     with pytest.raises(ValueError, match="; or auto, off"):
         cards.check_device("A1000")

@@ -129,7 +129,7 @@ def _means(wanted: str, key: str) -> bool:
     return family or key.removeprefix("rtx").removeprefix("gtx") == wanted
 
 
-class SeveralCards(ValueError):
+class SeveralCardsError(ValueError):
     """A name of a family of cards, where one of them is wanted."""
 
 
@@ -138,7 +138,7 @@ def _only(name: str, found: list[GPUModel]) -> GPUModel:
         return found[0]
     if found:
         choices = " or ".join(model.key for model in found)
-        raise SeveralCards(f"{name!r} is more than one card: write {choices}")
+        raise SeveralCardsError(f"{name!r} is more than one card: write {choices}")
     keys = {_plain(model.key): model.key for model in MODELS}
     close = get_close_matches(_plain(name), keys, n=len(keys), cutoff=0.4)
     # the first of those that begin alike for longest: "h100x" is more like H200, but means H100

@@ -90,8 +90,8 @@ def _printed(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
 @contextmanager
 def _our_style(size: float = _SIZE) -> Iterator[None]:
     """matplotlib as it comes, whatever the user has set, and back. size: points of the text."""
-    ours = {"svg.hashsalt": "gpumem_magic", "font.size": size}
-    with matplotlib.style.context("default"), rc_context(ours):
+    ours = rc_context({"svg.hashsalt": "gpumem_magic", "font.size": size})
+    with matplotlib.style.context("default"), ours:
         yield
 
 
@@ -246,7 +246,8 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) ->
     axes.plot([x], [end], marker="X", markersize=9, color=ALARM, markeredgecolor="white",
               linestyle="none", clip_on=False, zorder=7)  # fmt: skip
     side, away = ("right", -9) if x > axes.get_xlim()[1] / 2 else ("left", 9)
-    near = limit is not None and end <= limit < end + 0.02125 * _size() / _high(axes) * axes.get_ylim()[1]
+    text = (_LINE * _size() + 0.03) / _high(axes) * axes.get_ylim()[1]
+    near = limit is not None and end <= limit < end + text
     axes.annotate(
         f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
         xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM,
