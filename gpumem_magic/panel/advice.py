@@ -34,7 +34,7 @@ def label(number: int, advice: Advice, report: Report) -> str:
     """Advice as one row of a list; what to do tells apart those of one rule."""
     facts = [advice.rule, words.saving(advice, report), words.how_known(advice)]
     said = ", ".join(wording.visible(fact) for fact in facts if fact)
-    return fit(f"{number}  {said}: {words.in_short(advice)}", _LABEL)
+    return fit(f"{number}  {said} \u00b7 {words.in_short(advice)}", _LABEL)
 
 
 def card_html(report: Report, advice: Advice) -> str:

@@ -16,8 +16,8 @@ def test_advice_of_one_rule_differs_in_its_label():
     ways = ("Checkpoint the blocks: more time. Price: time.", "Take the batch in 4 pieces.")
     rows = [label(1, Advice("activations", "A lot.", change=way), make_calling()) for way in ways]
     assert rows == [
-        "1  activations: Checkpoint the blocks: more time",
-        "1  activations: Take the batch in 4 pieces",
+        "1  activations \u00b7 Checkpoint the blocks: more time",
+        "1  activations \u00b7 Take the batch in 4 pieces",
     ]
 
 
