@@ -13,7 +13,7 @@ from gpumem_magic.sources.accelerator.source import AcceleratorSource
 from gpumem_magic.sources.cuda.device import CUDA, cuda_devices, is_initialized
 from gpumem_magic.sources.cuda.source import CudaSource
 from gpumem_magic.units import MIB
-from gpumem_magic.virtual.catalog import MODELS, GPUModel, lookup
+from gpumem_magic.virtual.catalog import MODELS, GPUModel, SeveralCardsError, lookup
 from gpumem_magic.virtual.source import VirtualSource
 
 DEFAULT_MODEL = "T4"  # the card of free notebook services, so the one that most people know
@@ -58,6 +58,8 @@ def check_device(name: str) -> None:
     if not is_cuda_device(name):
         try:
             lookup(name)
+        except SeveralCardsError:
+            raise
         except ValueError as error:
             others = ", ".join(("auto", "off", *_devices_here()))
             raise ValueError(f"{error}; or {others}") from None

@@ -268,7 +268,7 @@ def _conditions(scenario: Scenario, values: Mapping[str, int], whole: int) -> tu
     notes = []
     if scenario.headroom:
         notes.append(
-            f"{100 * scenario.headroom:.3g} % of the card stays free beside it: the predictions "
+            f"{100 * scenario.headroom:.3g} % of the card is kept free (--headroom): the numbers "
             "count it as in use."
         )
     if len(values) > 1:

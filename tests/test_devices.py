@@ -66,6 +66,13 @@ def test_what_pytorch_cannot_have_is_taken(monkeypatch):
     assert (card.context, card.multiprocessors) == (600 * MIB, 46)
 
 
+def test_a_family_of_cards_is_no_question_of_auto_or_off():
+    with pytest.raises(ValueError, match=r"write A100-40GB or A100-80GB$"):
+        cards.check_device("A100")
+    with pytest.raises(ValueError, match="; or auto, off"):
+        cards.check_device("A1000")
+
+
 def test_an_unknown_card_is_told():
     with pytest.raises(ValueError, match="T4"):
         cards.card_for("H1000000", None)

@@ -259,8 +259,9 @@ def test_watch_names_what_grows_and_the_line_that_adds(run, shell):
     cell = "x = w + 1\n\noutputs.append(w * 2)"
     shown = [run(cell)[1] for _ in range(4)]
     assert shown[:2] == ["", ""]
-    assert shown[2].startswith("outputs grew in each of the last 3 runs of this cell, by 2.00 MiB")
-    assert "to 4.00 MiB" in shown[3]
+    grew = "outputs grew in each of the last 3 runs of this cell, from"
+    assert shown[2].startswith(f"{grew} 1.00 MiB to 3.00 MiB")
+    assert shown[3].startswith(f"{grew} 2.00 MiB to 4.00 MiB")
     assert all(text.rstrip().endswith("line 3, outputs.append(w * 2)") for text in shown[2:])
     assert len(shown[3].splitlines()) == 1
     # AND what stays the same is not named, and no report is kept

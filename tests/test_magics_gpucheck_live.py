@@ -90,7 +90,7 @@ def test_a_guessed_way_is_marked(run, shell):
     )
     assert shell.user_ns["r"].flow_guessed
     assert "Probably fits: " in text
-    assert "The way through the cell was guessed" in text
+    assert "The control flow was guessed" in text
     _, text = run("%%gpucheck\nx = torch.ones(1 << 20, device='cuda')\ny = x + x")
     assert "Fits: " in text
 

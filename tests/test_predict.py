@@ -218,7 +218,7 @@ def test_a_share_of_the_card_stays_free():
     assert 980 <= found.value <= 993
     assert found.report.peak.device_used <= 1 << 30
     assert found.notes == (
-        "3 % of the card stays free beside it: the predictions count it as in use.",
+        "3 % of the card is kept free (--headroom): the numbers count it as in use.",
     )
 
 

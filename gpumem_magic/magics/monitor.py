@@ -36,7 +36,7 @@ from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.objects.namespaces import UserNames, names_of
 from gpumem_magic.sources.stacks.callsite import CellFiles
 from gpumem_magic.trace.lifetimes import find_large_storages
-from gpumem_magic.units import format_bytes, format_change
+from gpumem_magic.units import format_bytes
 from gpumem_magic.values.inventory import Growing
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -76,10 +76,9 @@ class GrowthWatch:
 def growth_line(growing: Growing, cell: Cell) -> str:
     """Who grew by how much over how many runs, and the line that adds, if it is known."""
     sizes = growing.sizes
-    by = format_change(growing.growth).lstrip("+")
     said = (
         f"{visible(growing.name)} grew in each of the last {len(sizes)} runs of this cell, "
-        f"by {by} to {format_bytes(sizes[-1])}"
+        f"from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
     )
     rows = cell.source.splitlines()
     if growing.line is None or not 0 < growing.line <= len(rows):

@@ -45,8 +45,7 @@ _REST = MappingProxyType(
         "next backward pass makes anew.",
         Way.HISTORY: f"Run {FREE_OUTPUTS} before this cell: {{size}} that only the notebook's "
         "output history holds.",
-        Way.UNUSED: "Write del {name} before {line}: {size} that the cell does not mention from "
-        "there on.",
+        Way.UNUSED: "Write del {name} before {line}: {size} that the cell does not use after that.",
     }
 )
 

@@ -18,19 +18,23 @@ from gpumem_magic.renderers.document import Bar, Line, Part, Piece, Span, Style
 from gpumem_magic.renderers.explained import pages_document
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED
 from gpumem_magic.renderers.html import Printer, element, printed
+from gpumem_magic.renderers.terminal import fit
 from gpumem_magic.units import format_size
 from gpumem_magic.values.assessment import Assessment, RulePages
 from gpumem_magic.values.report import Report
 
 _TOO_LONG = "The change is too long to be shown here; Insert cell gives all of it."
 
+_LABEL = 110  # characters of a row of the list
+
 _BOX = "border:1px solid rgba(128,128,128,0.45);border-radius:4px;padding:8px 12px;margin:4px 0"
 
 
 def label(number: int, advice: Advice, report: Report) -> str:
-    """Advice as one row of a list."""
+    """Advice as one row of a list; what to do tells apart those of one rule."""
     facts = [advice.rule, words.saving(advice, report), words.how_known(advice)]
-    return f"{number}  " + ", ".join(wording.visible(fact) for fact in facts if fact)
+    said = ", ".join(wording.visible(fact) for fact in facts if fact)
+    return fit(f"{number}  {said} \u00b7 {words.in_short(advice)}", _LABEL)
 
 
 def card_html(report: Report, advice: Advice) -> str:

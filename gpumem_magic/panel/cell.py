@@ -16,7 +16,7 @@ from gpumem_magic.renderers.alike import BLOCKS, alike, block_row
 from gpumem_magic.renderers.document import Legend, Line, Part, Row, Span, Style, Table
 from gpumem_magic.renderers.figure import chart, scale
 from gpumem_magic.renderers.figure.interactive import moments_of
-from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.renderers.figure.palette import COLOURS, INK
 from gpumem_magic.renderers.html import EMPTY, ROOT, Markup, element, join
 from gpumem_magic.renderers.out_of_memory import composition
 from gpumem_magic.renderers.report import peak_bar
@@ -30,7 +30,6 @@ from gpumem_magic.values.report import Report
 POINTS = 140
 """Moments of a timeline that are drawn and can be chosen, without the module."""
 
-_INK = "#808080"
 
 _BLOCKS = 30
 
@@ -69,7 +68,7 @@ def _course(report: Report, moment: int) -> Markup:
     top = max(highest, limit or 0) if in_sight else highest
     layers = _areas(line, points, top)
     if scale.shows_reserved(line):
-        layers.append(chart.line(line.reserved[points].tolist(), top, _INK))
+        layers.append(chart.line(line.reserved[points].tolist(), top, INK))
     if in_sight and limit is not None:
         layers.append(chart.limit(limit, top))
     if report.oom and (failed := scale.failure_point(line, report.oom)) is not None:

@@ -98,9 +98,9 @@ def _peak_name(live: Live) -> str:
 def _gauge(name: str, size: int | None, total: int, colour: str) -> Markup:
     share = (size or 0) / total if total else 0.0
     shown = ALARM if share >= FULL else GROWN if share >= NEARLY_FULL else colour
-    percent = wording.format_share(size, total)
+    percent = f" \u00b7 {wording.format_share(size, total)}" if size is not None and total else ""
     sign = f"  {_sign(share)}" if share >= NEARLY_FULL else ""
-    text = f"{format_size(size)}{f'  {percent}' if percent else ''}{sign}"
+    text = f"{format_size(size)}{percent}{sign}"
     bar = html.bar(Bar((Part(name, size or 0, shown),), total))
     return element("div", _row(name, text), bar, style="margin:3px 0")
 

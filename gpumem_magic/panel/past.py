@@ -130,7 +130,7 @@ def _legend(limits: set[int], near: list[int], failed: bool) -> Markup:
     for size in sorted(limits):
         far = "" if size in near else ", far above"
         parts.append(Part(f"limit {format_bytes(size)}{far}", 0, ALARM))
-    parts.append(Part("on this ground: the chosen report", 0, _CHOSEN))
+    parts.append(Part("shaded: the chosen report", 0, _CHOSEN))
     cross = element("div", "\u2716 out of memory") if failed else join()
     return join(legend(parts), cross)
 
@@ -156,7 +156,7 @@ class PastSection(Section):
         super().__init__(desk)
         self.plot = controls.html()
         self.rows = controls.rows(HEAD.replace(" ", "\u00a0"), 8)
-        self.first, self.last = controls.number("From report"), controls.number("to report")
+        self.first, self.last = controls.number("Show from report"), controls.number("to report")
         self.all = controls.button("All", "List all reports again")
         self.other = controls.choice("Compare with", [("nothing", None)])
         self.difference = controls.html()

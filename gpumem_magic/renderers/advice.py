@@ -247,8 +247,13 @@ def first_advice(report: Report) -> tuple[Line, ...]:
     told = report.oom and first.rule == GROWTH  # its bytes, in the box of the error
     facts = "" if told else ", ".join(filter(None, (saving(first, report), how_known(first))))
     name = Span(f"Advice: {first.rule}", Style.STRONG)
-    said = _FIRST.split(wording.visible(first.change or first.problem), maxsplit=1)[0]
-    return (Line((name, f": {facts}. " if facts else ": ", f"{said[:_SHORT].rstrip('.')}.")),)
+    return (Line((name, f": {facts}. " if facts else ": ", f"{in_short(first)}.")),)
+
+
+def in_short(advice: Advice) -> str:
+    """The first thing that an advice says to do."""
+    said = _FIRST.split(wording.visible(advice.change or advice.problem), maxsplit=1)[0]
+    return said[:_SHORT].rstrip(".")
 
 
 def _offer(report: Report, number: int, advice: Advice) -> Row:

@@ -80,15 +80,16 @@ def _children(nodes: Sequence[CallNode], place: int) -> list[int]:
 
 
 def _part(report: Report, way: Sequence[CallNode]) -> Row:
-    """A node by the way to it: "3 model.h[0..3].mlp"; without what a long one did."""
+    """A node by the way to it: "3 model.h[0..3].mlp"; of a long one the modules alone."""
     first, *steps = (step for node in way for step in node.name.split(_STEP))
     line = _LINE.match(first)
     path, modules, within = "", "", False
     for step in [first, *steps] if not line else steps or [first[line.end() :]]:
         is_module = bool(_MODULE.fullmatch(step)) and step not in _KINDS
-        path += (("." if within and is_module else _STEP) if path else "") + step
+        joint = "." if within and is_module else _STEP
+        path += (joint if path else "") + step
+        modules += (joint if modules else "") + step if is_module else ""
         within = is_module
-        modules = path if is_module else modules
     path = modules if modules and len(path) > _WIDEST else path
     name = (
         Span(f"{line[1]}  " if line else "", Style.FAINT),

@@ -123,13 +123,15 @@ class Picture:
     """A picture as PNG, made where it is shown, and the words for those who do not see it.
 
     width: pixels at which its own text is as large as that around it.
-    text: what a terminal shows in its place, line by line. key: by which a page finds it.
+    text: what a terminal shows in its place, line by line. chart: the same as markup, small enough
+    for the messages of a panel. key: by which a page finds it.
     """
 
     png: Callable[[], bytes]
     words: str
     width: int = 920
     text: tuple[str, ...] = ()
+    chart: Callable[[], str] | None = None
     key: str = ""
 
 

@@ -110,9 +110,8 @@ def _found(report: Report) -> str:
     before, peak = report.before.allocated, report.peak.allocated
     if not before or not peak or before * _MUCH < peak:
         return ""
-    return (
-        f"{format_bytes(before)} of it was allocated before the cell; %gpucheck shows what holds it"
-    )
+    held = f"{format_bytes(before)} of the peak was allocated before the cell"
+    return f"{held}; %gpucheck shows what holds it"
 
 
 def _in_all(reports: Sequence[Report]) -> str:

@@ -14,6 +14,7 @@ from gpumem_magic.renderers.document import (
     Fold,
     Folded,
     Line,
+    Part,
     Picture,
     Piece,
     Row,
@@ -23,7 +24,10 @@ from gpumem_magic.renderers.document import (
     Table,
     Words,
 )
-from gpumem_magic.renderers.figure.palette import GROWN, SHRUNK
+from gpumem_magic.renderers.figure import chart
+from gpumem_magic.renderers.figure.palette import ALLOCATED, GROWN, INK, SHRUNK
+from gpumem_magic.renderers.figure.scale import LOW_WIDTH
+from gpumem_magic.renderers.html import Markup, join, legend
 from gpumem_magic.renderers.out_of_memory import short_title
 from gpumem_magic.trace.peak import UNKNOWN
 from gpumem_magic.units import format_bytes, format_change, format_size, format_some
@@ -33,7 +37,7 @@ from gpumem_magic.values.report import Report
 _MOST = 12
 """Places and modules that are shown; the others are folded."""
 
-_COLUMNS = 48
+_COLUMNS, _POINTS = 48, 200  # of a course as text, and as a chart
 
 _NAME = 40  # columns of a report's name in the title
 
@@ -190,17 +194,29 @@ def _timelines(comparison: Comparison, names: tuple[str, str]) -> tuple[Piece, .
         f"{_sparkline(r.timeline.allocated, top)}  {n}" for r, n in zip(reports, names, strict=True)
     ]
     words = f"Memory over the course of both, the highest level {format_bytes(top)}"
+
+    def drawn() -> Markup:
+        pairs = zip(reports, names, (INK, ALLOCATED), strict=True)
+        courses = [(_highest(r.timeline.allocated, _POINTS), n, colour) for r, n, colour in pairs]
+        below = legend([Part(name, 0, colour) for _, name, colour in courses])
+        lines = [chart.line(levels, top, colour) for levels, _, colour in courses]
+        return chart.chart(words, top, lines, 110, join(chart.ends("start", "end"), below))
+
     return (
         Line("Allocated, from start to end", Style.HEADING),
-        Picture(png, words, text=tuple(text)),
+        Picture(png, words, LOW_WIDTH, tuple(text), drawn),
     )
 
 
 def _sparkline(levels: NDArray[np.int64], top: int) -> str:
-    """The highest levels in equal stretches, each as one of eight heights of `top`."""
-    starts = np.arange(_COLUMNS) * len(levels) // _COLUMNS
-    highest = np.maximum.reduceat(levels, starts)
-    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * level // top)] for level in highest.tolist())
+    """The highest levels, each as one of eight heights of `top`."""
+    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * level // top)] for level in _highest(levels, _COLUMNS))
+
+
+def _highest(levels: NDArray[np.int64], count: int) -> list[int]:
+    """The highest levels in `count` equal stretches."""
+    starts = np.arange(count) * len(levels) // count
+    return [int(level) for level in np.maximum.reduceat(levels, starts)]
 
 
 def _names(comparison: Comparison) -> tuple[str, str]:

@@ -131,7 +131,7 @@ def join(*children: str) -> Markup:
 
 def printed(document: Document, plain: bool = True) -> Markup:
     """The document as one <div>. plain: as a sanitizer leaves it; otherwise tables can be reached
-    by keyboard, the page has `CLASSES`, and pictures that have a text are that text, as a panel's
+    by keyboard, the page has `CLASSES`, and pictures that have a chart are that chart, as a panel's
     messages are small."""
     printer = Printer(plain)
     shown = [one for one in document if isinstance(one, Folded) or one.pieces]
@@ -175,8 +175,8 @@ class Printer:
             case Fold():
                 summary = element("summary", piece.summary, style=_SUMMARY)
                 return element("details", summary, self.pieces(piece.pieces))
-            case Picture(text=lines) if lines and not self.plain:
-                return self._piece(Code(lines))
+            case Picture(chart=chart) if chart is not None and not self.plain:
+                return join(chart())
             case Picture():
                 return picture(piece.png(), piece.words, piece.width, piece.key)
 

@@ -33,6 +33,7 @@ from gpumem_magic.renderers.document import (
 )
 from gpumem_magic.renderers.figure.interactive import key_of
 from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, CACHED, COLOURS, FREE, OUTSIDE
+from gpumem_magic.renderers.figure.scale import LOW_WIDTH
 from gpumem_magic.renderers.out_of_memory import (
     ending,
     failure,
@@ -53,6 +54,7 @@ _COLUMNS = 500
 _MATTER = 3
 _SEEN = 200  # what is smaller than one part of so many is not named beside a bar, nor listed first
 _ONE_PIECE = 40
+_NOTHING = "nothing allocated or freed"
 _ON_THE_CARD = ("", "allocated", "reserved", "device used", "share", "")
 _BY_LINE = ("line", "peak", "allocated", "freed", "net")
 
@@ -60,6 +62,8 @@ _BY_LINE = ("line", "peak", "allocated", "freed", "net")
 def summary_line(report: Report) -> str:
     """The report in one line: "peak 1.20 GiB · +512.00 MiB kept · 0.8 s"."""
     facts = [f"peak {format_bytes(report.peak.allocated)}", wording.kept_phrase(report)]
+    if _nothing_done(report):
+        facts = [_NOTHING, _still(report)]
     facts.append(wording.duration(report))
     if report.predicted:
         facts.insert(0, wording.word(report))
@@ -111,8 +115,8 @@ def _nothing_done(report: Report) -> bool:
 
 def _in_one_line(report: Report) -> Document:
     """All of a report that has nothing to say; and what is known beside it."""
-    said = wording.verdict(report) if report.predicted else "nothing allocated or freed"
-    facts = [said, f"{format_bytes(report.after.allocated)} allocated", *_source(report)]
+    said = wording.verdict(report) if report.predicted else _NOTHING
+    facts = [said, _still(report), *_source(report)]
     raised = () if report.predicted else (wording.visible(report.error or "")[:300],)
     title = Span(short_title(report), Style.STRONG)
     line = Line((title, "".join(f" \u00b7 {fact}" for fact in (*facts, *raised) if fact)))
@@ -120,6 +124,12 @@ def _in_one_line(report: Report) -> Document:
         Section((line, *_reservations(report))),
         Section((*notes(report.notes), *output(report))),
     )
+
+
+def _still(report: Report) -> str:
+    """What lies there from before, of a cell that did nothing."""
+    still = "still " if report.after.allocated else ""
+    return f"{still}{format_bytes(report.after.allocated)} allocated"
 
 
 def _source(report: Report) -> tuple[str]:
@@ -135,9 +145,10 @@ def _contents(report: Report) -> str:
         (len(report.lines), "line"),
         (kinds, "kind"),
         (len(report.blocks), "block"),
-        (len(report.advice), "advice"),
     )
     said = [wording.counted(count, name) for count, name in counts if count]
+    if report.advice:
+        said.append(f"{wording.counted(len(report.advice), 'piece')} of advice")
     return " \u00b7 ".join(("Details", *said, "what nvidia-smi shows"))
 
 
@@ -221,7 +232,8 @@ def _in_short(report: Report, line: findings.Line) -> Row:
     peak = "" if line.highest is None else f"peak {format_size(line.highest)}"
     net = line.total_net
     kept = f"{format_size(-net)} freed" if net < 0 else f"{format_change(net, format_size)} kept"
-    return Row((_name(line, Style.EXCERPT), peak, kept if net else "nothing kept"))
+    again = f" in {line.count} runs" if line.count > 1 else ""  # a sum of them, above the peak
+    return Row((_name(line, Style.EXCERPT), peak, f"{kept}{again}" if net else "nothing kept"))
 
 
 def output(report: Report) -> tuple[Fold, ...]:
@@ -273,7 +285,7 @@ def _figure(report: Report) -> tuple[Picture, ...]:
     if len(report.timeline.allocated) < 2:
         return ()
     words = f"Memory over the course of the cell: {wording.picture(report)}"
-    return (Picture(lambda: _png(report), words, width=760, key=key_of(report)),)
+    return (Picture(lambda: _png(report), words, width=LOW_WIDTH, key=key_of(report)),)
 
 
 def _png(report: Report) -> bytes:
@@ -326,7 +338,7 @@ def _moves(
         beside.append(f"{format_size(line.total)} allocated with calls")
     if line.count > 1:
         each = format_change(int(line.net / line.count), format_size)
-        beside.append(f"ran {line.count} times" + (f", {each} net each" if line.net else ""))
+        beside.append(f"ran {line.count} times" + (f", {each} net on average" if line.net else ""))
     told = (Line(" \u00b7 ".join(beside), Style.FAINT),) if beside else ()
     cells = (name, peak, format_some(line.allocated), format_some(line.freed), net)
     return Row(cells, (*told, *peak_bar(report, highest)), inner)

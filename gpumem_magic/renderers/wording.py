@@ -281,7 +281,7 @@ def no_lines(report: Report) -> str:
     return "No line of the cell allocated or freed memory on this device."
 
 
-GUESSED = "The way through the cell was guessed: values that a dry run does not know decided it."
+GUESSED = "The control flow was guessed: it depends on values that a dry run does not compute."
 
 
 def fits(report: Report) -> bool | None:
@@ -353,8 +353,8 @@ def failing_line(report: Report) -> int | None:
 
 
 def counted(count: int, name: str) -> str:
-    """ "1 line", "2 lines"; some words have no plural."""
-    return f"{count} {name}{'' if count == 1 or name == 'advice' else 's'}"
+    """ "1 line", "2 lines"."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def output_phrase(report: Report) -> str:

@@ -173,7 +173,8 @@ class _Branch:
         small = [branch.sums for _, branch in ranked if (branch.sums < least).all()]
         for name, branch in ranked[: len(ranked) - len(small)] if len(small) > 1 else ranked:
             way, last = branch.unforked()
-            yield CallNode(" > ".join((name, *way)), depth, *last.sums.tolist())
+            steps = (step.replace(" > ", "\u00a0>\u00a0") for step in (name, *way))  # of the source
+            yield CallNode(" > ".join(steps), depth, *last.sums.tolist())
             yield from last.nodes(least, depth + 1)
         if len(small) > 1:
             yield CallNode(f"({len(small)} smaller)", depth, *np.sum(small, axis=0).tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 
 from gpumem_magic.units import GIB, MIB, parse_bytes
 
@@ -128,17 +129,28 @@ def _means(wanted: str, key: str) -> bool:
     return family or key.removeprefix("rtx").removeprefix("gtx") == wanted
 
 
+class SeveralCardsError(ValueError):
+    """A name of a family of cards, where one of them is wanted."""
+
+
 def _only(name: str, found: list[GPUModel]) -> GPUModel:
     if len(found) == 1:
         return found[0]
     if found:
         choices = " or ".join(model.key for model in found)
-        raise ValueError(f"{name!r} is more than one card: write {choices}")
+        raise SeveralCardsError(f"{name!r} is more than one card: write {choices}")
     keys = {_plain(model.key): model.key for model in MODELS}
-    close = get_close_matches(_plain(name), keys, n=1, cutoff=0.4)
-    hint = f"; did you mean {keys[close[0]]}?" if close else "."
+    close = get_close_matches(_plain(name), keys, n=len(keys), cutoff=0.4)
+    # the first of those that begin alike for longest: "h100x" is more like H200, but means H100
+    meant = max(close, key=lambda key: _begins_alike(key, _plain(name)), default="")
+    hint = f"; did you mean {keys[meant]}?" if meant else "."
     known = ", ".join(model.key for model in MODELS)
     raise ValueError(f"unknown card {name!r}{hint} Known: {known}, or a size such as 24GiB")
+
+
+def _begins_alike(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _of_size(total: int) -> GPUModel:

@@ -50,8 +50,8 @@ from gpumem_magic.virtual.gpu import Kernelless, VirtualGPU
 from gpumem_magic.virtual.memory import known_kinds, virtual_memory
 
 _CONVOLVED = (
-    "Not included: what cuDNN takes within a convolution (up to 128 MiB a call was seen, or twice "
-    "what the call reads and writes)."
+    "Not included: cuDNN's workspace while a convolution runs (up to 128 MiB in calls that were "
+    "measured, or two copies of its inputs and result)."
 )
 _BENCHMARKED = (
     f"{_CONVOLVED[:-1]}; with cudnn.benchmark, in the first call of each shape, up to all that is "

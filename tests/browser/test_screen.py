@@ -121,6 +121,8 @@ def check_history(page):
         title.first.wait_for()
         assert page.locator(SCREEN).get_by_text("Allocated by line").first.is_visible()
         assert page.locator(SCREEN).get_by_text("too long to be shown").count() == 0
+        courses = page.locator(f"{SCREEN} svg[aria-label*='course of both'] path")
+        assert [courses.nth(i).is_visible() for i in range(courses.count())] == [True, True]
     with page.expect_download() as download:
         page.get_by_role("button", name="Download", exact=True).click()
     assert download.value.suggested_filename == "gpumem-history.html"

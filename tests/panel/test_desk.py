@@ -96,6 +96,16 @@ def test_two_reports_are_compared(measured):
     assert measured.past.difference.value == ""
 
 
+def test_their_courses_are_drawn_not_spelled_with_blocks(measured):
+    measured.past.rows.index = 1
+    measured.past.other.value = 1
+    drawn = measured.past.difference.value
+    picture = drawn[drawn.index("<svg") : drawn.index("</svg>")]
+    assert picture.count("<path ") == 2
+    assert "\u2588" not in drawn
+    assert "<pre" not in drawn
+
+
 def test_the_range_limits_rows_and_plot(measured):
     measured.past.first.value = 2
     assert len(measured.past.rows.options) == 1

@@ -101,3 +101,10 @@ def test_of_a_long_way_the_modules_are_named():
     )
     (row,) = most_at_peak(replace(report_of(), call_tree=tree), 3).rows
     assert plain(row.cells[0]) == "8  h.act"
+    called = "In[6]:3  yield model(batch.to('cuda')).argmax(-1)"
+    tree = (
+        CallNode("line 8  list(answers)", 0, 90 * MIB, 0, 0),
+        CallNode(f"{called} > model > layers[0..3]", 1, 90 * MIB, 0, 0),
+    )
+    (row,) = most_at_peak(replace(report_of(), call_tree=tree), 3).rows
+    assert plain(row.cells[0]) == "8  model.layers[0..3]"

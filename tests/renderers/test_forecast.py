@@ -52,7 +52,7 @@ def test_it_says_how_much_of_it_was_there_before_the_cell(found):
     assert "before the cell" not in largest_text([found])
     before = replace(found.report.before, allocated=300 << 20)
     full = replace(found, report=replace(found.report, before=before))
-    assert "300.00 MiB of it was allocated before the cell" in largest_text([full])
+    assert "300.00 MiB of the peak was allocated before the cell" in largest_text([full])
 
 
 def test_nothing_fits(found):

@@ -16,7 +16,7 @@ def report_html(report, plot=True):
 def test_the_verdict_is_the_headline(reports):
     text = report_html(reports["unfit"](), plot=False)
     assert text.index("Probably does not fit") < text.index("at the peak")
-    assert "The way through the cell was guessed" in text
+    assert "The control flow was guessed" in text
     assert "predicted for Tesla T4 · dry run of" in text
     assert "Fits" not in report_html(reports["calling"](), plot=False)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.advice import first_advice
 from gpumem_magic.renderers.document import Table
 from gpumem_magic.renderers.report import report_document, summary_line
 from gpumem_magic.renderers.terminal import plain, width
-from gpumem_magic.units import GIB, KIB, MIB, format_size
+from gpumem_magic.units import GIB, KIB, MIB, format_bytes, format_size
 from gpumem_magic.values.advice import Advice
 from gpumem_magic.values.findings import Block, Called, Level, Line
 from gpumem_magic.values.recording import Category
@@ -95,6 +96,18 @@ def test_a_cell_that_did_nothing_is_one_line(reports):
     assert "nothing allocated" not in replace(empty, unknown={"lines": "lost"}).text()
 
 
+def test_what_was_there_before_is_still_allocated(reports):
+    """A cell that did nothing does not say "nothing allocated" and "18 MiB allocated" in a row."""
+    empty = reports["empty"]()
+    for found, told in ((Level(0, 0, 0), " 0 bytes allocated"), (Level(MIB, MIB, MIB), "still 1.")):
+        said = replace(empty, before=found, after=found).text()
+        assert told in said
+        assert ("still" in said) is bool(found.allocated)
+        brief = summary_line(replace(empty, before=found, after=found, seconds=1.0))
+        assert brief.startswith("nothing allocated or freed \u00b7 ")
+        assert brief.endswith(f"{format_bytes(found.allocated)} allocated \u00b7 1.0 s")
+
+
 def test_advice_does_not_make_that_line_longer(reports):
     advice = (Advice("earlier-cells", "Earlier cells hold 14.00 GiB.", change="del big"),)
     assert replace(reports["empty"](), advice=advice).text() == reports["empty"]().text()
@@ -108,7 +121,7 @@ def test_no_line_ends_between_the_device_and_the_time(reports):
 
 
 def test_runs_are_told_only_where_there_are_loops(reports):
-    assert "ran 12 times, +5.0 MiB net each" in reports["calling"]().text()
+    assert "ran 12 times, +5.0 MiB net on average" in reports["calling"]().text()
     assert "ran " not in reports["small"]().text()
 
 
@@ -172,6 +185,28 @@ def test_of_lines_at_the_peak_that_matters_which_moved_most(reports):
     )
     report = replace(reports["calling"](), lines=lines, call_tree=(), peak=Level(top, top, top))
     assert in_short(report) == ["2  y = model(x)"]
+
+
+def test_a_sum_of_runs_that_exceeds_the_peak_says_that_it_is_one(reports):
+    """What `loss = model(x)` keeps in each pass, and `backward()` frees, is no part of the peak."""
+    lines = (
+        Line(1, "loss = model(x)", 60 * MIB, 0, 40 * MIB, 50 * MIB, 3),
+        Line(2, "loss.backward()", 0, 60 * MIB, -40 * MIB, 50 * MIB, 3),
+        Line(3, "y = x", 8 * MIB, 0, 8 * MIB, 50 * MIB, 1),
+    )
+    page = mimebundle(replace(reports["calling"](), lines=lines, call_tree=()), True)["text/html"]
+    assert "+40.0 MiB kept in 3 runs<" in page
+    assert "40.0 MiB freed in 3 runs<" in page
+    assert "+8.0 MiB kept<" in page
+
+
+def test_advice_is_counted_in_pieces(story):
+    one = Advice("a", "A problem.", change="Do.")
+    for count, told in ((1, "1 piece of advice"), (4, "4 pieces of advice")):
+        assert (
+            f" \u00b7 {told} \u00b7 "
+            in mimebundle(replace(story, advice=(one,) * count), True)["text/html"]
+        )
 
 
 def test_of_an_advice_the_first_thing_is_told_in_short(story):

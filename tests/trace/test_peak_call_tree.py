@@ -42,6 +42,16 @@ def test_activations_lie_below_the_modules_that_made_them(script, frames):
     )
 
 
+def test_a_comparison_in_the_source_is_no_step(script, frames):
+    """It would be taken apart as if `0:` were called."""
+    s = script("if net(x) > 0: pass\n")
+    s.alloc("a", 4096, 1, frames.module())
+    (node,) = tree_of(s, frames)
+    steps = node.name.split(" > ")
+    assert steps[0].replace("\u00a0", " ") == "line 1  if net(x) > 0: pass"
+    assert steps[1:] == ["net", "h[0..1]", "up", "return F.linear(x)"]
+
+
 def test_what_a_module_has_is_told_with_it_wherever_it_was_allocated(script, frames):
     s = script(SOURCE)
     s.initial("p", 8192)

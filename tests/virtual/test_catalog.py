@@ -116,6 +116,8 @@ def test_a_wrong_name_suggests_the_closest():
         lookup("RTX 4900")
     with pytest.raises(ValueError, match="did you mean T4"):
         lookup("T5")
+    with pytest.raises(ValueError, match="did you mean H100-80GB"):
+        lookup("h100x")
 
 
 def test_a_size_below_one_page_of_memory_is_refused():

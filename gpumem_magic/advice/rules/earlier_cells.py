@@ -78,8 +78,9 @@ class EarlierCells(Rule):
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
-        if not is_short(trace):
-            return
+        own = trace.lives.at_peak & (trace.lives.birth >= 0)
+        if not is_short(trace) or (trace.oom is None and not own.any()):
+            return  # a cell that takes nothing needs no room
         graphs = [*self._of_graphs(trace, cell, names)]
         yield from graphs
         left = trace.left_over
@@ -120,8 +121,8 @@ class EarlierCells(Rule):
         name = max(lists, key=names.containers.__getitem__)
         yield Advice(
             self.name,
-            problem=f"{name}, of an earlier cell, keeps {names.containers[name]} results with the "
-            f"graphs that they were computed by; {format_bytes(size)} older than this cell have no "
+            problem=f"{name}, of an earlier cell, keeps {names.containers[name]} results with "
+            f"their autograd graphs; {format_bytes(size)} older than this cell have no "
             "name, as what graphs keep has none.",
             change=f"If nothing is to go backward through {name}, fill it under torch.no_grad(), "
             "or with .detach(): then run the cells again.",

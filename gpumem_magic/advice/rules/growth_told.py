@@ -24,7 +24,7 @@ def told(together: list[Growth], build: str = "") -> str:
     if not holder:
         what = "activations" if all(one.graph for one in together) else "results"
         return f"{grew}: {size} of {what}{f' of {made}' if made else ''} stayed."
-    graph = ", with the graphs that they were computed by" if growth.graph else ""
+    graph = ", with their autograd graphs" if growth.graph else ""
     where = f", made in {made}" if made else ""
     holds = "holds" if len(together) == 1 else "hold"
     return f"{grew}: {holder} {holds} {size}{where}{graph}."

@@ -206,11 +206,11 @@ class OptimizerState(Rule):
             f"Memory ran out in the first step(), which makes the optimizer's state: "
             f"{format_bytes(size)} of about {format_bytes(whole)}, {number} for each parameter "
             "that has a gradient.",
-            f"Each step needs that much, whatever the batch: {smaller}Adafactor a row and a "
-            "column, Adam in 8 bits a quarter; fewer trained parameters (frozen layers, LoRA) need "
-            "less of all.",
+            f"Each step needs {format_bytes(whole)} of state, whatever the batch: {smaller}"
+            "Adafactor a row and a column, Adam in 8 bits a quarter; fewer trained parameters "
+            "(frozen layers, LoRA) need less of all.",
             line=oom.line,
-            size=whole,
+            size=size,
             saving=max(whole - gradients, gradients),
             known=Known.ESTIMATED,
         )  # no cost: it tells why memory ran out, and each way out has its own
@@ -271,8 +271,8 @@ class OptimizerState(Rule):
         return Advice(
             self.name,
             _problem(lives, kind),
-            f"Without another algorithm: bitsandbytes' {kind if kind == 'AdamW' else 'Adam'}8bit "
-            f"would keep about {format_bytes(size // 4)} of it; ZeRO or FSDP over N GPUs keeps an "
+            f"bitsandbytes' {kind if kind == 'AdamW' else 'Adam'}8bit, the same algorithm, would "
+            f"keep about {format_bytes(size // 4)} of it; ZeRO or FSDP over N GPUs keeps an "
             f"N-th on each ({format_bytes(size // 2)} on each of two). foreach and fused change "
             "nothing about it.",
             line=line,

@@ -21,6 +21,7 @@ COLOURS = MappingProxyType(
         Category.OTHER: "#999999",
     }
 )
+INK = "#808080"  # 4:1 on white and 5:1 on black
 ALLOCATED = "#4477AA"
 CACHED = "#99BBDD"
 OUTSIDE = "#999999"

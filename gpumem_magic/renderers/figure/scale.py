@@ -17,6 +17,9 @@ def limit_of(report: Report) -> int | None:
     return report.device.total - (level.device_used - level.reserved)
 
 
+LOW_WIDTH = 560
+"""Pixels of a picture in a report: where there are only some 340, its text can still be read."""
+
 SIGHT = 3
 """What is further than this many times the highest level is told, not drawn."""
 

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from gpumem_magic.renderers import wording
 from gpumem_magic.renderers.figure import scale
-from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS
+from gpumem_magic.renderers.figure.palette import ALARM, ALLOCATED, COLOURS, INK
 from gpumem_magic.renderers.figure.runs import Run, group, runs_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import OutOfMemory, Timeline
 from gpumem_magic.values.recording import Category
 from gpumem_magic.values.report import Report
 
-INK = "#808080"  # 4:1 on white and 5:1 on black
 _DPI = 160
-_LABEL = 0.077  # inches of a bold digit
-_LETTERS = 0.14  # inches of a line of text
+_SIZE = 8.0  # points of all text that has no other size
+_DIGIT, _LINE = 0.0096, 0.0175  # inches of a bold digit and of a line of text, for each point
+_LOW_SIZE = 9.5  # points: at its own width as large as the text of a page
 _LOW = "every memory event has the same width"
 _GREY = "; grey line: reserved by PyTorch"
 
@@ -46,14 +46,14 @@ def timeline_figure(report: Report, low: bool = False) -> Picture:
 
     low: as it stands in a report, whose words say the peak and what the colours mean.
     """
-    with _our_style():
-        figure = Picture(figsize=(7.6, 1.3) if low else (9.2, 3.8))
-        place = (0.105, 0.268, 0.865, 0.588) if low else (0.095, 0.205, 0.875, 0.64)
+    with _our_style(_LOW_SIZE if low else _SIZE):
+        figure = Picture(figsize=(scale.LOW_WIDTH / 100, 1.42) if low else (9.2, 3.8))
+        place = (0.143, 0.293, 0.817, 0.573) if low else (0.095, 0.205, 0.875, 0.64)
         axes = _clear_axes(figure, place)
         _draw(axes, report)
         if low:
             grey = _GREY if scale.shows_reserved(report.timeline) else ""
-            axes.set_xlabel(f"{_LOW}{grey}", color=INK, size=8, labelpad=1)
+            axes.set_xlabel(f"{_LOW}{grey}", color=INK, labelpad=1)
         else:
             title = _printable(wording.peak_phrase(report), 90)
             figure.text(0.015, 0.965, title, color=INK, size=10.5, weight="bold", va="top")
@@ -88,10 +88,15 @@ def _printed(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
 
 
 @contextmanager
-def _our_style() -> Iterator[None]:
-    """matplotlib as it comes, whatever the user has set, and back."""
-    with matplotlib.style.context("default"), rc_context({"svg.hashsalt": "gpumem_magic"}):
+def _our_style(size: float = _SIZE) -> Iterator[None]:
+    """matplotlib as it comes, whatever the user has set, and back. size: points of the text."""
+    ours = rc_context({"svg.hashsalt": "gpumem_magic", "font.size": size})
+    with matplotlib.style.context("default"), ours:
         yield
+
+
+def _size() -> float:
+    return float(matplotlib.rcParams["font.size"])
 
 
 def _draw(axes: Axes, report: Report) -> None:
@@ -143,7 +148,7 @@ def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlim(0, max(len(line.allocated), 1))
     axes.set_ylim(0, top * (1 + 0.24 / _high(axes)))
     steps = scale.steps(top)
-    crowded = len(steps) * _LETTERS > _high(axes)
+    crowded = len(steps) * _LINE * _size() > _high(axes)
     axes.yaxis.set_major_locator(FixedLocator(steps[::2] if crowded else steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: scale.tick(size)))
     places, labels = scale.moments(line)
@@ -151,7 +156,6 @@ def _frame(axes: Axes, line: Timeline, top: int, what: str) -> None:
     axes.set_xlabel(
         f"time since the {what} began (every memory event is given the same width)",
         color=INK,
-        size=8,
     )
     _plain(axes, "y")
 
@@ -163,7 +167,7 @@ def _high(axes: Axes) -> float:
 
 def _plain(axes: Axes, across: Literal["x", "y"]) -> None:
     """Grey and thin, so that only the memory is in colour."""
-    axes.tick_params(colors=INK, labelsize=8, length=3)
+    axes.tick_params(colors=INK, labelsize=_size(), length=3)
     axes.grid(axis=across, color=INK, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
@@ -177,7 +181,7 @@ def _limit(axes: Axes, text: str, size: int, in_sight: bool, mark: int) -> None:
     at_right = mark < axes.get_xlim()[1] / 2  # away from the peak and what is written beside it
     x = axes.get_xlim()[1] * (0.996 if at_right else 0.004)
     side = "right" if at_right else "left"
-    axes.text(x, height, text, color=ALARM if in_sight else INK, size=8, ha=side, va="bottom")
+    axes.text(x, height, text, color=ALARM if in_sight else INK, ha=side, va="bottom")
 
 
 def _lines(axes: Axes, line: Timeline) -> None:
@@ -189,7 +193,7 @@ def _lines(axes: Axes, line: Timeline) -> None:
         _tick(axes, run, index, room, _fits(run, inch))
     if strip:
         axes.text(
-            -0.008, _strip(axes, 0.085), "line", color=INK, size=8, ha="right", va="center",
+            -0.008, _strip(axes, 0.085), "line", color=INK, ha="right", va="center",
             transform=axes.transAxes,
         )  # fmt: skip
 
@@ -201,7 +205,7 @@ def _strip(axes: Axes, inches: float) -> float:
 
 def _fits(run: Run, inch: float) -> bool:
     """Whether the run is wider than its label. inch: points of the timeline on an inch."""
-    return (run.stop - run.start) / inch > _LABEL * len(run.label) + 0.05
+    return (run.stop - run.start) / inch > _DIGIT * _size() * len(run.label) + 0.05
 
 
 def _tick(axes: Axes, run: Run, index: int, room: int, labelled: bool) -> None:
@@ -216,7 +220,7 @@ def _tick(axes: Axes, run: Run, index: int, room: int, labelled: bool) -> None:
     )  # fmt: skip
     if labelled:
         axes.text(
-            start + width / 2, _strip(axes, 0.085), run.label, color=INK, size=8, weight="bold",
+            start + width / 2, _strip(axes, 0.085), run.label, color=INK, weight="bold",
             ha="center", va="center", transform=axes.transAxes, gid="line label",
         )  # fmt: skip
 
@@ -242,10 +246,11 @@ def _failure(axes: Axes, line: Timeline, oom: OutOfMemory, limit: int | None) ->
     axes.plot([x], [end], marker="X", markersize=9, color=ALARM, markeredgecolor="white",
               linestyle="none", clip_on=False, zorder=7)  # fmt: skip
     side, away = ("right", -9) if x > axes.get_xlim()[1] / 2 else ("left", 9)
-    near = limit is not None and end <= limit < end + 0.17 / _high(axes) * axes.get_ylim()[1]
+    text = (_LINE * _size() + 0.03) / _high(axes) * axes.get_ylim()[1]
+    near = limit is not None and end <= limit < end + text
     axes.annotate(
         f"out of memory: {format_bytes(oom.requested)} asked for", (x, limit if near else end),
-        xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM, size=8,
+        xytext=(away, 2 if near else 0), textcoords="offset points", color=ALARM,
         weight="bold", ha=side, va="top" if end < top else "bottom", annotation_clip=False,
     )  # fmt: skip
 
@@ -255,19 +260,19 @@ def _legend(figure: Figure, axes: Axes) -> None:
     if handles:
         figure.legend(
             handles, labels, loc="lower center", ncol=_columns(labels), frameon=False,
-            labelcolor=INK, fontsize=8, handlelength=1.2, columnspacing=1.4, borderaxespad=0.2,
+            labelcolor=INK, handlelength=1.2, columnspacing=1.4, borderaxespad=0.2,
         )  # fmt: skip
 
 
 def overlay_figure(reports: Sequence[Report], names: Sequence[str]) -> Picture:
     """What was allocated in the course of two reports, from start to end, one over the other."""
-    with _our_style():
-        figure = Picture(figsize=(9.2, 1.35))
-        axes = _clear_axes(figure, (0.095, 0.31, 0.875, 0.65))
+    with _our_style(_LOW_SIZE):
+        figure = Picture(figsize=(scale.LOW_WIDTH / 100, 1.5))
+        axes = _clear_axes(figure, (0.143, 0.34, 0.817, 0.62))
         top = max(int(report.timeline.allocated.max(initial=1)) for report in reports)
         for report, name, colour in zip(reports, names, (INK, ALLOCATED), strict=True):
             levels = _held_until(report.timeline.allocated)
-            x, label = np.linspace(0, 1, len(levels)), _printable(name, 50)
+            x, label = np.linspace(0, 1, len(levels)), _printable(name, 28)
             axes.step(x, levels, where="post", color=colour, linewidth=1.4, label=label)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, top * 1.1)
@@ -315,7 +320,7 @@ def _bars(axes: Axes, reports: Sequence[Report]) -> None:
         text = f" {format_bytes(report.peak.allocated)}{', out of memory' if report.oom else ''}"
         colour = ALARM if report.oom else INK
         x = int(ends[row]) if ends[row] < 0.7 * top else top  # clear of the card's line
-        axes.text(x, row, text, color=colour, size=8, va="center")
+        axes.text(x, row, text, color=colour, va="center")
     names = [_printable(f"{i}  {wording.title(report)}", 24) for i, report in enumerate(reports, 1)]
     axes.set_yticks(rows, names)
     axes.set_ylim(len(reports) - 0.5, -0.5)

@@ -93,7 +93,9 @@ def _reduction(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs)
 def _softmax_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """gradient x output, and dense copies of both (softmax_backward_cuda_out in
     native/cuda/SoftMax.cu)."""
-    gradient, output = (torch.empty_strided(a.shape, a.stride(), device="meta") for a in args[:2])
+    gradient, output = (
+        torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="meta") for a in args[:2]
+    )
     product = gradient * output
     memory.borrow(product.nbytes, *copies.copied((0, 1), (product, output)))
 

@@ -154,7 +154,7 @@ PREDICTED = {
         "def update(x):\n    s = dream(x)\n    torch.stack(s).mean().backward()\n\n"
         "for x in data:\n    update(x.cuda())",
         "95MiB",
-        ("growth", "with the graphs"),
+        ("growth", "with their autograd graphs"),
         ("the same gradients",),
     ),
     "one large image": (
@@ -242,7 +242,7 @@ PREDICTED = {
         "    F.mse_loss(out, x).backward()\n    seen.append(out)",
         "40MiB",
         ("growth", "seen[*] holds", "Move what is kept to the host"),
-        ("with the graphs", ".detach()"),
+        ("with their autograd graphs", ".detach()"),
     ),
     "models with their optimizers": (
         (FOLD,),

@@ -14,7 +14,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from gpumem_magic.renderers.figure.palette import COLOURS
+from gpumem_magic.renderers.figure.scale import LOW_WIDTH
 from gpumem_magic.renderers.figure.timeline import (
+    overlay_figure,
     overview_figure,
     png,
     svg,
@@ -31,6 +33,23 @@ def axes_of(figure):
 
 def texts(figure):
     return [text.get_text() for text in (*figure.texts, *axes_of(figure).texts)]
+
+
+NARROW = 340  # pixels that a telephone has for a picture
+READABLE = 7.9  # pixels of letters
+
+
+@pytest.mark.parametrize("what", ["report", "comparison"])
+def test_text_can_be_read_where_a_report_is_narrow(what, story):
+    low = timeline_figure(story, low=True)
+    figure = low if what == "report" else overlay_figure((story, story), ("1 (a)", "2 (b)"))
+    figure.draw_without_rendering()
+    shown = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text()]
+    assert len(shown) > 5
+    assert min(text.get_size() / 72 * 100 for text in shown) * NARROW / LOW_WIDTH > READABLE
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(box.x0, box.y0) >= 0  # nothing is cut off
+    assert (box.x1 <= width, box.y1 <= height) == (True, True)
 
 
 def test_areas_stack_up_to_what_is_allocated(story):

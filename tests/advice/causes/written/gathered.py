@@ -148,7 +148,7 @@ def run_all():
         for job in concurrent.futures.as_completed(jobs):
             print(jobs[job], job.result().mean().item())
 run_all()
-# %% futures-graph | 60MiB | ^growth .*2\.\d+ MiB in each of \d+ passes.*: server\.futures\[\*\] holds .*with the graphs
+# %% futures-graph | 60MiB | ^growth .*2\.\d+ MiB in each of \d+ passes.*: server\.futures\[\*\] holds .*with their autograd graphs
 from concurrent.futures import ThreadPoolExecutor
 def predict(x): return net(x.to(device))
 class Server:

@@ -65,7 +65,7 @@ def likelihood():
     lower = torch.linalg.cholesky(kernel)
     return (values[:, None] * torch.cholesky_solve(values[:, None], lower)).sum() + lower.diagonal().log().sum()
 likelihood().backward()
-# %% scores-of-an-evaluation | 60MiB | ^growth .*scores\[\*\] holds \S+ \S+, made in line \d+, with the graphs that they were computed by. [^.]*torch.no_grad\(\)
+# %% scores-of-an-evaluation | 60MiB | ^growth .*scores\[\*\] holds \S+ \S+, made in line \d+, with their autograd graphs. [^.]*torch.no_grad\(\)
 net.eval()
 scores = []
 for x, _ in progress(loader):
