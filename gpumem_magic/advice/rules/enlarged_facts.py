@@ -22,8 +22,7 @@ _WIDE: Final = (
 
 def is_a_piece(cell: Code, one: Enlarged) -> bool:
     """Whether a loop makes it of some rows at a time: of x[i:j], or of a part of x.split()."""
-    statement = cell.statement_at(one.line) if one.line and not one.cell else None
-    loop = cell.loop(statement) if statement is not None else None
+    statement, loop = cell.looped(one.line, one.cell)
     if statement is None or not isinstance(loop, ast.For):
         return False
     names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
