@@ -21,15 +21,10 @@ _RADIX_BITS = 8
 _RADIX_DIGITS = 2**_RADIX_BITS
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
 _NARROW = 4  # bytes of a key
-_UNIQUE_TILE = 256
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
-_SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
+_UNIQUE_THREADS, _UNIQUE_ITEMS = 64, 11
+_SCANNED_BY_KEY, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 2304, 768, 5120, 320, 4352
 """Elements, or their bytes, that a block of threads takes in CUB's and Thrust's kernels."""
-
-
-SCAN_STORAGE = 1279
-"""Bytes of DeviceScan for up to some thousand tiles: three arrays of tile states, each of which
-takes one or two units of alignment."""
 
 
 def radix_sort_storage(
@@ -63,9 +58,23 @@ def scan_storage(n: int, itemsize: int) -> int:
     return _aliased([(tiles + 32) * 2 * itemsize, 1])
 
 
-def unique_storage(n: int) -> int:
-    """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs."""
-    return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
+def scan_by_key_storage(n: int, key: int) -> int:
+    """Bytes that DeviceScan takes for `n` elements in runs of equal keys of `key` bytes: the last
+    key of each tile, and its state."""
+    tiles = -(-n // _SCANNED_BY_KEY)
+    return _aliased([tiles * key, (tiles + 32) * 16])
+
+
+def merge_sort_storage(n: int, pair: Sequence[int]) -> int:
+    """Bytes that Thrust's sort of `n` elements takes where they are compared by a function: a
+    second buffer for each part of a `pair`, and where parts of the tiles meet."""
+    return _aliased([*(n * part for part in pair), (n // _MERGED + 2) * 8])
+
+
+def unique_storage(n: int, widest: int) -> int:
+    """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs, the wider of `widest` bytes."""
+    tile = _UNIQUE_THREADS * _items(_UNIQUE_ITEMS, widest)
+    return _aliased([1, (-(-n // tile) + 32) * 16])
 
 
 def distinct_storage(n: int, key: int) -> int:
@@ -136,8 +145,8 @@ def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         shared = top_buffers(tensor, k, dim, memory.processors)
         buffers.take(*shared)
         if shared:
-            memory.borrow(SCAN_STORAGE)
-            memory.borrow(SCAN_STORAGE)
+            for _ in range(2):
+                memory.borrow(scan_by_key_storage(shared[-1] // 4, 4))
     if in_order and k > SMALL_SORT:
         with memory.blocks() as copies:
             best = tensor.narrow(dim, 0, k)
@@ -263,13 +272,13 @@ def unique_slices(
             buffers.take(tensor.nbytes)
         buffers.take(n * INDEX)
         if not in_order:
-            memory.borrow(_aliased([n * INDEX, (n // _MERGED + 2) * 8]))
+            memory.borrow(merge_sort_storage(n, (INDEX,)))
         if keep_inverse:
             keep_inverse(n * INDEX)
             with memory.blocks() as places:
                 places.take(n * INDEX)
                 memory.borrow(_aliased([]))
-                memory.borrow(SCAN_STORAGE)
+                memory.borrow(scan_storage(n, INDEX))
         if keep_counts:
             buffers.take((n + 1) * INDEX)
         memory.borrow(_aliased([1, 1, 1, (-(-n // _UNIQUE_SLICES) + 32) * 8]))
@@ -308,7 +317,7 @@ def sort_once(
                 memory.borrow(radix_sort_storage(n, key, carried, memory.capability))
         if keep_inverse:
             keep_inverse(n * INDEX)
-            memory.borrow(n * (4 if in_order else INDEX), _aliased([(n // _SCANNED + 33) * 16]))
+            memory.borrow(n * (4 if in_order else INDEX), scan_storage(n, 4))
         keep_values(n * key)
         buffers.take(INDEX)
         if keep_counts:
