@@ -27,13 +27,9 @@ def is_a_piece(cell: Code, one: Enlarged) -> bool:
         return False
     names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     if any(called(call) in _CUTTING for call in cell.nodes(ast.Call, within=loop.iter)):
-        return bool(names & _read(cell, statement))
+        return bool(names & cell.spoken(statement))
     cuts = cell.nodes(ast.Slice, within=statement)
-    return any(names & _read(cell, cut) for cut in cuts)
-
-
-def _read(cell: Code, within: ast.AST) -> set[str]:
-    return {node.id for node in cell.nodes(ast.Name, within=within)}
+    return any(names & cell.spoken(cut) for cut in cuts)
 
 
 def of_wide_numbers(lives: Lifetimes, one: Enlarged) -> str:

@@ -335,7 +335,7 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     if closed := _closed(lives, cell, growth):
         return closed
     frames = lives.frames(growth.rows[0])
-    own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
+    own = cell.lines_in(frames)
     lines = [*([] if growth.cell else [growth.line]), *own]
     let_go = _let_go(lives, growth)
     if not let_go:
