@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,8 +61,8 @@ def matches(expected, text):
 def run(tmp_path_factory):
     """Runs cells, all in one kernel, which has forgotten those of the page before."""
     resources = {"metadata": {"path": str(tmp_path_factory.mktemp("pages"))}}
-    kernel, client = start_new_kernel(cwd=resources["metadata"]["path"])
-    client.stop_channels()
+    kernel = KernelManager()
+    kernel.start_kernel(cwd=resources["metadata"]["path"])
 
     def run(codes):
         cells = [nbformat.v4.new_code_cell(code.rstrip("\n")) for code in (FORGET, *codes)]
