@@ -22,11 +22,10 @@ from fidelity_table import Workload
 
 from gpumem_magic.advice import RULES, advise
 from gpumem_magic.dryrun import Scenario
-from gpumem_magic.predict import dry_run
+from gpumem_magic.predict import predict_cell
 from gpumem_magic.trace import build_trace
 from gpumem_magic.trace.growth import find_growth
 from gpumem_magic.values.recording import Cell, Recording
-from gpumem_magic.virtual.catalog import lookup
 
 LIMIT, LIMIT_AT_SCALE = 0.1, 0.5
 MILLION = 1_000_000
@@ -63,7 +62,9 @@ class Cost:
 def recorded(work: Workload) -> Recording:
     """What the cell does to its card, told by a dry run."""
     cell = Cell(work.source, f"<{work.cell}>")
-    return dry_run(Scenario(cell, {"__name__": "__main__"}), lookup(work.card))
+    report = predict_cell(Scenario(cell, {"__name__": "__main__"}, work.card))
+    assert report.basis is not None
+    return report.basis.recording
 
 
 def best(work: Callable[[], object], rounds: int) -> float:

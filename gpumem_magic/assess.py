@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from gpumem_magic.advice.rewrite import UnsafeError, agree, applied
 from gpumem_magic.dryrun import DryRun, DryRunError, Flow, Scenario, carry_out
 from gpumem_magic.dryrun.runs import Result, StoppedError, outcome_of
 from gpumem_magic.predict import planned, read_scenario, report_of
+from gpumem_magic.sources.stacks.callsite import shell_in_use
 from gpumem_magic.units import MIB
 from gpumem_magic.values.advice import Advice, Argument, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment
@@ -144,8 +144,7 @@ def assess_source(
     optimizer_steps: int | None = None,
 ) -> Assessment:
     """`assess` for the text of a cell alone, in a notebook with its `!cmd` and `%magic` too."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = shell_in_use()
     to_code = shell.transform_cell if shell is not None else str
     return assess(
         Question(read_scenario(source, namespace, gpu, optimizer_steps=optimizer_steps), to_code)

@@ -66,13 +66,8 @@ def build_report(
     it needs is not known.
     """
     before, after = recording.before, recording.after
-    context = _difference(after.process_used, after.reserved)
-    others = _difference(after.device_used, after.process_used)
-    unknown = _unread("before", before) | _unread("after", after) | dict(trace.unknown)
-    if context is None:
-        unknown["context"] = after.reason("process_used", "reserved")
-    if others is None:
-        unknown["others"] = after.reason("device_used", "process_used")
+    context, others, unknown = after.shares()
+    unknown = _unread("before", before) | _unread("after", after) | dict(trace.unknown) | unknown
     return Report(
         name=name,
         cell=recording.cell,
@@ -112,11 +107,6 @@ def _kept(recording: Recording) -> Recording:
     return replace(
         recording, cells={name: recording.cells[name] for name in files & recording.cells.keys()}
     )
-
-
-def _difference(whole: int | None, part: int | None) -> int | None:
-    """What of `whole` is not `part`; readings a moment apart may cross, which leaves nothing."""
-    return None if whole is None or part is None else max(whole - part, 0)
 
 
 def _unread(moment: str, reading: Reading) -> dict[str, str]:

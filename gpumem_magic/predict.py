@@ -20,10 +20,8 @@ if TYPE_CHECKING:  # `import gpumem_magic` loads this file; numpy and torch wait
     from gpumem_magic.dryrun.inside import Outcome
     from gpumem_magic.dryrun.runs import Result
     from gpumem_magic.fitting import Found
-    from gpumem_magic.sources import Source
     from gpumem_magic.values.recording import Recording
     from gpumem_magic.values.report import Report
-    from gpumem_magic.virtual.catalog import GPUModel
 
 HEADROOM = 0.03
 """The share of a card that `fit` keeps free, for what a dry run does not see."""
@@ -171,21 +169,6 @@ def report_of(
 
     recording = _with_cells(scenario, outcome)
     return analyse(recording, name, ignore, advised=advised, everything=everything).report
-
-
-def dry_run(scenario: Scenario, card: GPUModel, origin: Source | None = None) -> Recording:
-    """The recording of one dry run, marked as predicted. Errors of the cell are in it.
-
-    Raises DryRunError where the run did not end, ValueError for values that cannot be set.
-    """
-    from gpumem_magic.dryrun import carry_out, plan_dry_run
-    from gpumem_magic.dryrun.runs import outcome_of
-
-    def flow() -> Flow[Recording]:
-        (result,) = yield (plan_dry_run(scenario, card, origin),)
-        return _with_cells(scenario, outcome_of(result))
-
-    return carry_out(flow())
 
 
 def _with_cells(scenario: Scenario, outcome: Outcome) -> Recording:
@@ -343,12 +326,11 @@ def read_scenario(
 ) -> Scenario:
     """The cell as typed and as Python code, and the cells of the notebook that it is called in."""
     from gpumem_magic.dryrun.scenario import TIMEOUT, Scenario
-    from gpumem_magic.sources.stacks.callsite import CellFiles
+    from gpumem_magic.sources.stacks.callsite import CellFiles, shell_in_use
     from gpumem_magic.values.recording import Cell
     from gpumem_magic.virtual.assumable import assumable
 
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = shell_in_use()
     cell = Cell(source, _FILENAME)
     cells: Mapping[str, Cell] = {}
     if shell is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +17,10 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = (README, *sorted(DOCS.glob("*.md")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FORGET = """\
+get_ipython().run_line_magic("unload_ext", "gpumem_magic")
+get_ipython().reset()
+"""
 WITH_CELLS = [page for page in PAGES if "```python" in page.read_text()]
 
 
@@ -52,16 +57,29 @@ def matches(expected, text):
     return re.fullmatch(pattern, normalised(text) + "\n")
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Runs cells, all in one kernel, which has forgotten those of the page before."""
+    resources = {"metadata": {"path": str(tmp_path_factory.mktemp("pages"))}}
+    kernel = KernelManager()
+    kernel.start_kernel(cwd=resources["metadata"]["path"])
+
+    def run(codes):
+        cells = [nbformat.v4.new_code_cell(code.rstrip("\n")) for code in (FORGET, *codes)]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        NotebookClient(notebook, kernel, timeout=120, resources=resources).execute()
+        return notebook.cells[1:]
+
+    yield run
+    kernel.shutdown_kernel(now=True)
+
+
 @pytest.mark.parametrize("page", WITH_CELLS, ids=lambda page: page.stem)
-def test_every_cell_runs_and_shows_what_the_page_says(page, tmp_path):
+def test_every_cell_runs_and_shows_what_the_page_says(page, run):
     """WRITE_DOCS=1 writes what differs and is not cut short anew."""
     pairs = cells_and_outputs(page)
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(code.rstrip("\n")) for code, _ in pairs]
-    )
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-
-    found = [(shown(cell), said) for cell, (_, said) in zip(notebook.cells, pairs, strict=True)]
+    cells = run(code for code, _ in pairs)
+    found = [(shown(cell), said) for cell, (_, said) in zip(cells, pairs, strict=True)]
     wrong = [pair for pair in found if pair[1] is not None and not matches(pair[1], pair[0])]
     if os.environ.get("WRITE_DOCS"):
         text = page.read_text()

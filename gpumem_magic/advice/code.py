@@ -220,8 +220,13 @@ class Code(Tree):
             if derived or any(method.name == "forward" for method in methods):
                 yield node
 
+    def lines_in(self, *stacks: Stack) -> list[int]:
+        """The lines of this text that were running, the innermost of a stack first."""
+        own = self.cell.filename
+        return [frame.line for stack in stacks for frame in stack if frame.filename == own]
+
     def _calling_line(self, stack: Stack, models: list[tuple[int, int]]) -> int:
-        own = [frame.line for frame in stack if frame.filename == self.cell.filename]
+        own = self.lines_in(stack)
         outside = (n for n in own if not any(first <= n <= last for first, last in models))
         return next(outside, own[0] if own else 0)
 
@@ -252,7 +257,7 @@ def _stacks_by_line(code: Code, lives: Lifetimes) -> Mapping[int, list[int]]:
     """Which stacks lead through each line of the cell."""
     found: dict[int, list[int]] = {}
     for row, stack in enumerate(lives.stacks):
-        for line in {frame.line for frame in stack if frame.filename == code.cell.filename}:
+        for line in set(code.lines_in(stack)):
             found.setdefault(line, []).append(row)
     return found
 

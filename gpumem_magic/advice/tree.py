@@ -117,9 +117,15 @@ class Tree:
             return node
         return next(above for above in self.ancestors(node) if isinstance(above, ast.stmt))
 
-    def statement_at(self, line: int) -> ast.stmt | None:
-        """The innermost statement on a line: of a loop, its header only."""
-        return self._by_line.get(line)
+    def statement_at(self, line: int | None) -> ast.stmt | None:
+        """The innermost statement on a line, if one is known: of a loop, its header only."""
+        return self._by_line.get(line or 0)
+
+    def looped(self, line: int | None, elsewhere: str = "") -> tuple[ast.stmt | None, Loop | None]:
+        """The innermost statement on a line, and the loop around it; neither where the cell that
+        has the line is elsewhere, and named."""
+        statement = None if elsewhere else self.statement_at(line)
+        return statement, None if statement is None else self.loop(statement)
 
     def at_top(self, node: ast.AST) -> ast.stmt:
         """The statement of the module that a node is, or is part of."""

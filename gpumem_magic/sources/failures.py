@@ -18,17 +18,20 @@ _LONGEST = 1000
 """Characters of an error's line; some hold all the data that they are about."""
 
 
-def out_of_memory(error: BaseException | None, backends: Collection[str] = _CUDA) -> str | None:
+def out_of_memory(
+    error: BaseException | None, backends: Collection[str] | None = _CUDA
+) -> str | None:
     """The text that memory of the GPU ran out, if `error` is one or was raised because of one."""
     found = ran_out(error, backends)
     return None if found is None else _text(found)
 
 
-def ran_out(error: object, backends: Collection[str] = _CUDA) -> BaseException | None:
+def ran_out(error: object, backends: Collection[str] | None = _CUDA) -> BaseException | None:
     """The error which says that memory of the GPU ran out, of one and those that it came from.
 
     Any version's text counts, and PyTorch's own class whatever its text; of the libraries those
-    whose words have no other cause. backends: what is measured; others run out of memory elsewhere.
+    whose words have no other cause. backends: what is measured, None where any counts; others run
+    out of memory elsewhere.
     """
     for found in chain_of(error):
         if _is_ours(found) or _is_failure(parse(_text(found)), backends):
@@ -111,10 +114,11 @@ def _is_ours(error: BaseException) -> bool:
     return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"
 
 
-def _is_failure(reading: Reading, backends: Collection[str]) -> bool:
+def _is_failure(reading: Reading, backends: Collection[str] | None) -> bool:
     if reading.origin is Origin.LIBRARY:
         return reading.certain
-    return reading.origin is Origin.ALLOCATOR and reading.backend in backends
+    ours = backends is None or reading.backend in backends
+    return ours and reading.origin is Origin.ALLOCATOR
 
 
 def one_line(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +18,6 @@ from gpumem_magic.values.findings import LeftOver, OutOfMemory, Remedy, Way
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import owner_of
 from gpumem_magic.values.recording import Action, Category, Failure, Phase, Recording
-
-_STATE = re.compile(r"(?:list\()?(<?\w+>?).*?\.state\[(\w+)")
 
 _ROOT = re.compile(r"[^\W\d]\w*")
 
@@ -52,45 +50,6 @@ def _by_root(moment: _Moment) -> Mapping[str, NDArray[np.int64]]:
         if root:
             found.setdefault(root.group(), []).append(block)
     return {root: np.array(blocks, np.int64) for root, blocks in found.items()}
-
-
-def _holders_of(blocks: NDArray[np.int64], root: str, moment: _Moment) -> frozenset[str]:
-    """Names of optimizers that hold, or may hold, parameters among the `blocks` of `root`.
-
-    An optimizer's states tell whose parameters it has ("<Adam>" for one without a name); of one
-    without states it counts whether it has as many bytes.
-    """
-    recording, owners, kind = moment.recording, moment.known.owners, moment.known.kind
-    size = moment.size_of(blocks[kind[blocks] == CODE[Category.PARAMETER]])
-    if not size:
-        return frozenset()
-    states = moment.alive_as(Category.OPTIMIZER_STATE)
-    named = owners.naming[states][owners.naming[states] >= 0]
-    pairs = _optimizers_and_models(recording.labels[i].name or "" for i in named.tolist())
-    told = {name for name, _ in pairs}
-    optimizers = recording.names.optimizers.items()
-    possible = {n for n, facts in optimizers if n not in told and facts.parameters >= size}
-    return frozenset({name for name, model in pairs if model == root} | possible) - {root}
-
-
-def _others_of(
-    blocks: NDArray[np.int64], named: Mapping[str, NDArray[np.int64]], moment: _Moment
-) -> frozenset[str]:
-    """Further names of tensors among the blocks, and of views of them: tensors of their size that
-    no block is called by, as each is called by one name."""
-    sizes = set(moment.known.lives.size[blocks].tolist())
-    tensors = moment.recording.names.tensors.items()
-    known = {name: -(-facts.size // BLOCK) * BLOCK for name, facts in tensors if facts.on_device}
-    return frozenset(
-        name
-        for name, size in known.items()
-        if size in sizes and name not in named and not OUTPUT_HISTORY.match(name)
-    )
-
-
-def _optimizers_and_models(names: Iterable[str]) -> set[tuple[str, str]]:
-    """Optimizer and model, as the names of states have them: "opt.state[model.weight]['step']"."""
-    return {match.groups() for name in names if (match := _STATE.match(name))}  # type: ignore[misc]
 
 
 BLOCK = 512  # kMinBlockSize: the allocator hands out multiples of it (c10/core/AllocatorConfig.h)
@@ -194,45 +153,18 @@ def _are_used_up(moment: _Moment, gradients: NDArray[np.int64]) -> bool:
 def _unused(
     moment: _Moment, named: Mapping[str, NDArray[np.int64]], line: int | None
 ) -> Mapping[str, NDArray[np.int64]]:
-    """Blocks of names that nothing uses any more, by these names and what is tied to them."""
-    recording = moment.recording
-    # A graph of this cell may hold what the cell has used, also where no name is needed any more.
-    graphs = len(moment.alive_as(Category.ACTIVATION)) > 0
-    proven = recording.names.holders is not None
-    first = line and (1 if graphs and not proven else line)
-    used = mentioned_later(recording.cell, first, recording.cells)
-    if used is None:
+    """Blocks that go with all names that hold them, none of which is used any more, where nothing
+    else holds them: by these names. None where it is not known who holds what."""
+    recording, address = moment.recording, moment.known.lives.address
+    holders = recording.names.holders
+    used = mentioned_later(recording.cell, line, recording.cells)
+    if used is None or holders is None:
         return {}
-    unused = {
-        root: blocks
-        for root, blocks in named.items()
-        if root not in used and not OUTPUT_HISTORY.match(root)
-    }
-    if recording.names.holders is not None:
-        return _proven(moment, recording.names.holders, unused, used)
-    optimizers = recording.names.optimizers.keys() - used
-    found: dict[str, NDArray[np.int64]] = {}
-    for root, blocks in unused.items():
-        others = _others_of(blocks, named, moment)
-        tied = _holders_of(blocks, root, moment) | others
-        droppable = unused.keys() | optimizers | (others - used)
-        if _is_free(blocks, moment.known.kind) and tied <= droppable:
-            together = [blocks, *(unused[name] for name in tied if name in unused)]
-            found[", ".join((root, *sorted(tied)))] = np.concatenate(together)
-    return found
-
-
-def _proven(
-    moment: _Moment,
-    holders: Mapping[int, frozenset[str] | None],
-    unused: Mapping[str, NDArray[np.int64]],
-    used: frozenset[str],
-) -> Mapping[str, NDArray[np.int64]]:
-    """Blocks that go with all names that hold them, where nothing else does, by these names."""
-    address = moment.known.lives.address
     held = {block: holders.get(int(address[block])) for block in moment.alive.tolist()}
     groups: dict[frozenset[str], str] = {}
-    for root, blocks in unused.items():
+    for root, blocks in named.items():
+        if root in used or OUTPUT_HISTORY.match(root):
+            continue
         tied = frozenset({root}.union(*(held[block] or () for block in blocks.tolist())))
         group = frozenset({root}) if tied & used else tied
         groups.setdefault(group, ", ".join((root, *sorted(group - {root}))))
@@ -242,12 +174,6 @@ def _proven(
         if len(gone):
             found[names] = gone
     return found
-
-
-def _is_free(blocks: NDArray[np.int64], kind: NDArray[np.int8]) -> bool:
-    """Whether no training hangs on the blocks."""
-    held = (Category.GRADIENT, Category.OPTIMIZER_STATE, Category.ACTIVATION, Category.WORKSPACE)
-    return not np.isin(kind[blocks], [CODE[category] for category in held]).any()
 
 
 def _makes_room(

@@ -124,6 +124,20 @@ class Reading:
         missing = next(size for size in sizes if getattr(self, size) is None)
         return self.unknown.get(missing, f"{missing} was not read")
 
+    def shares(self) -> tuple[int | None, int | None, dict[str, str]]:
+        """What this process uses beyond PyTorch's own, what no share of this process explains, and
+        why either is not known: `context` and `others`."""
+        sizes, unknown = list[int | None](), dict[str, str]()
+        for name, *pair in (
+            ("context", "process_used", "reserved"),
+            ("others", "device_used", "process_used"),
+        ):
+            whole, part = (getattr(self, size) for size in pair)
+            known = whole is not None and part is not None
+            sizes.append(max(whole - part, 0) if known else None)  # readings a moment apart
+            unknown.update({} if known else {name: self.reason(*pair)})
+        return sizes[0], sizes[1], unknown
+
 
 @dataclass(frozen=True, slots=True)
 class Events:

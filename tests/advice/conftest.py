@@ -18,9 +18,10 @@ class Notebook:
         shell.display_formatter.active_types = ["text/plain"]  # nobody looks at the figures
         self.run(f"%load_ext gpumem_magic\n%gpumem --device {card}")
 
-    def run(self, cell):
+    def run(self, cell, stays=True):
+        """stays: it is one of the notebook's cells from here on."""
         with capture_output() as shown:
-            result = self.shell.run_cell(cell, store_history=True)
+            result = self.shell.run_cell(cell, store_history=stays)
         texts = [output.data.get("text/plain", "") for output in shown.outputs]
         return result, shown.stdout + shown.stderr + "".join(texts)
 

@@ -124,7 +124,8 @@ def is_flat(example):
 
 def in_shapes(rule, example):
     """What comes before the cell, and the cell as it is; with its definitions in a cell before; in
-    a function and in a method, which return the results, where it has no functions of its own."""
+    a method, and in a function of a cell before, which return the results, where it has no
+    functions of its own."""
     found = f"found = ({''.join(f'{name}, ' for name in example.results)})\n"
     if rule.name == "stale-output":  # of what the last line shows
         yield "", f"found = ()\n{example.before}"
@@ -146,7 +147,6 @@ def in_shapes(rule, example):
     inside += f"{example.before}\nreturn {found.removeprefix('found = ')}"
     function = f"def run():\n{textwrap.indent(inside, '    ')}\n"
     method = textwrap.indent(function.replace("run()", "run(self)"), "    ")
-    yield "", f"{function}\nfound = run()\n"
     yield "", f"class Runner:\n{method}\nfound = Runner().run()\n"
     yield function, "found = run()\n"
 

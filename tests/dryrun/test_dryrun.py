@@ -13,10 +13,10 @@ import torch
 
 from gpumem_magic.dryrun import Scenario
 from gpumem_magic.dryrun.inside import execute
-from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.source import VirtualSource
+from tests.dry_runs import dry_run
 
 FILE = "<cell>"
 IMPORTS = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"

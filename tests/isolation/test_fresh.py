@@ -29,7 +29,7 @@ TABLES = {
         *(test_process_state, test_processes, test_resources, test_tensors, test_threads),
     )
 }
-EVERY = 30
+EVERY = 60
 ALWAYS = {
     *("descriptors all descriptors closed", "finalizers shared memory dropped"),
     "modules a cache of the notebook",

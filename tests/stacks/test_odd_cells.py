@@ -110,6 +110,7 @@ def _leave_event_loop():
 
 def run_all(shell, shown, way, topic):
     prepare(shell, shown, way)
+    gc.freeze()  # what is here already is no cell's
     kept = sys.stdout, sys.stderr
     for name, text in cells_of(topic):
         shown.clear()

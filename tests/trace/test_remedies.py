@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpumem_magic.trace import build_trace
 from gpumem_magic.values.findings import Remedy, Way
-from gpumem_magic.values.names import Names, OptimizerFacts, TensorFacts
+from gpumem_magic.values.names import Names, owner_of
 from gpumem_magic.values.recording import Category, Device, Phase, Reading
 
 MIB = 1 << 20
 
 
-def remedies(s, **changes):
-    return build_trace(s.recording(error="OutOfMemoryError", **changes)).oom.remedies
+def remedies(s, **beside):
+    """The remedies, where each block is held by the names of its labels, and those `beside`."""
+    holders = {}
+    for label in s.labels:
+        root = owner_of(label.name or "")
+        holders[label.address] = frozenset({root, *beside.get(root, ())} - {""}) if root else None
+    recording = s.recording(error="OutOfMemoryError", names=Names(holders=holders))
+    return build_trace(recording).oom.remedies
 
 
 def filled(script, source="a = f()\nb = g()\nh(b)\n", at=14):
@@ -61,9 +65,13 @@ def test_all_names_of_a_variable_have_to_go(script, source, said):
     s.alloc("a", 20 * MIB, 1, at=s.segment(20 * MIB, 1))
     s.label("a", name="a")
     s.fail(24 * MIB, 2, segment=24 * MIB, device_free=4 * MIB)
-    fact = TensorFacts(20 * MIB, (5, 1024, 1024), "float32", True, False, False)
-    names = Names(tensors={"a": fact, "view": fact, "other": replace(fact, size=2 * MIB)})
-    assert [one.name for one in remedies(s, names=names)] == said
+    assert [one.name for one in remedies(s, a={"view"})] == said
+
+
+def test_where_nobody_looked_who_holds_what_no_variable_is_offered(script):
+    s = filled(script)
+    s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
+    assert build_trace(s.recording()).oom.remedies == ()
 
 
 def test_a_variable_that_the_cell_still_needs_is_not_offered(script):
@@ -72,26 +80,11 @@ def test_a_variable_that_the_cell_still_needs_is_not_offered(script):
     assert not [one for one in remedies(s) if one.way is Way.UNUSED]
 
 
-@pytest.mark.parametrize("category", [Category.GRADIENT, Category.ACTIVATION])
-def test_what_a_graph_may_hold_is_not_offered(script, category):
+def test_what_is_held_otherwise_too_is_not_offered(script):
     s = filled(script)
-    s.label("a", category, "a")
+    s.label("a", Category.ACTIVATION)
     s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
     assert not [one for one in remedies(s) if one.way is Way.UNUSED]
-
-
-def test_a_graph_may_hold_what_the_cell_has_used_but_not_what_it_never_names(script):
-    s = script("b = g(net)\nh()\n")
-    s.initial("left", 8 * MIB)
-    s.label("left", name="left")
-    large = s.segment(40 * MIB, 1)
-    s.alloc("b", 12 * MIB, 1, at=large)
-    s.alloc("saved", 12 * MIB, 1, at=large + 12 * MIB)
-    s.label("b", name="b")
-    s.label("saved", Category.ACTIVATION)
-    s.fail(30 * MIB, 2, segment=30 * MIB, device_free=MIB)
-    unused = [one for one in remedies(s) if one.way is Way.UNUSED]
-    assert unused == [Remedy(Way.UNUSED, 8 * MIB, False, "left")]
 
 
 def test_gradients_of_the_step_before_but_not_those_in_the_making(script):
@@ -173,47 +166,16 @@ def test_a_library_asks_for_what_nobody_knows(script):
     assert [block.size for block in oom.blocks] == [6 * MIB, 4 * MIB, 4 * MIB]
 
 
-def trained(script):
-    """A model and the states of its optimizer, which nothing after line 2 needs."""
-    s = script("net = f()\nopt = g(net)\nh()\n")
+@pytest.mark.parametrize(
+    ("later", "expected"), [("h()", [("net, opt", 14 * MIB)]), ("opt.step()", [])]
+)
+def test_a_model_goes_only_with_the_optimizer_that_has_its_parameters(script, later, expected):
+    s = script(f"net = f()\nopt = g(net)\n{later}\n")
     large = s.segment(20 * MIB, 1)
     s.alloc("weight", 6 * MIB, 1, at=large)
     s.alloc("state", 8 * MIB, 2, at=large + 12 * MIB)
     s.label("weight", Category.PARAMETER, "net.weight")
+    s.label("state", Category.OPTIMIZER_STATE, "opt.state[net.weight]['exp_avg']")
     s.fail(10 * MIB, 3, segment=10 * MIB, device_free=MIB)
-    return s
-
-
-def unused(recording):
-    found = build_trace(recording).oom.remedies
-    return [(one.name, one.size, one.enough) for one in found if one.way is Way.UNUSED]
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ("opt.state[net.weight]['exp_avg']", [("net, opt", 14 * MIB, True)]),
-        ("trainer.opt.state[net.weight]['exp_avg']", [("net, trainer", 14 * MIB, True)]),
-        ("<Adam>.state[net.weight]['exp_avg']", []),
-        ("opt.state[other.weight]['exp_avg']", [("net", 6 * MIB, True)]),
-    ],
-)
-def test_a_model_goes_only_with_the_optimizer_that_has_its_parameters(script, state, expected):
-    s = trained(script)
-    s.label("state", Category.OPTIMIZER_STATE, state)
-    assert unused(s.recording()) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "later", "expected"),
-    [
-        (6 * MIB, "h()", [("net, opt", 6 * MIB, True)]),
-        (6 * MIB, "opt.step()", []),
-        (1 * MIB, "opt.step()", [("net", 6 * MIB, True)]),
-    ],
-)
-def test_an_optimizer_without_states_may_have_what_is_as_large(script, size, later, expected):
-    s = trained(script)
-    s.source = s.source.replace("h()", later)
-    facts = OptimizerFacts("torch.optim.sgd.SGD", size, (), {})
-    assert unused(s.recording(names=Names(optimizers={"opt": facts}))) == expected
+    unused = [one for one in remedies(s, net={"opt"}) if one.way is Way.UNUSED]
+    assert [(one.name, one.size) for one in unused] == expected

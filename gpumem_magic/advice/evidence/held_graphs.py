@@ -259,10 +259,9 @@ def _keeps_state(trace: Trace, cell: Code, loop: Loop, held: NDArray[np.bool_]) 
     """Whether a function that made these reads an attribute that one of them gives its value: a
     hidden state, say, by which a round goes on from the one before."""
     code, trace = cell.joined() or (cell, trace)
-    own, lives, around = code.cell.filename, trace.lives, cell.function(loop)
+    lives, around = trace.lives, cell.function(loop)
     stacks = (lives.stacks[n] for n in np.unique(lives.stack[held]).tolist() if n >= 0)
-    lines = {frame.line for stack in stacks for frame in stack if frame.filename == own}
-    statements = (code.statement_at(line) for line in lines)
+    statements = (code.statement_at(line) for line in set(code.lines_in(*stacks)))
     functions = {code.function(each) for each in statements if each is not None}
     stored, read = set[str](), set[str]()
     for function in functions:
@@ -279,7 +278,7 @@ def _lines_beside(cell: Code, lives: Lifetimes, loop: Loop) -> NDArray[np.int32]
     it was made; 0 where none did, -1 for what is older than the cell."""
     function = cell.function(loop)
     span = lines_of(function) if function is not None else range(1, len(cell.source) + 1)
-    own = [[f.line for f in stack if f.filename == cell.cell.filename] for stack in lives.stacks]
+    own = map(cell.lines_in, lives.stacks)
     by_stack = [next((n for n in reversed(lines) if n in span), 0) for lines in own]
     return np.where(lives.birth < 0, -1, np.array([*by_stack, 0], np.int32)[lives.stack])
 

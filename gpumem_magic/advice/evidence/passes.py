@@ -117,8 +117,7 @@ def computed_anew(cell: Code, found: Sequence[Growth]) -> set[str]:
     others: dict[str, set[str]] = {}
     for growth in found:
         name = growth.holder.rpartition("().")[2]
-        statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-        loop = cell.loop(statement) if statement is not None else None
+        statement, loop = cell.looped(growth.line, growth.cell)
         if not growth.anew or statement is None or loop is None or name not in defined(statement):
             continue
         if name in carried_names(cell, loop):
@@ -168,9 +167,9 @@ def copied(lives: Lifetimes) -> NDArray[np.bool_]:
 def is_after_training(cell: Code, line: int | None) -> bool:
     """Whether a line runs once, below all that goes backward, none of which lies in a
     function: the graph that it records waits for no backward pass of this cell."""
-    statement = cell.statement_at(line) if line else None
+    statement, loop = cell.looped(line)
     calls = [*cell.calls(".backward")]
-    if statement is None or not calls or cell.loop(statement) or cell.function(statement):
+    if statement is None or not calls or loop or cell.function(statement):
         return False
     return all(call.lineno < statement.lineno and cell.function(call) is None for call in calls)
 

@@ -76,8 +76,7 @@ class _Case(Case):
         """The statement of the cell that begins the forward pass, if any is known to."""
         if self.found is not None:
             return self.cell.statement_at(self.found.forward[0].lineno)
-        line = heaviest_line(self.cell, self.lives, self.held)
-        return self.cell.statement_at(line) if line else None
+        return self.cell.statement_at(heaviest_line(self.cell, self.lives, self.held))
 
     def place(self) -> TrainingPass:
         """Where the training step is. Raises UnsafeError where it was not found."""
@@ -215,7 +214,7 @@ def _autocast_of_less(case: _Case) -> _Changes:
     """The cell's autocast, where the forward pass runs outside of it."""
     cell, lives = case.cell, case.lives
     used = [c for c in cell.calls(*AUTOCAST) if isinstance(cell.statement(c), ast.With)]
-    forward = cell.statement_at(heaviest_line(cell, lives, case.held) or 0)
+    forward = cell.statement_at(heaviest_line(cell, lives, case.held))
     if len(used) != 1 or forward is None or is_covered(cell, forward):
         return
     call = used[0]

@@ -238,7 +238,7 @@ def _given_to(cell: Code, read: ast.Name) -> str:
 
 def _only_casts(cell: Code, line: int | None) -> bool:
     """Whether the line changes the type of what is on the device: that is a copy, too."""
-    statement = cell.statement_at(line) if line else None
+    statement = cell.statement_at(line)
     if statement is None:
         return False
     casts = cell.calls(".float", ".double", ".half", ".bfloat16", ".long", within=statement)

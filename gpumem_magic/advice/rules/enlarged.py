@@ -197,7 +197,7 @@ def _are_collected(trace: Trace, one: Enlarged) -> bool:
 
 def _decomposes(cell: Code, one: Enlarged) -> bool:
     """Whether the function that makes all pairs, or what is around it, gives a matrix to linalg."""
-    statement = cell.statement_at(one.line) if one.line and not one.cell else None
+    statement = cell.looped(one.line, one.cell)[0]
     within = cell.function(statement) if statement is not None else None
     words = (node.attr for node in cell.nodes(ast.Attribute, within=within))
     return len(set(one.shape[-2:])) == 1 and any(map(_WHOLE.fullmatch, words))

@@ -22,19 +22,14 @@ _WIDE: Final = (
 
 def is_a_piece(cell: Code, one: Enlarged) -> bool:
     """Whether a loop makes it of some rows at a time: of x[i:j], or of a part of x.split()."""
-    statement = cell.statement_at(one.line) if one.line and not one.cell else None
-    loop = cell.loop(statement) if statement is not None else None
+    statement, loop = cell.looped(one.line, one.cell)
     if statement is None or not isinstance(loop, ast.For):
         return False
     names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     if any(called(call) in _CUTTING for call in cell.nodes(ast.Call, within=loop.iter)):
-        return bool(names & _read(cell, statement))
+        return bool(names & cell.spoken(statement))
     cuts = cell.nodes(ast.Slice, within=statement)
-    return any(names & _read(cell, cut) for cut in cuts)
-
-
-def _read(cell: Code, within: ast.AST) -> set[str]:
-    return {node.id for node in cell.nodes(ast.Name, within=within)}
+    return any(names & cell.spoken(cut) for cut in cuts)
 
 
 def of_wide_numbers(lives: Lifetimes, one: Enlarged) -> str:

@@ -114,8 +114,7 @@ def _is_first_pass(lives: Lifetimes) -> bool:
 def _piles_up(cell: Code, lives: Lifetimes, oom: OutOfMemory) -> bool:
     """Whether the loop in which memory ran out kept as much as it asked for, pass by pass, such as
     a state for each weight: there is no saying how many more were to come."""
-    statement = cell.statement_at(oom.line) if oom.line else None
-    loop = cell.loop(statement) if statement is not None else None
+    loop = cell.looped(oom.line)[1]
     if loop is None:
         return False
     own = lives.at_peak & (lives.birth >= 0) & np.isin(lives.line, list(lines_of(loop)))
@@ -130,7 +129,7 @@ def _last_step(lives: Lifetimes) -> int:
 def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
     """Whether the line is, or may be, part of a loop that was still running and leaves memory
     behind: of the cell, or of a function that the line called."""
-    statement = cell.statement_at(line) if line else None
+    statement, loop = cell.looped(line)
     if statement is None or not trace.growth:
         return bool(trace.growth)
     lives, own = trace.lives, cell.cell.filename
@@ -140,7 +139,7 @@ def _goes_on(trace: Trace, cell: Code, line: int | None) -> bool:
         growth.line == line and not growth.cell for growth in trace.growth
     ):
         return True  # the loop is in what the line calls, or on the line itself
-    return cell.loop(statement) is not None or cell.function(statement) is not None
+    return loop is not None or cell.function(statement) is not None
 
 
 def _problem(oom: OutOfMemory) -> str:

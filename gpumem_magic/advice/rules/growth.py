@@ -270,11 +270,10 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
     graphs = any(growth.graph and not growth.anew for growth in found)
     computed = computed_anew(cell, found)
     for growth in found:
-        statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
+        statement, loop = cell.looped(growth.line, growth.cell)
         name = growth.holder.rpartition("().")[2]
         if growth.anew and name in computed:
             continue
-        loop = cell.loop(statement) if statement is not None else None
         unnamed = growth.graph and not name and not _built(lives, cell, growth)
         if statement is None or loop is None or not (name.isidentifier() or unnamed):
             alone = growth.graph and not growth.anew and made_anew(cell, name)
@@ -304,8 +303,8 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
 def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
     """Whether a graph is found under a variable of a function, made outside of its loops: none goes
     on into the next call."""
-    statement = cell.statement_at(growth.line) if growth.line and not growth.cell else None
-    if statement is None or cell.loop(statement) is not None or not growth.graph or growth.anew:
+    statement, loop = cell.looped(growth.line, growth.cell)
+    if statement is None or loop is not None or not growth.graph or growth.anew:
         return False
     function = cell.function(statement)
     local = function is not None and growth.holder == f"{function.name}().{name}"
@@ -336,7 +335,7 @@ def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     if closed := _closed(lives, cell, growth):
         return closed
     frames = lives.frames(growth.rows[0])
-    own = [frame.line for frame in frames if frame.filename == cell.cell.filename]
+    own = cell.lines_in(frames)
     lines = [*([] if growth.cell else [growth.line]), *own]
     let_go = _let_go(lives, growth)
     if not let_go:

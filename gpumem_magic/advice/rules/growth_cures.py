@@ -328,7 +328,7 @@ def named(growth: Growth) -> str:
 
 def _is_joined(code: Code, growth: Growth, held: _Held) -> bool:
     """Whether one statement makes all of it by a comprehension, and gives it that name."""
-    statement = code.statement_at(growth.line) if growth.line and not growth.cell else None
+    statement = code.looped(growth.line, growth.cell)[0]
     if statement is None or held.loops or held.word not in defined(statement):
         return False
     return bool(code.nodes(ast.ListComp, ast.GeneratorExp, within=statement))

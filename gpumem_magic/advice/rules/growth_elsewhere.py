@@ -92,6 +92,5 @@ def came_of(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
     carries on."""
     if not growth.cell or not growth.graph or not growth.rows or not growth.holder.isidentifier():
         return False
-    statement = cell.statement_at(int(lives.line[growth.rows[-1]]))
-    loop = cell.loop(statement) if statement is not None else None
+    loop = cell.looped(int(lives.line[growth.rows[-1]]))[1]
     return loop is None or growth.holder not in carried_names(cell, loop)

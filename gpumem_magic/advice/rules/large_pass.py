@@ -103,7 +103,7 @@ count = int(labels.sum())
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         oom, lives = trace.oom, trace.lives
-        statement = cell.statement_at(oom.line) if oom and oom.line else None
+        statement = cell.statement_at(oom.line) if oom else None
         if oom is None or statement is None or trace.growth or _trains(trace, cell, statement):
             return
         framework = framework_of(lives)

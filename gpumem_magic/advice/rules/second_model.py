@@ -164,9 +164,7 @@ def _built(cell: Code, lives: Lifetimes, least: int) -> Iterator[_Built]:
         return
     born = lives.stack[lives.of(Category.PARAMETER) & (lives.birth >= 0) & (lives.stack >= 0)]
     stacks = (lives.stacks[stack] for stack in np.unique(born).tolist())
-    own = cell.cell.filename
-    lines = {frame.line for stack in stacks for frame in stack if frame.filename == own}
-    running = {cell.statement_at(line) for line in lines}
+    running = {cell.statement_at(line) for line in cell.lines_in(*stacks)}
     for statement in cell.tree.body:
         if statement not in running:
             continue

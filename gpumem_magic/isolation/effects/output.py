@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gpumem_magic.sources.stacks.callsite import shell_in_use
+
 _LIMIT = 1 << 20
 
 
@@ -117,8 +119,7 @@ def _capture_kernel_streams(stream: _Stream) -> None:
 
 def _capture_displays(stream: _Stream) -> None:
     """display() and the value of a last expression."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = shell_in_use()
 
     def show(value: Any) -> None:
         if value is not None:

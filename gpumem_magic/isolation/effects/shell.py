@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.scripts import NotFollowedError, Scripts
 from gpumem_magic.isolation.telling import Effects
+from gpumem_magic.sources.stacks.callsite import shell_in_use
 
 _RUNNING = {
     "time": (),
@@ -37,8 +38,7 @@ _SHELLS = ("bash", "sh")
 
 def install_shell_effects(effects: Effects, scripts: Scripts) -> None:
     """Replace what the shell that the code runs in, if any, would execute."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = shell_in_use()
     if shell is None:
         return
     commands = _Commands(effects, scripts, shell)

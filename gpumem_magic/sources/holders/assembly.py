@@ -139,14 +139,8 @@ def put_together(
 ) -> Inventory:
     """The inventory of these holdings. cut_short: why not everything was looked at."""
     reading = memory.reading
-    context = _difference(reading.process_used, reading.reserved)
-    others = _difference(reading.device_used, reading.process_used)
-    unknown = dict(reading.unknown)
+    context, others, unknown = reading.shares()
     has_unknown = any(holding.kind is HolderKind.UNKNOWN for holding in holdings)
-    if context is None:
-        unknown["context"] = reading.reason("process_used", "reserved")
-    if others is None:
-        unknown["others"] = reading.reason("device_used", "process_used")
     return Inventory(
         device=memory.device,
         level=Level(reading.allocated, reading.reserved, reading.device_used),
@@ -156,7 +150,7 @@ def put_together(
         cached=memory.free,
         holdings=tuple(holdings),
         by_category=sizes,
-        unknown=unknown,
+        unknown={**reading.unknown, **unknown},
         notes=tuple(_notes(memory, cut_short if has_unknown else "")),
     )
 
@@ -166,7 +160,3 @@ def _notes(memory: DeviceMemory, cut_short: str) -> Iterator[str]:
         yield _UNLISTED.format(why=memory.unlisted)
     if cut_short:
         yield _CUT_SHORT.format(why=cut_short)
-
-
-def _difference(whole: int | None, part: int | None) -> int | None:
-    return None if whole is None or part is None else whole - part

@@ -138,7 +138,7 @@ class OwnerWatch:
             self.names = read_names(namespaces, self._locate)
             if again := find_again(namespaces, error):
                 self.names = replace(self.names, again=again)
-            if out_of_memory(error):
+            if out_of_memory(error, backends=None):
                 # The last error held them when the cell began; this one has taken its place.
                 unknown = dict.fromkeys(self._of_error)
                 holders = {**find_holders(namespaces, self._locate), **unknown}

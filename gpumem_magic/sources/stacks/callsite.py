@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -17,6 +18,12 @@ _OURS: Final = ("%%gpumem", "%%gpucheck")
 _CELL_MAGIC: Final = re.compile(r"%%(?!(?:gpumem|gpucheck)\b)\w")
 _MAGIC_BODIES: Final = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit>"})
 """What `%%time` and `%%timeit` call their code (IPython/core/magics/execution.py)."""
+
+
+def shell_in_use() -> Any:
+    """IPython's shell that this process is of; None where there is none."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
 
 
 def cell_number(filename: str) -> int | None:

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from gpumem_magic.virtual.storages import Storages
+from gpumem_magic.virtual.workspaces.selection import merge_sort_storage
 
 _INDEX, _SHORT_INDEX = 8, 4  # bytes
-_SORT_COUNTERS = 511  # bytes, of cub's radix sort of few elements; measured
-_ALIGNMENT = 256  # bytes, of the parts of cub's temporary storage
 
 
 def take_scratch(storages: Storages, operator: str, args: tuple[Any, ...]) -> None:
@@ -89,13 +88,12 @@ def _rows_of_dense(tensor: torch.Tensor) -> Any:
 
 
 def _coalesced(args: tuple[Any, ...]) -> list[int]:
-    """Flat indices, their order and the places where new ones begin, all at once; and cub's sort of
-    them (_coalesce_sparse_cuda in SparseCUDATensor.cu)."""
+    """Flat indices, their order and the places where new ones begin, all at once; and Thrust's
+    sort of them (_coalesce_sparse_cuda in SparseCUDATensor.cu)."""
     nnz = args[0]._nnz()
     if nnz < 2:
         return []
-    keys = -(-nnz * _INDEX // _ALIGNMENT) * _ALIGNMENT
-    return [nnz * _INDEX] * 3 + [2 * keys + _SORT_COUNTERS]
+    return [nnz * _INDEX] * 3 + [merge_sort_storage(nnz, (_INDEX, _INDEX))]
 
 
 def _product(args: tuple[Any, ...]) -> list[int]:

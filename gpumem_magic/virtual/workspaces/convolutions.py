@@ -240,23 +240,28 @@ class _Run(NamedTuple):
     layout: torch.memory_format
     asked: _Asked
 
-    def most_workspace(self) -> int:
-        """Bytes that cuDNN is taken to need at most: _SEEN, or room for all operands twice, which
-        it transposes and pads ("Tensor Layouts In Memory: NCHW vs NHWC" of NVIDIA's Convolutional
-        Layers User's Guide). That held for 99 % of 12,570 calls on an H200's tensor cores and for
-        96 % of 3,024 without; what asks for more can fall back on less.
+    def most_workspace(self, has_tf32: bool) -> int:
+        """Bytes that cuDNN is taken to need at most: _SEEN, or, where it transposes, room for all
+        operands twice, which it pads ("Tensor Layouts In Memory: NCHW vs NHWC" of NVIDIA's
+        Convolutional Layers User's Guide). That held for 99 % of 12,570 calls on an H200's tensor
+        cores and for 94 % of 3,024 without; what asks for more can fall back on less.
         """
+        if self.layout is CONTIGUOUS and not self._on_tensor_cores(has_tf32):
+            return _SEEN
         return max(_SEEN, 2 * self._operands)
 
-    def likely_workspace(self) -> int:
+    def likely_workspace(self, has_tf32: bool) -> int:
         """Bytes that cuDNN likely needs on tensor cores: room for all operands once, transposed,
-        where the filter is larger than a point and the work is worth it; else none.
+        where the filter is larger than a point and the work is worth it; else none. has_tf32: from
+        Ampere on; nobody has measured it before.
 
         Of 8,520 such calls on an H200 with operands in rows, without groups, it was within 6 % of
         the operands for 82 % of those above 8 MiB forward, 84 and 63 % for the two gradients; the
         bounds are those that part them best. Other layouts and groups follow no such rule.
         """
-        if self.layout is not CONTIGUOUS or self.asked.groups > 1 or not self._on_tensor_cores:
+        if self.layout is not CONTIGUOUS or self.asked.groups > 1:
+            return 0
+        if not (has_tf32 and self._on_tensor_cores(has_tf32)):
             return 0
         filter_size = math.prod(self.weight.size[2:])
         if filter_size == 1 and max(self.asked.stride) == 1:
@@ -267,10 +272,11 @@ class _Run(NamedTuple):
         asked, least = (depth, _DEPTH) if self.makes == "forward" else (work, _WORK)
         return self._operands if asked > least[self.inputs.dtype.itemsize] else 0
 
-    @property
-    def _on_tensor_cores(self) -> bool:
-        half = self.inputs.dtype.itemsize == 2
-        return half or (self.inputs.dtype is torch.float32 and torch.backends.cudnn.allow_tf32)
+    def _on_tensor_cores(self, has_tf32: bool) -> bool:
+        single = self.inputs.dtype is torch.float32
+        return self.inputs.dtype.itemsize == 2 or (
+            has_tf32 and single and torch.backends.cudnn.allow_tf32
+        )
 
     @property
     def _operands(self) -> int:
@@ -290,8 +296,8 @@ def _run(memory: ScratchMemory, run: _Run) -> None:
     next; with `benchmark` it tries all once for each shape and thread, and then empties the cache
     (run_single_conv of native/cudnn/Conv_v8.cpp).
     """
-    likely = run.likely_workspace() if memory.capability >= (8, 0) else 0
-    memory.may_rise(run.most_workspace(), likely)
+    has_tf32 = memory.capability >= (8, 0)
+    memory.may_rise(run.most_workspace(has_tf32), run.likely_workspace(has_tf32))
     if torch.backends.cudnn.benchmark:
         sizes = run.inputs.size, run.weight.size, run.inputs.dtype
         memory.benchmark(run.makes, *sizes, run.layout, run.asked)

@@ -11,9 +11,10 @@ import torch
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.scratch import INDEX, Args, Kwargs, ScratchMemory
 from gpumem_magic.virtual.workspaces.selection import (
-    SCAN_STORAGE,
     distinct_storage,
     radix_sort_storage,
+    scan_by_key_storage,
+    scan_storage,
     sort_slices,
     unique_storage,
 )
@@ -167,15 +168,16 @@ def _sum_rows(
     _sort(memory, n, width)
     if by_frequency:
         buffers.take(n * width)
-        memory.borrow(SCAN_STORAGE)
+        for _ in range(2):
+            memory.borrow(scan_by_key_storage(n, width))
     memory.place(out)
     if n == 0:
         return
     segments = min(n, out.shape[0])
     buffers.take(n * width, 8)
-    memory.borrow(n * width, unique_storage(n))
+    memory.borrow(n * width, unique_storage(n, width))
     buffers.take(segments * width, segments * width)
-    memory.borrow(SCAN_STORAGE)
+    memory.borrow(scan_storage(segments, width))
     partial = n // _ROWS_OF_A_THREAD + segments
     wide = max(4, out.itemsize)
     buffers.take(8, partial * width, partial * out.shape[1] * wide)

@@ -1,5 +1,5 @@
 """What batch, layer and group norm take on a GPU, in the order in which cuDNN's wrapper and torch's
-own kernels take it."""
+own kernels take it, and what the gradients of distances do."""
 
 from __future__ import annotations
 
@@ -200,3 +200,25 @@ def _copied(tensor: torch.Tensor, memory_format: torch.memory_format) -> int:
     """Bytes of the copy in `memory_format`, 0 where there is no need of one."""
     layout = Layout.plain(tensor)
     return 0 if layout.is_in(memory_format) else layout.nbytes
+
+
+def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Each pair's share of the gradient, which is 0 for the number of coordinates that differ
+    (native/cuda/DistanceKernel.cu)."""
+    first, second, p = args[1:4]
+    if p:
+        *batch, rows, width = first.shape
+        shares = first.new_empty((*batch, second.shape[-2], rows, width), device="meta")
+        with memory.blocks() as buffer:
+            buffer.take(shares.nbytes)
+            memory.reduce(shares, [-3], "sum")
+
+
+def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
+    rows, p = args[1:3]
+    if p and rows.numel():
+        shares = rows.new_empty((rows.shape[0] - 1, *rows.shape), device="meta")
+        with memory.blocks() as buffer:
+            buffer.take(shares.nbytes)
+            memory.reduce(shares, [0], "sum")

@@ -17,22 +17,15 @@ _LONGEST_MODE = 2048
 _ENOUGH_FOR_ALL_PROCESSORS = 1_000_000
 _MANY_SLICES = 128
 
-_ALIGNMENT = 256
-_RADIX_BITS = 8
-_RADIX_DIGITS = 2**_RADIX_BITS
+_ALIGNMENT, _RADIX_BITS, _RADIX_DIGITS = 256, 8, 256
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS = 256, 19
 _NARROW = 4  # bytes of a key
 _FEW_BYTES = {(1, 0): (512, 19), (2, 0): (512, 19), (1, 8): (384, 18), (2, 8): (512, 23)}
 """For keys of fewer bytes and their values', from Hopper on."""
-_UNIQUE_TILE = 256
 _SCAN_THREADS, _SCAN_ITEMS = 128, 15
-_SCANNED, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 3840, 768, 5120, 320, 4352
+_UNIQUE_THREADS, _UNIQUE_ITEMS = 64, 11
+_SCANNED_BY_KEY, _RUNS, _SELECTED_BYTES, _UNIQUE_SLICES, _MERGED = 2304, 768, 5120, 320, 4352
 """Elements, or their bytes, that a block of threads takes in CUB's and Thrust's kernels."""
-
-
-SCAN_STORAGE = 1279
-"""Bytes of DeviceScan for up to some thousand tiles: three arrays of tile states, each of which
-takes one or two units of alignment."""
 
 
 def radix_sort_storage(
@@ -77,9 +70,23 @@ def scan_storage(n: int, itemsize: int) -> int:
     return _aliased([(tiles + 32) * 2 * itemsize, 1])
 
 
-def unique_storage(n: int) -> int:
-    """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs."""
-    return _aliased([1, (-(-n // _UNIQUE_TILE) + 32) * 16])
+def scan_by_key_storage(n: int, key: int) -> int:
+    """Bytes that DeviceScan takes for `n` elements in runs of equal keys of `key` bytes: the last
+    key of each tile, and its state."""
+    tiles = -(-n // _SCANNED_BY_KEY)
+    return _aliased([tiles * key, (tiles + 32) * 16])
+
+
+def merge_sort_storage(n: int, pair: Sequence[int]) -> int:
+    """Bytes that Thrust's sort of `n` elements takes where they are compared by a function: a
+    second buffer for each part of a `pair`, and where parts of the tiles meet."""
+    return _aliased([*(n * part for part in pair), (n // _MERGED + 2) * 8])
+
+
+def unique_storage(n: int, widest: int) -> int:
+    """Bytes that DeviceSelect::UniqueByKey takes for `n` pairs, the wider of `widest` bytes."""
+    tile = _UNIQUE_THREADS * _items(_UNIQUE_ITEMS, widest)
+    return _aliased([1, (-(-n // tile) + 32) * 16])
 
 
 def distinct_storage(n: int, key: int) -> int:
@@ -150,8 +157,8 @@ def topk(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         shared = top_buffers(tensor, k, dim, memory.processors)
         buffers.take(*shared)
         if shared:
-            memory.borrow(SCAN_STORAGE)
-            memory.borrow(SCAN_STORAGE)
+            for _ in range(2):
+                memory.borrow(scan_by_key_storage(shared[-1] // 4, 4))
     if in_order and k > SMALL_SORT:
         with memory.blocks() as copies:
             best = tensor.narrow(dim, 0, k)
@@ -208,28 +215,6 @@ def _check_weights(memory: ScratchMemory, verdicts: Blocks, weights: torch.Tenso
             sums.take(rows)
         verdicts.take(1)
     memory.borrow(1)
-
-
-def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Each pair's share of the gradient, which is 0 for the number of coordinates that differ
-    (native/cuda/DistanceKernel.cu)."""
-    first, second, p = args[1:4]
-    if p:
-        *batch, rows, width = first.shape
-        shares = first.new_empty((*batch, second.shape[-2], rows, width), device="meta")
-        with memory.blocks() as buffer:
-            buffer.take(shares.nbytes)
-            memory.reduce(shares, [-3], "sum")
-
-
-def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
-    rows, p = args[1:3]
-    if p and rows.numel():
-        shares = rows.new_empty((rows.shape[0] - 1, *rows.shape), device="meta")
-        with memory.blocks() as buffer:
-            buffer.take(shares.nbytes)
-            memory.reduce(shares, [0], "sum")
 
 
 def mode(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -298,13 +283,13 @@ def unique_slices(
             buffers.take(tensor.nbytes)
         buffers.take(n * INDEX)
         if not in_order:
-            memory.borrow(_aliased([n * INDEX, (n // _MERGED + 2) * 8]))
+            memory.borrow(merge_sort_storage(n, (INDEX,)))
         if keep_inverse:
             keep_inverse(n * INDEX)
             with memory.blocks() as places:
                 places.take(n * INDEX)
                 memory.borrow(_aliased([]))
-                memory.borrow(SCAN_STORAGE)
+                memory.borrow(scan_storage(n, INDEX))
         if keep_counts:
             buffers.take((n + 1) * INDEX)
         memory.borrow(_aliased([1, 1, 1, (-(-n // _UNIQUE_SLICES) + 32) * 8]))
@@ -343,7 +328,7 @@ def sort_once(
                 memory.borrow(radix_sort_storage(n, key, carried, memory.capability))
         if keep_inverse:
             keep_inverse(n * INDEX)
-            memory.borrow(n * (4 if in_order else INDEX), _aliased([(n // _SCANNED + 33) * 16]))
+            memory.borrow(n * (4 if in_order else INDEX), scan_storage(n, 4))
         keep_values(n * key)
         buffers.take(INDEX)
         if keep_counts:

@@ -314,8 +314,8 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "linalg_matrix_exp": _exponential,
     **dict.fromkeys("linalg_qr linalg_lu_factor_ex _linalg_det _linalg_slogdet".split(), _of_batch),
     "_scaled_mm": _scaled_product,
-    "_cdist_backward": selection.distances,
-    "_pdist_backward": selection.distances_within,
+    "_cdist_backward": norms.distances,
+    "_pdist_backward": norms.distances_within,
 }
 
 UNMEASURED = {

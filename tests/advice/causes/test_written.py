@@ -61,16 +61,31 @@ def _parts():
             name, card, words = (each.strip() for each in head.split("|", 2))
             earlier, also_as_one, cell = text.rpartition("# ## cell, or one\n")
             if also_as_one:
-                yield pytest.param(name, card, words, "", earlier + cell, id=name)
+                yield name, card, words, "", earlier + cell
                 name = f"{name}-of-an-earlier-cell"
             else:
                 earlier, _, cell = text.rpartition("# ## cell\n")
-            yield pytest.param(name, card, words, earlier, cell, id=name)
+            yield name, card, words, earlier, cell
 
 
-@pytest.mark.parametrize(("name", "card", "words", "earlier", "cell"), list(_parts()))
-def test_the_true_cause_is_named_first(name, card, words, earlier, cell, predicted):
-    report = predicted(cell, card, (SETUP, earlier), HOW.get(name, "%%gpucheck"))
+def _in_few_notebooks():
+    """Those of one notebook in a row, each with that: one that is run changes it, and is the last."""
+    notebooks = {}
+    for name, card, words, earlier, cell in _parts():
+        before = (card, SETUP, *filter(None, [earlier]))
+        notebooks.setdefault(before, []).append((name, words, cell))
+    for before, cells in notebooks.items():
+        for name, words, cell in sorted(cells, key=lambda one: one[0] in HOW):
+            yield pytest.param(before, name, words, cell, id=name)
+
+
+@pytest.mark.parametrize(
+    ("notebook_before", "name", "words", "cell"),
+    [*_in_few_notebooks()],
+    indirect=["notebook_before"],
+)
+def test_the_true_cause_is_named_first(notebook_before, name, words, cell, ask):
+    report = ask(notebook_before, cell, HOW.get(name, "%%gpucheck"))
     first = report.advice[0] if report.advice else None
     if name in NOT_NAMED:
         assert first is None or first.rule not in FALSE_THERE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpumem_magic.dryrun import Scenario
-from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
+from tests.dry_runs import dry_run
 
 CODE = """
 import torch

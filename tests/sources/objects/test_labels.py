@@ -211,3 +211,18 @@ def test_tensors_elsewhere_have_no_address():
     assert address_of(torch.ones(2)) is None
     assert address_of(torch.ones(2).to_sparse()) is None
     assert address_of(torch.ones(2, device="meta")) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "MPS backend out of memory (MPS allocated: 8.50 GB, other allocations: 384.00 KB, max "
+        "allowed: 9.07 GB). Tried to allocate 1.00 GB on private pool.",
+    ],
+)
+def test_where_memory_ran_out_it_is_looked_who_holds_what_on_any_device(text):
+    x = torch.ones(1)
+    watch = OwnerWatch(lambda: {"x": x, "y": [x]}, lambda: 0, lambda tensor: 1)
+    watch.read_names(RuntimeError(text))
+    assert watch.names.holders == {1: frozenset({"x", "y"})}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gpumem_magic.dryrun import Scenario
-from gpumem_magic.predict import dry_run
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.libraries import like_layers
+from tests.dry_runs import dry_run
 
 LIBRARY = {
     "transformers/__init__.py": "from transformers.generation import utils\n",

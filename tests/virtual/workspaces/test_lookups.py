@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpumem_magic.virtual.workspaces.selection import radix_sort_storage, unique_storage
+from gpumem_magic.virtual.workspaces.selection import (
+    radix_sort_storage,
+    scan_by_key_storage,
+    scan_storage,
+    unique_storage,
+)
 
 T4 = (7, 5)
 
@@ -30,9 +35,23 @@ def test_storage_of_radix_sorts(n, key, value, bits, size):
     assert radix_sort_storage(n, key, value, T4, bits) == size
 
 
-@pytest.mark.parametrize(("n", "size"), [(4096, 1279), (16384, 2047)])
-def test_storage_of_selections(n, size):
-    assert unique_storage(n) == size
+@pytest.mark.parametrize(
+    ("storage", "n", "width", "size"),
+    [
+        (unique_storage, 4096, 8, 1279),
+        (unique_storage, 16384, 8, 2047),
+        (unique_storage, 1000000, 8, 51199),
+        (unique_storage, 1000000, 4, 23807),
+        (scan_by_key_storage, 1000, 8, 1279),
+        (scan_by_key_storage, 10000000, 8, 105215),
+        (scan_by_key_storage, 10000000, 4, 87807),
+        (scan_storage, 1000, 4, 1023),
+        (scan_storage, 10000000, 4, 42495),
+        (scan_storage, 100000, 8, 2815),
+    ],
+)
+def test_storage_of_selections_and_scans(storage, n, width, size):
+    assert storage(n, width) == size
 
 
 @pytest.mark.parametrize(

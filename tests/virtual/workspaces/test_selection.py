@@ -62,6 +62,9 @@ def test_distinct_slices_are_found_by_their_numbers(blocks):
     x = torch.ones(20, 300, device="cuda").t()
     found = _asked(blocks, lambda: torch.unique_consecutive(x, dim=1, return_inverse=True))[0]
     assert found[:3] == [160, 160, 160]
+    x = torch.zeros(100000, 2, device="cuda")
+    found = _asked(blocks, lambda: torch.unique(x, dim=0, return_inverse=True))[0]
+    assert {255, 2815, 3839} <= set(found)  # where runs begin, their numbers, and what is selected
 
 
 def test_the_median_without_nans_sorts(blocks):
