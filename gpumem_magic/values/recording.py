@@ -128,10 +128,8 @@ class Reading:
         """What this process uses beyond PyTorch's own, what no share of this process explains, and
         why either is not known: `context` and `others`."""
         sizes, unknown = list[int | None](), dict[str, str]()
-        for name, *pair in (
-            ("context", "process_used", "reserved"),
-            ("others", "device_used", "process_used"),
-        ):
+        others = "others", "device_used", "process_used"
+        for name, *pair in (("context", "process_used", "reserved"), others):
             whole, part = (getattr(self, size) for size in pair)
             known = whole is not None and part is not None
             sizes.append(max(whole - part, 0) if known else None)  # readings a moment apart
@@ -351,9 +349,8 @@ class Recording:
     does not know decided which way the cell went. names: what the notebook's names were at the end.
     rules: the allocator's. highest: bytes that may have been allocated at some moment, with what
     libraries take unseen; 0 where nothing is known of that; likely: that likely were. fits: of a
-    dry run on a card without limit, whether the card as it is would have been enough. results:
-    shapes and dtypes of what operators made. collected: from where to where, in events, a dry run
-    freed blocks as garbage.
+    dry run without limit, whether the card would have been enough. results: shapes and dtypes of
+    what operators made. collected: from where to where, in events, garbage was freed in a dry run.
     """
 
     device: Device
