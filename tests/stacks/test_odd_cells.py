@@ -45,7 +45,7 @@ NOT_THE_CELLS = (
     (r"%%gpumem -q", FIRST),
 )
 """What differs from run to run, and the device's name."""
-LINE_OF_ON = re.compile(r"(?:.*\n)*?peak .* · .*\n", re.MULTILINE)
+LINE_OF_ON = re.compile(r"(?:peak|nothing allocated or freed) .* · .*\n")
 
 
 def cells_of(topic):
@@ -145,9 +145,8 @@ def prepare(shell, shown, way):
 def drop_line_of_on(shown):
     if shown and shown[-1][0] == "stdout":
         text = shown.pop()[1]
-        left = LINE_OF_ON.sub("", text[text.rfind("\npeak ") + 1 :])
-        before = text[: text.rfind("\npeak ") + 1] + left if "\npeak " in text else left
-        if before:
+        *_, (begin, end) = [found.span() for found in LINE_OF_ON.finditer(text)] or [(0, 0)]
+        if before := text[:begin] + text[end:]:
             shown.append(("stdout", before))
 
 
