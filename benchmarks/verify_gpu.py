@@ -53,6 +53,9 @@ _CALL = "import torch, torch.nn as nn, torch.nn.functional as F\ntorch.manual_se
 
 _NO_ROOM = re.compile("out of memory|_ALLOC_FAILED|OutOfMemoryError")
 
+_MISSING = re.compile(r"^(?:E +)?(ModuleNotFoundError: .*)$", re.MULTILINE)
+"""Why nothing could be imported."""
+
 _CASE = re.compile(r"^(tests/\S+) (PASSED|FAILED|ERROR|SKIPPED)(?: \((.*)\))? +\[", re.MULTILINE)
 """A line of `pytest -v`: the test, how it ended, and why it was skipped."""
 
@@ -118,7 +121,9 @@ def tests(limit: float) -> dict[str, Any]:
     cases = _CASE.findall(told)
     failed = [name for name, outcome, _ in cases if outcome in ("FAILED", "ERROR")]
     left_out = {name: reason for name, outcome, reason in cases if outcome == "SKIPPED"}
-    if ended and not cases:
+    if ended and not cases and (missing := _MISSING.search(done.stdout)):
+        left_out["tests"] = missing[1]
+    elif ended and not cases:
         failed.append((done.stdout + done.stderr).strip()[-600:])
     if not ended:
         last = cases[-1][0] if cases else "nothing"
@@ -132,6 +137,8 @@ def overhead(limit: float) -> dict[str, Any]:
     as there is time for."""
     often = ("--rounds", "3", "--seconds", f"{limit / 2:.0f}")
     done = run("benchmarks/overhead.py", "--events", "--json", *often, limit=limit)
+    if missing := _MISSING.search(done.stderr):
+        return {"left out": {"overhead": missing[1]}}
     if done.returncode:
         return {"failed": [done.stderr.strip()[-600:]]}
     found: dict[str, Any] = json.loads(done.stdout)
