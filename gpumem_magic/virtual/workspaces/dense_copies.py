@@ -105,11 +105,14 @@ AFTER = {
     "reflection_pad2d_backward": (0,),
     "replication_pad1d": (0,),
     "replication_pad2d": (0,),
+    "fractional_max_pool2d_backward": (0,),
     "max_pool3d_with_indices_backward": (0,),
+    "avg_pool3d_backward": (0,),
     "_adaptive_avg_pool2d_backward": (0,),
+    "_adaptive_avg_pool3d_backward": (0,),
 }
 """By operator, the places of the operands that are copied after the results are made
-(native/cuda/SoftMax.cu, AdaptiveMaxPooling2d.cu, and the padding and UpSample kernels)."""
+(native/cuda/SoftMax.cu, and the kernels of padding, pooling and UpSample)."""
 
 
 def copied_after(operator: str, args: Args) -> list[int]:

@@ -106,11 +106,6 @@ def _from_half_of_spectrum(memory: ScratchMemory, args: Args, kwargs: Kwargs) ->
     memory.borrow(args[0].numel() * args[0].itemsize)
 
 
-def _lay_out(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
-    """A dense copy of the gradient."""
-    memory.borrow(*copies.copied((0,), args))
-
-
 def _inverse(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Of two matrices, one is factorized, one is solved for (native/cuda/linalg)."""
     with memory.blocks() as matrices:
@@ -281,7 +276,6 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "unfold_backward": folds.unfold_backward,
     "embedding_renorm_": lookups.embedding_renorm,
     "renorm": _renorm,
-    **dict.fromkeys(("fractional_max_pool2d_backward",), _lay_out),
     **dict.fromkeys(("index_add", "index_add_"), scatters.index_add),
     **dict.fromkeys(("scatter_add", "scatter_add_"), scatters.scatter_add),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),

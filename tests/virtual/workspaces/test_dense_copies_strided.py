@@ -91,3 +91,24 @@ def test_what_is_taken_for_a_gradient(blocks, run, events):
     blocks()
     total.backward()
     assert events in (None, blocks())
+
+
+POOLED = {
+    "average of three dimensions": lambda x: functional.avg_pool3d(x, 2),
+    "adaptive average": lambda x: functional.adaptive_avg_pool3d(x, 4),
+    "adaptive average of two": lambda x: functional.adaptive_avg_pool2d(x, 4),
+    "highest of three dimensions": lambda x: functional.max_pool3d(x, 2),
+    "fractions": lambda x: functional.fractional_max_pool2d(x, 2, output_size=4),
+    "reflection": lambda x: functional.pad(x, (3, 3, 3, 3), mode="reflect"),
+    "shift": lambda x: x.roll(1, 0),
+}
+
+
+@pytest.mark.parametrize("pool", POOLED.values(), ids=POOLED)
+def test_a_gradient_that_is_expanded_is_copied(blocks, pool):
+    x = torch.rand(8, 16, 16, 16, device="cuda", requires_grad=True)
+    out = pool(x)
+    total = out.sum()
+    blocks()
+    total.backward()
+    assert -out.nbytes in blocks()
