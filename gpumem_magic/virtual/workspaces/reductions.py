@@ -37,11 +37,12 @@ class Processors:
 
 
 class Operand(NamedTuple):
-    """What is reduced, in elements."""
+    """What is reduced, in elements of `itemsize` bytes."""
 
     shape: Sequence[int]
     strides: Sequence[int]
     offset: int = 0
+    itemsize: int = 4
 
 
 @functools.lru_cache(maxsize=1000)
@@ -58,8 +59,7 @@ def reduction_buffers(
     reduced: the dimensions that are combined. accumulator: bytes of one partial result. vector:
     elements that a thread loads at once.
     """
-    operand = _part(operand, accumulator)
-    shape, strides, offset = operand
+    shape, strides, offset, _ = _part(operand)
     dims = {d % len(shape) for d in reduced} if shape else set()
     inner = _coalesced((strides[d], shape[d]) for d in dims)
     outer = _coalesced((strides[d], shape[d]) for d in range(len(shape)) if d not in dims)
@@ -95,16 +95,16 @@ def reduction_buffers(
     return size if along_fastest else size * width * width_of_output, _SEMAPHORE * grid
 
 
-def _part(operand: Operand, itemsize: int) -> Operand:
+def _part(operand: Operand) -> Operand:
     """What is reduced at once: places in bytes are of 31 bits (with_32bit_indexing of
     ATen/native/TensorIterator.cpp, which halves the longest dimension)."""
-    shape, strides, offset = operand
+    shape, strides, _, itemsize = operand
     extents = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
     if (sum(extents) + 1) * itemsize < _PLACES:
         return operand
     longest = extents.index(max(extents))
     halved = [-(-n // 2) if d == longest else n for d, n in enumerate(shape)]
-    return _part(Operand(tuple(halved), strides, offset), itemsize)
+    return _part(operand._replace(shape=tuple(halved)))
 
 
 def _coalesced(dims: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

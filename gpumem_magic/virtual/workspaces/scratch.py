@@ -149,7 +149,9 @@ class ScratchMemory:
             accumulator = 2 * INDEX
         self.borrow(
             *reduction_buffers(
-                Operand(tensor.shape, tensor.stride(), int(tensor.storage_offset())),
+                Operand(
+                    tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.itemsize
+                ),
                 tuple(dims or range(tensor.dim())),
                 4 * accumulator if welford else accumulator,
                 self.processors,

@@ -75,3 +75,16 @@ def test_along_a_dimension_a_value_goes_with_its_place(blocks, operator):
     assert both[1] == 16
     assert both[2] == 4 * plain[1] > 0
     del lone, pair
+
+
+@pytest.mark.parametrize(("itemsize", "parts"), [(2, 1), (4, 1), (8, 2)])
+def test_places_are_counted_in_bytes_of_elements_not_of_partial_results(itemsize, parts):
+    card = Processors.of(132, (9, 0))
+    rows = 2**23  # of 32 elements: 2 GiB from 8 bytes on
+    sums, best = (
+        reduction_buffers(Operand((rows, 32), (32, 1), 0, itemsize), (0,), accumulator, card)
+        for accumulator in (4, 16)
+    )
+    assert best[0] == 4 * sums[0]
+    whole = reduction_buffers(Operand((rows // parts, 32), (32, 1), 0, 1), (0,), 4, card)
+    assert sums == whole
