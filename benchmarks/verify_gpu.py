@@ -137,7 +137,7 @@ def overhead(limit: float) -> dict[str, Any]:
     as there is time for."""
     often = ("--rounds", "3", "--seconds", f"{limit / 2:.0f}")
     done = run("benchmarks/overhead.py", "--events", "--json", *often, limit=limit)
-    if missing := _MISSING.search(done.stderr):
+    if done.returncode and (missing := _MISSING.search(done.stderr)):
         return {"left out": {"overhead": missing[1]}}
     if done.returncode:
         return {"failed": [done.stderr.strip()[-600:]]}

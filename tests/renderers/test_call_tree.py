@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpumem_magic.renderers import mimebundle
 from gpumem_magic.renderers.call_tree import by_module, most_at_peak
 from gpumem_magic.renderers.terminal import plain
@@ -92,19 +94,19 @@ def test_a_cell_is_taken_apart_however_much_was_there_before():
     assert names[1:] == ["3  net.h[0..3].mlp", "3  net.h[0..3].attn > x = torch.cat(rows)"]
 
 
-def test_of_a_long_way_the_modules_are_named():
+CODE = "return 0.5 * input * (1.0 + torch.tanh(math.pi * (input + 0.044 * input)))"
+CALLED = "In[6]:3  yield model(batch.to('cuda')).argmax(-1)"
+
+
+@pytest.mark.parametrize(
+    ("line", "way", "named"),
+    [
+        ("t.train()", f"h > act > {CODE}", "8  h.act"),
+        ("list(answers)", f"{CALLED} > model > layers[0..3]", "8  model.layers[0..3]"),
+    ],
+)
+def test_of_a_long_way_the_modules_are_named(line, way, named):
     """A line of their code, cut in its middle, tells nothing."""
-    code = "act > return 0.5 * input * (1.0 + torch.tanh(math.pi * (input + 0.044 * input)))"
-    tree = (
-        CallNode("line 8  t.train()", 0, 90 * MIB, 0, 0),
-        CallNode(f"h > {code}", 1, 90 * MIB, 0, 0),
-    )
+    tree = (CallNode(f"line 8  {line}", 0, 90 * MIB, 0, 0), CallNode(way, 1, 90 * MIB, 0, 0))
     (row,) = most_at_peak(replace(report_of(), call_tree=tree), 3).rows
-    assert plain(row.cells[0]) == "8  h.act"
-    called = "In[6]:3  yield model(batch.to('cuda')).argmax(-1)"
-    tree = (
-        CallNode("line 8  list(answers)", 0, 90 * MIB, 0, 0),
-        CallNode(f"{called} > model > layers[0..3]", 1, 90 * MIB, 0, 0),
-    )
-    (row,) = most_at_peak(replace(report_of(), call_tree=tree), 3).rows
-    assert plain(row.cells[0]) == "8  model.layers[0..3]"
+    assert plain(row.cells[0]) == named

@@ -178,8 +178,8 @@ def check(outcome):
     if any(f"Error in callback {other}" in said for other in OTHERS):
         return  # it came to this file's own, or IPython's, before ours
     shown = said.partition("Error in callback")[2].partition("KeyboardInterrupt")[2]
-    if shown and "gpumem_magic" not in shown:
-        return  # it came to IPython, which calls the callbacks, when ours had returned
+    if shown and "gpumem_magic" not in shown:  # it came to IPython when our callback had returned
+        said = said.partition("Error in callback")[0]
     told = [line for line in said.splitlines() if "gpumem_magic" in line]
     assert outcome.error in ("", "KeyboardInterrupt"), seen
     # THEN the cell has ended with it, or where it came at the cell's end the one line tells

@@ -114,13 +114,13 @@ def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     written, indices, values = args[:3]
     given = [index for index in indices if index is not None]
     masks = [index for index in given if index.dtype in _MASKS]
+    if not given:
+        return
     found = values.numel() // max(1, _sliced(written, indices))
     if masks and values.numel() == 1:
         if masks[0] in memory.storages:
             return  # how many it finds is not known
         found = int(masks[0].sum())
-    if not given:
-        return
     with memory.blocks() as copies:
         copies.take(0 if values in memory.storages else values.nbytes)
         if not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):

@@ -208,17 +208,19 @@ def distances(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     first, second, p = args[1:4]
     if p:
         *batch, rows, width = first.shape
-        shares = first.new_empty((*batch, second.shape[-2], rows, width), device="meta")
-        with memory.blocks() as buffer:
-            buffer.take(shares.nbytes)
-            memory.reduce(shares, [-3], "sum")
+        _sum_shares(memory, first, (*batch, second.shape[-2], rows, width), -3)
 
 
 def distances_within(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Each row's share of the gradient by every other row (_pdist_backward of the same file)."""
     rows, p = args[1:3]
     if p and rows.numel():
-        shares = rows.new_empty((rows.shape[0] - 1, *rows.shape), device="meta")
-        with memory.blocks() as buffer:
-            buffer.take(shares.nbytes)
-            memory.reduce(shares, [0], "sum")
+        _sum_shares(memory, rows, (rows.shape[0] - 1, *rows.shape), 0)
+
+
+def _sum_shares(memory: ScratchMemory, like: torch.Tensor, shape: Sequence[int], dim: int) -> None:
+    """Shares of this shape, in the type of `like`, summed over one dimension."""
+    shares = like.new_empty(shape, device="meta")
+    with memory.blocks() as buffer:
+        buffer.take(shares.nbytes)
+        memory.reduce(shares, [dim], "sum")

@@ -57,7 +57,7 @@ def _one_sweep(key: int, value: int, capability: tuple[int, int]) -> tuple[int, 
     if capability < (9, 0):
         return 384, 17 if key == _NARROW else 21
     if key < _NARROW:
-        return _FEW_BYTES[key, min(value, INDEX)]
+        return _FEW_BYTES[key, value]
     if key == _NARROW:
         return 384, 29 if value == INDEX else 17 if value else 19
     return 384, 24 if value == INDEX else 30

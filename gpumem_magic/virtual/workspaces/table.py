@@ -31,11 +31,10 @@ Placing = Callable[[Args, Any], None]
 _CUBLAS = frozenset(
     "addbmm addmm addmv addr baddbmm bmm dot mm mv vdot _addmm_activation _int_mm".split()
 )
-_HOLDING = frozenset(
+_SOLVING = (
     "_linalg_solve_ex linalg_lu_solve linalg_lstsq linalg_pinv linalg_solve_triangular "
-    "triangular_solve".split()
-)
-"""Of torch.linalg, what solves triangular systems, by cuBLAS (native/cuda/linalg)."""
+    "triangular_solve"
+).split()
 _REDUCTIONS = frozenset(
     "sum mean prod amax amin max min nansum norm linalg_vector_norm all any "
     "std var std_mean var_mean argmax argmin".split()
@@ -56,8 +55,6 @@ def scratch_of(memory: ScratchMemory, operator: str) -> Scratch | None:
     """What takes the scratch memory of this operator (without "aten::"); None: none."""
     if operator in _CUBLAS:
         return functools.partial(_product, memory, operator)
-    if operator in _HOLDING:
-        return lambda args, kwargs: memory.hold_cublas()
     if operator in _REDUCTIONS:
         return functools.partial(_reduction, memory, operator)
     if operator in losses.LOSSES:
@@ -104,6 +101,11 @@ def _from_half_of_spectrum(memory: ScratchMemory, args: Args, kwargs: Kwargs) ->
     """A copy that cuFFT may write over, transformed in all dimensions but the last (_fft_c2r_cufft
     of native/cuda/SpectralOps.cpp)."""
     memory.borrow(args[0].numel() * args[0].itemsize)
+
+
+def _solve(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
+    """cuBLAS solves triangular systems (native/cuda/linalg)."""
+    memory.hold_cublas()
 
 
 def _inverse(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
@@ -304,6 +306,7 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "multinomial": selection.multinomial,
     "mode": selection.mode,
     "_fft_c2r": _from_half_of_spectrum,
+    **dict.fromkeys(_SOLVING, _solve),
     "linalg_inv_ex": _inverse,
     "linalg_matrix_exp": _exponential,
     **dict.fromkeys("linalg_qr linalg_lu_factor_ex _linalg_det _linalg_slogdet".split(), _of_batch),
