@@ -4,9 +4,12 @@ here. What it does not have says so by its name; it never quietly does something
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
+
+import torch
 
 _ABSENT: Any = object()
 
@@ -93,6 +96,29 @@ class Patches:
         finally:
             for change in now:
                 _put(*change)
+
+
+class OperatorPatches:
+    """Kernels that stand in the place of torch's own for operators of `aten`, until `restore`.
+    Those of several virtual GPUs in one process lie on top of each other: the newest serves."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+
+    def set(self, name: str, key: str, kernel: Callable[..., Any]) -> None:
+        """Register it for `aten::name` and a dispatch key."""
+        if self._library is None:
+            self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
+            # its own `impl` refuses a second one for a key up to torch 2.12
+            self._library.m.impl(name, key, kernel, False)
+
+    def restore(self) -> None:
+        """Take all of them out."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
 
 
 def _put(owner: Any, name: str, value: Any) -> None:

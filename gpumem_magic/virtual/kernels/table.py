@@ -3,7 +3,6 @@ only."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +26,7 @@ from gpumem_magic.virtual.kernels.recurrent import Recurrent
 from gpumem_magic.virtual.kernels.recurrent_steps import CELLS
 from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
 from gpumem_magic.virtual.kernels.sparse import found_in
-from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.patches import OperatorPatches, Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
 from gpumem_magic.virtual.traits import composite_kernel, host_kernel
@@ -52,7 +51,7 @@ class Kernels:
         self._card = card
         self._recurrent = Recurrent(storages, here, card, scratch)
         self._encoder_layer = EncoderLayer(storages, card.capability)
-        self._library: Any = None
+        self._operators = OperatorPatches()
 
     def patch(self, patches: Patches) -> None:
         """Replace what modules ask for before they call an operator."""
@@ -64,37 +63,32 @@ class Kernels:
 
     def install(self) -> None:
         """Register them with torch."""
-        self._library = torch.library.Library("aten", "IMPL")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
-            self._impl("dropout", self._dropout)
-            self._impl("scaled_dot_product_attention", self._attention)
-            self._impl("group_norm", _group_norm)
-            self._impl("batch_norm", _batch_norm)
-            self._impl("_embedding_bag_backward", self._embedding_bag_backward)
-            self._impl("cumprod_backward", self._cumprod_backward)
-            if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
-                self._impl("rms_norm", RMSNorm(self._storages, self._here))
-            for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
-                for name, kernel in operators.items():
-                    self._impl(name, kernel)
-            grid = torch.ops.aten.affine_grid_generator.default
-            self._here.tracker.replacements[grid] = composite_kernel(grid)  # its product is seen
-            self._here.tracker.replacements |= found_in(self._storages)
-            traced = torch.ops.aten._convolution.default  # how traces name it
-            self._here.tracker.replacements[traced] = lambda *args: torch.convolution(*args[:9])
-            # what torch has for CUDA alone, also for tensors without values
-            for name, kernel in FUSED.items():
-                for key in ("CPU", "Meta"):
-                    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
-                        self._library.impl(name, kernel, key)
+        self._impl("dropout", self._dropout)
+        self._impl("scaled_dot_product_attention", self._attention)
+        self._impl("group_norm", _group_norm)
+        self._impl("batch_norm", _batch_norm)
+        self._impl("_embedding_bag_backward", self._embedding_bag_backward)
+        self._impl("cumprod_backward", self._cumprod_backward)
+        if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
+            self._impl("rms_norm", RMSNorm(self._storages, self._here))
+        for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
+            for name, kernel in operators.items():
+                self._impl(name, kernel)
+        grid = torch.ops.aten.affine_grid_generator.default
+        self._here.tracker.replacements[grid] = composite_kernel(grid)  # its product is seen
+        self._here.tracker.replacements |= found_in(self._storages)
+        traced = torch.ops.aten._convolution.default  # how traces name it
+        self._here.tracker.replacements[traced] = lambda *args: torch.convolution(*args[:9])
+        # what torch has for CUDA alone, also for tensors without values
+        for name, kernel in FUSED.items():
+            for key in ("CPU", "Meta"):
+                if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                    self._operators.set(name, key, kernel)
 
     def remove(self) -> None:
         """Take them out again."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-            self._here.tracker.replacements.clear()
+        self._operators.restore()
+        self._here.tracker.replacements.clear()
 
     def _impl(self, name: str, kernel: Callable[..., Any]) -> None:
         packet, _, overload = name.partition(".")
@@ -106,7 +100,7 @@ class Kernels:
                 return kernel(tensor, *args, **kwargs)
             return on_host(tensor, *args, **kwargs)
 
-        self._library.impl(name, choose, _KEY)
+        self._operators.set(name, _KEY, choose)
         self._here.tracker.replacements[operator] = choose
 
     def _dropout(self, tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:

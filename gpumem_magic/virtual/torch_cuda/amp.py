@@ -4,13 +4,12 @@ only."""
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 
-from gpumem_magic.virtual.patches import Patches
+from gpumem_magic.virtual.patches import OperatorPatches, Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.traits import composite_kernel
 
@@ -61,7 +60,7 @@ class Autocast:
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
         self._host_enabled = False
-        self._library: Any = None
+        self._operators: OperatorPatches | None = None
         self._cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._enabled: Callable[..., bool] = torch.is_autocast_enabled
 
@@ -97,25 +96,23 @@ class Autocast:
     def remove(self) -> None:
         """Take the kernels out again; autocast for the host stays as the user has set it."""
         self._cache.clear()
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        if self._operators is not None:
+            self._operators.restore()
+            self._operators = None
 
     def _register(self) -> None:
-        if self._library is not None:
+        if self._operators is not None:
             return
-        self._library = torch.library.Library("aten", "IMPL")
+        self._operators = OperatorPatches()
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
-            for name in torch._C._dispatch_get_all_op_names():
-                if not name.startswith("aten::"):
-                    continue
-                on_host = has_kernel(name, _KEY)
-                on_cuda = has_kernel(name, "AutocastCUDA") or name in _RECURRENT
-                if on_host or on_cuda:
-                    kernel = self._kernel(name.removeprefix("aten::"), on_host, on_cuda)
-                    self._library.impl(name.removeprefix("aten::"), kernel, _KEY)
+        for name in torch._C._dispatch_get_all_op_names():
+            if not name.startswith("aten::"):
+                continue
+            on_host = has_kernel(name, _KEY)
+            on_cuda = has_kernel(name, "AutocastCUDA") or name in _RECURRENT
+            if on_host or on_cuda:
+                short = name.removeprefix("aten::")
+                self._operators.set(short, _KEY, self._kernel(short, on_host, on_cuda))
 
     def _kernel(self, name: str, on_host: bool, on_cuda: bool) -> Callable[..., Any]:
         packet, _, overload = name.partition(".")
