@@ -218,6 +218,6 @@ def _forget_answers() -> None:
     """torch remembers some answers about the device for good."""
     for module, name in (
         (torch.cuda, "_check_bf16_tensor_supported"),
-        (torch.accelerator, "get_device_capability"),
+        (getattr(torch, "accelerator", None), "get_device_capability"),  # from torch 2.6
     ):
         getattr(getattr(module, name, None), "cache_clear", lambda: None)()

@@ -7,6 +7,7 @@ The values are computed by torch's own CPU code, out of sight of the tracker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -51,9 +52,10 @@ class Recurrent:
 
     def install(self, patches: Patches) -> None:
         """Let modules hand their weights over, as they do to cuDNN."""
+        asked = import_module("torch.backends.cudnn.rnn")  # the name is another thing in torch 2.9
         modes = {layer.upper(): mode for mode, layer in enumerate(GATES)}
         patches.set(torch.backends.cudnn, "is_acceptable", self._is_acceptable)
-        patches.set(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__)
+        patches.set(asked, "get_cudnn_mode", modes.__getitem__)
         patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
         patches.set(torch, "_cudnn_rnn_flatten_weight", self._flatten)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as torch_module
 
 from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.values.recording import Action
@@ -27,6 +27,13 @@ from gpumem_magic.virtual.libraries.layer_geometry import (
 )
 from gpumem_magic.virtual.source import VirtualSource
 from gpumem_magic.virtual.storages import Step
+
+_GLOBAL_HOOKS = tuple(
+    hooks
+    for name, hooks in vars(torch_module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+)
+"""What is called around every module, by the way it is registered."""
 
 _PASSES = 2
 """Passes in which a layer of some shape has to do as another, before that one stands for it."""
@@ -145,7 +152,7 @@ class LikeLayers:
         call = layers.__call__
 
         def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not args or torch.is_grad_enabled() or _has_any_global_hook():
+            if not args or torch.is_grad_enabled() or any(_GLOBAL_HOOKS):
                 return call(layer, *args, **kwargs)
             return self._run(call, layer, args, kwargs)
 

@@ -3,6 +3,7 @@ per stream."""
 
 from __future__ import annotations
 
+import abc
 import itertools
 import time
 from typing import Any
@@ -119,6 +120,11 @@ class Event:
         if self._moment is None or end_event._moment is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event._moment - self._moment) * 1e3
+
+
+for _base, _ours in (("_StreamBase", StreamBase), ("_EventBase", Event)):
+    if isinstance(_of_torch := getattr(vars(torch).get("_streambase"), _base, None), abc.ABCMeta):
+        _of_torch.register(_ours)  # in torch 2.4 dynamo asks for it
 
 
 def of_any_device(original: Any, of_cuda: type, *others: type) -> type:
