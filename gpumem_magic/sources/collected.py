@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ Row = tuple[int, int, int, int, int, bool, float, bool]
 """action, address, size, requested, index of the stack, in backward, time, records a graph; a
 tuple, as one is made for every tensor of the cell."""
 
+_WRAPPERS_DIE_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
+"""Python's collector calls the storage of a tensor dead where only garbage refers to the object
+that stands for it in Python (such as torch.load leaves), up to torch 2.9."""
+
 _ROW = np.dtype("i1, i8, i8, i8, i4, ?, f8, ?")
 _ROW.names = "action", "address", "size", "requested", "stack", "backward", "time", "graph"
 
@@ -25,6 +29,29 @@ class Death(weakref.ref):  # type: ignore[type-arg]
 
     __slots__ = ("key",)
     key: int
+
+
+class Deaths(dict[int, Death]):
+    """The storages that are waited for, by their `_cdata`; tell: called with that of one that has
+    died."""
+
+    def __init__(self, tell: Callable[[int], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def expect(self, storage: torch.UntypedStorage) -> None:
+        """Wait for the storage's death."""
+        key = storage._cdata
+        self[key] = death = Death(storage, self._died)
+        death.key = key
+
+    def _died(self, death: Death) -> None:
+        key = death.key
+        if _WRAPPERS_DIE_FIRST and torch._C._storage_Use_Count(key) > 1:
+            self.expect(torch.UntypedStorage._new_with_weak_ptr(key))
+            return
+        del self[key]
+        self._tell(key)
 
 
 def events_of(rows: Sequence[Row], stacks: tuple[Stack, ...]) -> Events:

@@ -14,7 +14,7 @@ from gpumem_magic.allocator.caching import AllocationFailed, CachingAllocator
 from gpumem_magic.allocator.oom_message import Refusal
 from gpumem_magic.allocator.segments import Listener
 from gpumem_magic.allocator.settings import Settings
-from gpumem_magic.sources.collected import Death
+from gpumem_magic.sources.collected import Deaths
 from gpumem_magic.sources.objects.ownership import sparse_parts
 from gpumem_magic.values.recording import Action
 
@@ -66,7 +66,7 @@ class Storages:
         self.capturing: Callable[[int], int] | None = None
         self.refused_segment: int | None = None
         self.addresses: dict[int, int] = {}
-        self._deaths: dict[int, Death] = {}
+        self._deaths = Deaths(self._died)
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
         self._process = _process_id()
@@ -131,8 +131,7 @@ class Storages:
         if address is None:
             address = self.malloc(storage.nbytes())
         self.addresses[key] = address
-        self._deaths[key] = death = Death(storage, self._died)
-        death.key = key
+        self._deaths.expect(storage)
         if self.on_placed is not None and address:
             self.on_placed(tensor, address)
 
@@ -237,9 +236,8 @@ class Storages:
         with Blocks(self) as blocks:
             blocks.take(*sizes)
 
-    def _died(self, death: Death) -> None:
-        del self._deaths[death.key]
-        if address := self.addresses.pop(death.key):
+    def _died(self, key: int) -> None:
+        if address := self.addresses.pop(key):
             self._dead.append(address)
             self._bury()
 

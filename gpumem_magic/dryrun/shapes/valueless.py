@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.sources.collected import Death
+from gpumem_magic.sources.collected import Deaths
 from gpumem_magic.virtual.storages import storage_id
 
 MOST_FLOATS = 2**16
@@ -46,7 +46,7 @@ class Valueless:
     """The storages whose contents mean nothing. A tensor is valueless as its storage is."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, Death] = {}
+        self._marks = Deaths(self._died)
         # By storage, until something is written to it: of `Bounds`, `MostlyOne` and `Sampled`.
         self.ends: dict[int, tuple[Any, Any]] = {}
         self.numbers: dict[int, tuple[torch.dtype, float, int, Any]] = {}
@@ -82,12 +82,11 @@ class Valueless:
         for each in self._told:
             each.pop(key, None)
         if key not in self._marks:
-            self._marks[key] = death = Death(storage, self._died)
-            death.key = key
+            self._marks.expect(storage)
 
-    def _died(self, death: Death) -> None:
-        for each in (self._marks, *self._told):
-            each.pop(death.key, None)
+    def _died(self, key: int) -> None:
+        for each in self._told:
+            each.pop(key, None)
 
     def make(self, dtype: torch.dtype, size: Any, stride: Any) -> torch.Tensor:
         """A valueless tensor of this geometry (elements) on the host."""

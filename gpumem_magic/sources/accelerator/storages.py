@@ -15,7 +15,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem_magic.sources.accelerator.backend import Counters
-from gpumem_magic.sources.collected import Death, Row, events_of, tensors_in
+from gpumem_magic.sources.collected import Deaths, Row, events_of, tensors_in
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.sources.modes import leave_mode
 from gpumem_magic.sources.stacks.callstacks import CallStacks
@@ -45,7 +45,7 @@ class StorageLog(TorchDispatchMode):
         self.elsewhere = False
         self._counters = counters
         self._sizes: dict[int, int] = {}
-        self._deaths: dict[int, Death] = {}
+        self._deaths = Deaths(self._died)
         self._unseen: list[tuple[int, int]] = []  # blocks of what no storage explains
         self._made = 0
         self._now = Counters(0)
@@ -78,8 +78,7 @@ class StorageLog(TorchDispatchMode):
         key: int = storage._cdata
         if key not in self._sizes:
             self._sizes[key] = storage.nbytes()
-            self._deaths[key] = death = Death(storage, self._died)
-            death.key = key
+            self._deaths.expect(storage)
         return key
 
     def locate(self, tensor: torch.Tensor) -> int | None:
@@ -211,11 +210,10 @@ class StorageLog(TorchDispatchMode):
         if size:
             self._log(Action.FREE, self._new_address(), size)
 
-    def _died(self, death: Death) -> None:
-        size = self._sizes.pop(death.key)
-        del self._deaths[death.key]
+    def _died(self, key: int) -> None:
+        size = self._sizes.pop(key)
         if self._clock is not None:
-            self._log(Action.FREE, death.key, size)
+            self._log(Action.FREE, key, size)
 
     def _new_address(self) -> int:
         """One that no storage has."""

@@ -7,6 +7,7 @@ The values of fused kernels are computed by torch's plain formula, out of sight 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,6 +55,9 @@ FLASH = Fused("flash", 1)
 CUDNN = Fused("cudnn", 1)
 EFFICIENT = Fused("efficient", 32)
 """kAlignLSE of the memory-efficient kernels (native/transformers/cuda/mem_eff_attention)."""
+
+_SOFTMAX: Callable[..., torch.Tensor] = getattr(torch.ops.aten, "_safe_softmax", torch.softmax)
+"""What the plain formula takes; safe for rows that are masked whole from torch 2.5 on."""
 
 _MASK_MULTIPLE = 8
 """mem_eff_alignment of native/transformers/attention.cpp, in elements."""
@@ -180,7 +184,9 @@ def _values(device: FusedDevice, tensors: Any, mask: torch.Tensor | None, how: H
 
 
 def _plain(tensors: Any, mask: torch.Tensor | None, how: How) -> torch.Tensor:
-    options = {"scale": how.scale, "enable_gqa": how.enable_gqa}
+    options: dict[str, Any] = {"scale": how.scale}
+    if how.enable_gqa:  # from torch 2.5
+        options["enable_gqa"] = True
     out: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
         *tensors, mask, how.dropout_p, how.is_causal, None, **options
     )[0]
@@ -286,12 +292,18 @@ def _place_gradients(
             efficient_buffers(device.storages, shape, out, device.card.capability)
 
 
+def _widens_halves() -> bool:
+    """Whether the plain formula computes half precision in float32, as torch 2.4 never did."""
+    allowed = getattr(torch.backends.cuda, "fp16_bf16_reduction_math_sdp_allowed", lambda: True)
+    return not allowed()
+
+
 def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> torch.Tensor:
     """_scaled_dot_product_attention_math in native/transformers/attention.cpp, in its steps; mask:
     additive. A dispatch mode would have torch's own code not add the mask in place."""
     query, key, value = tensors
     dtype = query.dtype
-    if dtype.itemsize == 2 and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
+    if dtype.itemsize == 2 and _widens_halves():
         query, key, value = query.float(), key.float(), value.float()
     wide = query, key, value  # stay beside what is made of them
     scale = 1 / math.sqrt(query.shape[-1]) if how.scale is None else how.scale
@@ -312,7 +324,7 @@ def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> tor
     scores = torch.matmul(query, (key * root).transpose(-2, -1))
     if mask is not None:
         scores.add_(mask)
-    scores = torch.ops.aten._safe_softmax(scores, -1)
+    scores = _SOFTMAX(scores, -1)
     if how.dropout_p > 0:
         scores = torch.dropout(scores, how.dropout_p, True)
     weights = scores.to(dtype)  # returned beside the output, of which nobody takes it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 
@@ -246,3 +247,17 @@ def test_batched_gradients_of_the_device_are_taken():
     many = torch.eye(3, device="cuda")
     (found,) = torch.autograd.grad(2 * x, x, many, is_grads_batched=True)
     assert (found.device, found.tolist()) == (CUDA, (2 * torch.eye(3)).tolist())
+
+
+def test_what_was_loaded_stays_on_the_device_when_garbage_is_collected(allocated):
+    file = io.BytesIO()
+    torch.save(nn.Linear(32, 32, bias=False).cuda(), file)
+    file.seek(0)
+    before = allocated()
+    loaded = torch.load(file, weights_only=False)
+    gc.collect()  # torch.load's own circles of references hold the storages, too
+    assert loaded.weight.is_cuda
+    assert allocated() - before == 4096
+    del loaded
+    gc.collect()
+    assert allocated() == before
