@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ tuple, as one is made for every tensor of the cell."""
 _WRAPPERS_DIE_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
 """Python's collector calls the storage of a tensor dead where only garbage refers to the object
 that stands for it in Python (such as torch.load leaves), up to torch 2.9."""
+
+_STORAGES = ctypes.c_void_p.from_address(torch.UntypedStorage(0)._cdata).value
+"""What each storage in C++ begins with: the address of its class's functions."""
 
 _ROW = np.dtype("i1, i8, i8, i8, i4, ?, f8, ?")
 _ROW.names = "action", "address", "size", "requested", "stack", "backward", "time", "graph"
@@ -47,11 +51,18 @@ class Deaths(dict[int, Death]):
 
     def _died(self, death: Death) -> None:
         key = death.key
-        if _WRAPPERS_DIE_FIRST and torch._C._storage_Use_Count(key) > 1:
+        if _WRAPPERS_DIE_FIRST and _lives_on(key):
             self.expect(torch.UntypedStorage._new_with_weak_ptr(key))
             return
         del self[key]
         self._tell(key)
+
+
+def _lives_on(key: int) -> bool:
+    """Whether others hold the storage than the object that dies. It may be freed: then its first
+    bytes are the heap's."""
+    is_there = ctypes.c_void_p.from_address(key).value == _STORAGES
+    return is_there and torch._C._storage_Use_Count(key) > 1
 
 
 def events_of(rows: Sequence[Row], stacks: tuple[Stack, ...]) -> Events:

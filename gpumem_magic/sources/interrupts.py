@@ -34,7 +34,8 @@ _STEPS = {
     str(_PACKAGE / file): frozenset(names)
     for file, names in {
         "virtual/tracker.py": ("_make", "function_called", "function_returned"),
-        "sources/accelerator/storages.py": ("_settle", "_died"),
+        "sources/collected.py": ("_died",),
+        "sources/accelerator/storages.py": ("_settle",),
         "isolation/child.py": ("fork",),
         "magics/display.py": ("start", "stop"),
         "magics/monitor.py": ("enter", "leave", "_start_recording", "_drop_recording"),
