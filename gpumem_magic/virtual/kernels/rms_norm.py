@@ -15,6 +15,12 @@ from gpumem_magic.virtual.traits import composite_kernel
 _COMPOSITE = torch.ops.aten.rms_norm.default
 
 
+def is_fused() -> bool:
+    """Whether CUDA has the fused kernel, as from torch 2.9 on; before, its name was one of MPS."""
+    fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
+    return fused is not None and fused.default._schema.arguments[1].name == "normalized_shape"
+
+
 class RMSNorm:
     """The operator's kernel."""
 

@@ -24,7 +24,7 @@ from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
 from gpumem_magic.virtual.kernels.geometry import named
 from gpumem_magic.virtual.kernels.recurrent import Recurrent
 from gpumem_magic.virtual.kernels.recurrent_steps import CELLS
-from gpumem_magic.virtual.kernels.rms_norm import RMSNorm
+from gpumem_magic.virtual.kernels.rms_norm import RMSNorm, is_fused
 from gpumem_magic.virtual.kernels.sparse import found_in
 from gpumem_magic.virtual.patches import OperatorPatches, Patches
 from gpumem_magic.virtual.storages import Storages
@@ -69,7 +69,7 @@ class Kernels:
         self._impl("batch_norm", _batch_norm)
         self._impl("_embedding_bag_backward", self._embedding_bag_backward)
         self._impl("cumprod_backward", self._cumprod_backward)
-        if torch._C._dispatch_has_kernel("aten::_fused_rms_norm"):
+        if is_fused():
             self._impl("rms_norm", RMSNorm(self._storages, self._here))
         for operators in (CELLS, self._recurrent.operators(), self._encoder_layer.operators()):
             for name, kernel in operators.items():
