@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -84,8 +85,12 @@ def _import_whole(name: str) -> None:
     def load() -> None:
         sys.settrace(None)  # it is no thread of the user's to be traced
         sys.setprofile(None)
+        named = cache in os.environ
         importlib.import_module(name)
+        if not named:  # the import names it there, for every process that the user starts later
+            os.environ.pop(cache, None)
 
+    cache = "TORCHINDUCTOR_CACHE_DIR"
     if name not in sys.modules:
         thread = threading.Thread(target=load, daemon=True)
         thread.start()
