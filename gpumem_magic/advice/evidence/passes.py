@@ -74,17 +74,20 @@ def piled_up(lives: Lifetimes, own: NDArray[np.bool_], passes: int) -> NDArray[n
 
 
 def carried_names(cell: Code, loop: Loop) -> set[str]:
-    """Names that a pass of the loop takes from the one before: read before they are bound."""
+    """Names that a pass of the loop takes from the one before: read before they are bound. A mere
+    counter, `i += 1`, is none of them."""
     bound: set[str] = {*plain_names(loop.target)} if isinstance(loop, ast.For) else set()
     taken: set[str] = set()
+    made: set[str] = set()
     for statement in (s for each in loop.body for s in cell.nodes(ast.stmt, within=each)):
         names = (n for part in header(statement) for n in cell.nodes(ast.Name, within=part))
         taken |= {name.id for name in names} - bound
         names_bound = {n for target in targets(statement) for n in plain_names(target)}
-        if isinstance(statement, ast.AugAssign):
-            taken |= names_bound - bound
+        added = statement.value if isinstance(statement, ast.AugAssign) else None
+        taken |= names_bound - bound if added else set()
         bound |= names_bound
-    return taken & bound
+        made |= set() if isinstance(added, ast.Constant) else names_bound
+    return taken & made
 
 
 def passed_on(cell: Code, loop: Loop, statement: ast.stmt) -> set[str]:
@@ -136,17 +139,27 @@ def made_anew(cell: Code, name: str) -> bool:
     return bool(loops) and not any(name in carried_names(cell, loop) for loop in loops)
 
 
+def is_of_last_pass(cell: Code, growth: Growth, found: Sequence[Growth]) -> bool:
+    """Whether each pass gives its holder another value, while the same line left more elsewhere:
+    what the pass that ran when memory was full had made by then."""
+    place = growth.line, growth.cell
+    more = any(one.size > growth.size and (one.line, one.cell) == place for one in found)
+    return more and made_anew(cell, growth.holder.partition(".")[0].partition("[")[0])
+
+
 def carried_attributes(cell: Code) -> set[str]:
     """Attributes of objects that a method makes anew of what they were, "self.queue", and names
     that a function makes so for others: `nonlocal total`."""
     found: set[str] = set()
     for function in cell.nodes(*FUNCTIONS):
-        if getattr(function, "name", "") == "__init__":
+        if not isinstance(function, FUNCTIONS) or function.name == "__init__":
             continue  # they were nothing
+        arguments = function.args.args if isinstance(cell.parent(function), ast.ClassDef) else []
+        own = arguments[0].arg if arguments else "self"
         outer = {n for s in cell.nodes(ast.Nonlocal, within=function) for n in s.names}
         outer |= {n for s in cell.nodes(ast.Global, within=function) for n in s.names}
         each: list[ast.Attribute | ast.Name] = [
-            *(n for n in cell.nodes(ast.Attribute, within=function) if root(n) == "self"),
+            *(n for n in cell.nodes(ast.Attribute, within=function) if root(n) == own),
             *(n for n in cell.nodes(ast.Name, within=function) if n.id in outer),
         ]
         changed = cell.nodes(ast.AugAssign, within=function)

@@ -16,6 +16,7 @@ from gpumem_magic.advice.evidence.passes import (
     carried_names,
     computed_anew,
     computed_of,
+    is_of_last_pass,
     loaded,
     made_anew,
     passed_on,
@@ -171,6 +172,8 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
     told_of: set[tuple[object, ...]] = set()
     for growth in _carried(cell, trace.lives, trace.growth):
         if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
+            continue
+        if is_of_last_pass(cell, growth, trace.growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
         if same not in told_of and (is_short(trace) or _is_large(trace, growth)):

@@ -92,6 +92,31 @@ fit(blocks{passed})
 OF_MODEL = "torch.optim.SGD({}.parameters(), lr=.1)"
 
 
+STATES = """\
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(512, 512) for _ in range(8))
+    def forward(self, x):
+        states = [x]
+        for layer in self.layers:
+            states.append(states[-1] + F.gelu(layer(states[-1])))
+        return {"states": states}
+net = Layers().cuda()
+found = []
+for _ in range(100):
+    out = net(torch.randn(2048, 512, device="cuda"))
+    found.append(out["states"][-1].mean(1))
+"""
+
+
+def test_what_the_pass_that_ran_had_made_did_not_grow_from_pass_to_pass(predicted):
+    report = predicted(STATES, "500MiB", (SETUP,))
+    assert report.oom
+    grown = [advice for advice in report.advice if advice.rule == "growth"]
+    assert [advice.name for advice in grown] == ["found[*]"]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -268,3 +268,11 @@ accs = {}
 a = build(); accs["a"] = test(a)
 b = build(); accs["b"] = test(b)
 c = build(); accs["c"] = test(c)
+# %% a-counter-beside-a-state | 500MiB | ^growth .* s\.h holds .* made in line 8
+class Memory(nn.Module):
+    def __init__(s): super().__init__(); s.cell = nn.GRUCell(512, 512); s.h = None
+    def forward(s, x): s.h = s.cell(x, s.h); return s.h
+memory = Memory().cuda()
+i = 0
+while i < 600:
+    o = memory(torch.randn(512, 512, device="cuda")); i += 1
