@@ -118,6 +118,7 @@ class _Run:
     def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
         """The recording, what was written down of it, and the allocator as it was before."""
         namespace = self._scenario.namespace
+        namespace.setdefault("__name__", "__main__")  # of what module classes of the cell are
         namespace.update(self._generators(namespace))
         tree = self._prepare(namespace)
         here = sys._getframe()
