@@ -40,9 +40,8 @@ def test_the_callers_names_are_seen_and_stay():
 
 
 def test_what_the_cell_defines_is_of_the_notebooks_module():
-    assert (
-        predict("class A: pass\nprint(A.__module__, __name__)", {}).output == "__main__ __main__\n"
-    )
+    report = predict("class A: pass\nprint(A.__module__, __name__)", {})
+    assert report.output == "__main__ __main__\n"
 
 
 def test_a_size_is_a_card():

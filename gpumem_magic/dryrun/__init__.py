@@ -31,6 +31,9 @@ __all__ = [
     "together",
 ]
 
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""What importing torch's compiler names in the environment, for all processes started later."""
+
 UNLIMITED = 2**46
 """Bytes of a card that never runs out: 64 TiB."""
 
@@ -85,12 +88,11 @@ def _import_whole(name: str) -> None:
     def load() -> None:
         sys.settrace(None)  # it is no thread of the user's to be traced
         sys.setprofile(None)
-        named = cache in os.environ
+        named = _CACHE in os.environ
         importlib.import_module(name)
-        if not named:  # the import names it there, for every process that the user starts later
-            os.environ.pop(cache, None)
+        if not named:
+            os.environ.pop(_CACHE, None)
 
-    cache = "TORCHINDUCTOR_CACHE_DIR"
     if name not in sys.modules:
         thread = threading.Thread(target=load, daemon=True)
         thread.start()

@@ -105,6 +105,9 @@ class OperatorPatches:
     def __init__(self) -> None:
         self._library: Any = None
 
+    def __bool__(self) -> bool:
+        return self._library is not None
+
     def set(self, name: str, key: str, kernel: Callable[..., Any]) -> None:
         """Register it for `aten::name` and a dispatch key."""
         if self._library is None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
+
 ATTACKS = {
     "arguments": "import sys; sys.argv[:] = ['x']; sys.argv.append('y')",
     "output replaced": {
@@ -158,3 +163,16 @@ ATTACKS = {
 
 def test_nothing_outside_changes(attack, play):
     play(attack)
+
+
+def test_the_first_prediction_of_a_process_leaves_its_environment():
+    code = """
+        import os
+        from gpumem_magic.predict import predict
+        before = dict(os.environ)
+        predict("import torch", {}, gpu="T4")
+        print(sorted(before.items() ^ os.environ.items()))
+    """
+    environ = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    assert subprocess.check_output(command, env=environ, text=True).strip() == "[]"

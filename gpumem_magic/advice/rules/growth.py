@@ -171,9 +171,8 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
     for growth in _carried(cell, trace.lives, trace.growth):
-        if _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
-            continue
-        if is_of_last_pass(cell, growth, trace.growth):
+        told_elsewhere = is_of_last_pass(cell, growth, trace.growth)
+        if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
         if same not in told_of and (is_short(trace) or _is_large(trace, growth)):

@@ -60,7 +60,7 @@ class Autocast:
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
         self._host_enabled = False
-        self._operators: OperatorPatches | None = None
+        self._operators = OperatorPatches()
         self._cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._enabled: Callable[..., bool] = torch.is_autocast_enabled
 
@@ -96,14 +96,11 @@ class Autocast:
     def remove(self) -> None:
         """Take the kernels out again; autocast for the host stays as the user has set it."""
         self._cache.clear()
-        if self._operators is not None:
-            self._operators.restore()
-            self._operators = None
+        self._operators.restore()
 
     def _register(self) -> None:
-        if self._operators is not None:
+        if self._operators:
             return
-        self._operators = OperatorPatches()
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         for name in torch._C._dispatch_get_all_op_names():
             if not name.startswith("aten::"):
