@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,18 @@ def test_the_callers_names_are_seen_and_stay():
 def test_what_the_cell_defines_is_of_the_notebooks_module():
     report = predict("class A: pass\nprint(A.__module__, __name__)", {})
     assert report.output == "__main__ __main__\n"
+
+
+def test_what_the_cell_and_the_program_define_can_be_pickled(monkeypatch):
+    given = type("Given", (), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Given", given, raising=False)
+    cell = (
+        "import pickle\n"
+        "class Made: pass\n"
+        "print([type(pickle.loads(pickle.dumps(thing))) for thing in (Made(), given)])\n"
+    )
+    report = predict(cell, {"given": given()})
+    assert report.output == "[<class '__main__.Made'>, <class '__main__.Given'>]\n", report.error
 
 
 def test_a_size_is_a_card():

@@ -107,29 +107,12 @@ def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     torch.set_default_dtype(dtype)
     namespace = anchor.__globals__  # of all functions that came from the notebook
     namespace.update(names)
-    sys.modules["__main__"] = _Notebook(namespace)
+    namespace["__name__"] = "__main__"
     plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
     outcome = run_inside(plan, sent.card(unpickler.storages.values()), stopped)
     told = "Not defined in the dry run, as it cannot be sent to its process"
     notes = (*outcome.recording.notes, *([f"{told}: {', '.join(missing)}."] if missing else ()))
     return replace(outcome, recording=replace(outcome.recording, notes=notes))
-
-
-class _Notebook(types.ModuleType):
-    """The module `__main__`: its attributes are the names of the notebook, as pickle expects."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        super().__init__("__main__")
-        vars(self)["_names"] = namespace
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return vars(self)["_names"][name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._names[name] = value
 
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:

@@ -23,6 +23,7 @@ from gpumem_magic.dryrun.running import lbfgs, whole_batches
 from gpumem_magic.dryrun.running.assignments import with_values
 from gpumem_magic.dryrun.running.collection import Collection
 from gpumem_magic.dryrun.running.loops import Loops
+from gpumem_magic.dryrun.running.main_module import become_main
 from gpumem_magic.dryrun.running.rounds import SETTLED
 from gpumem_magic.dryrun.scenario import Scenario
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
@@ -118,7 +119,7 @@ class _Run:
     def _record(self) -> tuple[Recording, Script | None, CachingAllocator | None]:
         """The recording, what was written down of it, and the allocator as it was before."""
         namespace = self._scenario.namespace
-        namespace.setdefault("__name__", "__main__")  # of what module classes of the cell are
+        become_main(namespace)
         namespace.update(self._generators(namespace))
         tree = self._prepare(namespace)
         here = sys._getframe()
