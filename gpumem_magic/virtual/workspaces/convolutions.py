@@ -186,12 +186,12 @@ def _native_forward(
                 copies.take(out.nbytes // asked.groups)
                 with memory.blocks() as buffers:
                     buffers.take(inputs.nbytes // asked.groups, columns)
-                    memory.hold_cublas()
+                    memory.multiply()
         memory.place(out)
         if asked.groups == 1:
             if set(weight.size[2:]) != {1}:
                 copies.take(columns)
-            memory.hold_cublas()
+            memory.multiply()
 
 
 def _native_backward(
@@ -213,12 +213,12 @@ def _native_backward(
                 copies.take(result.nbytes // asked.groups)
             with memory.blocks() as buffers:
                 buffers.take(columns)
-                memory.hold_cublas()
+                memory.multiply()
         for place, result in enumerate(results):
             memory.place(result)
             if place == 0 and asked.groups == 1:
                 copies.take(columns)
-                memory.hold_cublas()
+                memory.multiply()
 
 
 def _copied(copies: Blocks, layout: Layout, memory_format: torch.memory_format) -> Layout:

@@ -39,10 +39,42 @@ _ORDERS = frozenset("amax amin max min".split())
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
 
 
+def _release() -> tuple[int, int]:
+    """The installed one where it is built for CUDA. What a build for the host foretells is to run
+    on another, of which nothing is known: up to 2.14, whose workspaces stay, it is taken for 2.11,
+    by which most rules were measured and which takes a MiB more than 2.12 to 2.14."""
+    major, minor = map(int, torch.__version__.split(".")[:2])
+    for_cuda = torch.version.cuda is not None
+    return (major, minor) if for_cuda or (major, minor) > (2, 14) else (2, 11)
+
+
+RELEASE = _release()
+"""Of PyTorch, by whose CUDA build cuBLAS is given workspaces (ATen/cuda/CublasHandlePool.cpp)."""
+
+
 def cublas_workspace_size(capability: tuple[int, int], config: str = "") -> int:
     """Bytes of one cuBLAS workspace. config: CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
     sizes = workspace_sizes(config)
-    return sizes[-1] if capability[0] >= 9 else sizes[0]
+    large = (9,) if RELEASE < (2, 12) else (9, 10, 12)
+    return sizes[-1] if capability[0] in large else sizes[0]
+
+
+_SHARES, _GIVES_BACK = (2, 12), (2, 15)
+"""From which releases on cuBLASLt shares the workspace of cuBLAS; both are given back at once."""
+
+
+def _are_kept() -> bool:
+    """Whether the libraries' workspaces are."""
+    return RELEASE < _GIVES_BACK or os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
+
+
+def _used_by_lt() -> tuple[str, ...]:
+    """Whose workspaces a product of cuBLASLt takes."""
+    asked = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
+    shares = asked == "1" if asked in ("0", "1") else RELEASE >= _SHARES
+    if shares and _are_kept():
+        return (CUBLAS,)
+    return (CUBLASLT,) if RELEASE >= _SHARES else (CUBLAS, CUBLASLT)
 
 
 _DROPOUT_STATES = "cuDNN dropout states"
@@ -51,8 +83,8 @@ _DROPOUT_STATES = "cuDNN dropout states"
 class ScratchMemory:
     """The scratch memory of one device.
 
-    cuBLAS and cuBLASLt take one workspace per handle and stream and keep it (torch up to 2.14); the
-    thread that runs backward on a GPU has a handle of its own. `held` maps these to addresses.
+    cuBLAS and cuBLASLt take one workspace per handle and stream, and up to PyTorch 2.14 keep it;
+    the thread that runs backward on a GPU has a handle of its own. `held`: their addresses.
     highest: how many bytes may have been allocated within a convolution, with what cuDNN takes for
     it; likely: how many likely were; 0 before the first.
     """
@@ -102,15 +134,13 @@ class ScratchMemory:
 
     def workspaces(self) -> tuple[tuple[str, int], ...]:
         """The libraries that keep workspaces, each with the size of one."""
-        return tuple((name, self._size(name)) for name in (CUBLAS, CUBLASLT))
+        kept = (CUBLAS, CUBLASLT) if _are_kept() else ()
+        return tuple((name, self._size(name)) for name in kept)
 
-    def hold_cublas(self) -> None:
-        """Take the workspace of cuBLAS, where there is none yet."""
-        self._hold_workspace(CUBLAS)
-
-    def hold_cublaslt(self) -> None:
-        """Take the workspace of cuBLASLt, where there is none yet."""
-        self._hold_workspace(CUBLASLT)
+    def multiply(self, by_lt: bool = False) -> None:
+        """Take the workspaces of a product, where there are none yet. by_lt: it is cuBLASLt's."""
+        for library in _used_by_lt() if by_lt else (CUBLAS,):
+            self._take_workspace(library)
 
     def clear(self) -> None:
         """Give all workspaces back, as torch._C._cuda_clearCublasWorkspaces does."""
@@ -123,11 +153,14 @@ class ScratchMemory:
             self.borrow(8)
             self.held[_DROPOUT_STATES, False, 0] = self.storages.malloc(size)
 
-    def _hold_workspace(self, library: str) -> None:
+    def _take_workspace(self, library: str) -> None:
         key = library, torch._C._current_graph_task_id() != -1, self.storages.stream
         if key not in self.held:
             size = self._sizes.setdefault(library, self._size(library))
-            self.held[key] = self.storages.malloc(size)
+            if _are_kept():
+                self.held[key] = self.storages.malloc(size)
+            else:
+                self.borrow(size)
 
     def _size(self, library: str) -> int:
         """Of a library's workspace: as it was first taken; before, as the environment says now,

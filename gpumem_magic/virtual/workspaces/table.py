@@ -73,9 +73,7 @@ def _zeros_without_memory(memory: ScratchMemory, args: Args, zeros: torch.Tensor
 def _product(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs) -> None:
     with memory.blocks() as operands:
         operands.take(*copies.product_copies(operator, args))
-        memory.hold_cublas()
-        if copies.fuses_bias(operator, args, kwargs):
-            memory.hold_cublaslt()
+        memory.multiply(by_lt=copies.fuses_bias(operator, args, kwargs))
 
 
 def _reduction(memory: ScratchMemory, operator: str, args: Args, kwargs: Kwargs) -> None:
@@ -105,33 +103,32 @@ def _from_half_of_spectrum(memory: ScratchMemory, args: Args, kwargs: Kwargs) ->
 
 def _solve(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """cuBLAS solves triangular systems (native/cuda/linalg)."""
-    memory.hold_cublas()
+    memory.multiply()
 
 
 def _inverse(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Of two matrices, one is factorized, one is solved for (native/cuda/linalg)."""
     with memory.blocks() as matrices:
         matrices.take(args[0].nbytes, args[0].nbytes)
-        memory.hold_cublas()
+        memory.multiply()
 
 
 def _exponential(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """Five powers of the matrices, and two sums of them (native/LinearAlgebra.cpp)."""
     with memory.blocks() as powers:
         powers.take(args[0].nbytes, 5 * args[0].nbytes, args[0].nbytes)
-        memory.hold_cublas()
+        memory.multiply()
 
 
 def _of_batch(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """cuBLAS factorizes many matrices at once (native/cuda/linalg)."""
     if args[0].dim() > 2:
-        memory.hold_cublas()
+        memory.multiply()
 
 
 def _scaled_product(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """By cuBLASLt alone (_scaled_mm_out_cuda of native/cuda/ScaledBlas.cpp)."""
-    memory.hold_cublas()
-    memory.hold_cublaslt()
+    memory.multiply(by_lt=True)
 
 
 def _count(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:

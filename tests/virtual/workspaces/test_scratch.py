@@ -8,9 +8,11 @@ from torch import nn
 
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
+from gpumem_magic.virtual.workspaces import scratch
 from gpumem_magic.virtual.workspaces.scratch import cublas_workspace_size
 
 CUBLAS, CUBLASLT = 8_519_680, 1_048_576
+UNIFIED, CACHE = "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUBLAS_WORKSPACE_CACHE"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,7 @@ CUBLAS, CUBLASLT = 8_519_680, 1_048_576
         ((7, 5), "", CUBLAS),
         ((8, 0), "", CUBLAS),
         ((9, 0), "", 33_554_432),
-        ((10, 0), "", 33_554_432),
+        ((10, 0), "", CUBLAS),
         ((9, 0), ":4096:8", 4096 * 1024 * 8),
         ((7, 5), ":16:8", 16 * 1024 * 8),
         ((7, 5), ":4096:2:16:8", CUBLAS),
@@ -62,6 +64,42 @@ def test_a_fused_bias_takes_the_lt_librarys_workspace_as_well(gpu, blocks):
     nn.Linear(64, 64).cuda()(torch.ones(2, 64, device="cuda"))
     assert {CUBLAS, CUBLASLT} <= set(blocks())
     assert len(gpu.scratch.held) == 2
+
+
+@pytest.mark.parametrize(
+    ("release", "environment", "product", "fused"),
+    [
+        ((2, 11), {}, [CUBLAS], [CUBLAS, CUBLASLT]),
+        ((2, 11), {UNIFIED: "1"}, [CUBLAS], [CUBLAS]),
+        ((2, 13), {}, [CUBLAS], [CUBLAS]),
+        ((2, 13), {UNIFIED: "0"}, [CUBLAS], [CUBLASLT]),
+        ((2, 13), {UNIFIED: "yes"}, [CUBLAS], [CUBLAS]),
+        ((2, 15), {}, [], []),
+        ((2, 15), {UNIFIED: "1"}, [], []),
+        ((2, 15), {CACHE: "1"}, [CUBLAS], [CUBLAS]),
+        ((2, 15), {CACHE: "1", UNIFIED: "0"}, [CUBLAS], [CUBLASLT]),
+    ],
+)
+def test_workspaces_stay_as_in_each_release(monkeypatch, release, environment, product, fused):
+    """As the CUDA builds of 2.11.0, 2.13.0 and 2.15.0 do."""
+    monkeypatch.setattr(scratch, "RELEASE", release)
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    x = torch.ones(64, 64)
+    for multiply, kept in ((torch.mm, product), (nn.functional.linear, fused)):
+        with VirtualGPU(lookup("T4")) as gpu:
+            on_card, bias = x.cuda(), torch.ones(64).cuda()
+            before = torch.cuda.memory_allocated()
+            y = multiply(on_card, on_card, *[bias] * (multiply is not torch.mm))
+            assert [gpu.allocator.size_of(at) for at in gpu.scratch.held.values()] == kept
+            size = sum(kept) or (CUBLAS if multiply is torch.mm else CUBLASLT)
+            assert torch.cuda.max_memory_allocated() - before == size + y.nbytes
+
+
+@pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
+def test_workspaces_of_blackwell_are_large_from_2_12_on(monkeypatch, capability):
+    monkeypatch.setattr(scratch, "RELEASE", (2, 12))
+    assert cublas_workspace_size(capability) == 33_554_432
 
 
 def test_workspaces_can_be_given_back(gpu, allocated):
