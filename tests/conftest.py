@@ -36,12 +36,12 @@ hypothesis.settings.load_profile("any machine")
 try:
     import torch
 
-    from gpumem_magic.virtual.workspaces import scratch
+    from gpumem_magic.virtual import devices
 except ImportError:
     pass
 else:
     if not torch.cuda.is_available():
-        scratch.RELEASE = (2, 11)  # of which the bytes are that tests state
+        devices.RELEASE = (2, 11)  # of which the bytes are that tests state
 
 # Folders, files and tests that `make test` leaves to `make check`, by how their names begin.
 SLOW = (

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 
+from gpumem_magic.virtual import devices
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.tracker import Tracker
@@ -59,12 +60,16 @@ EFFICIENT = Fused("efficient", 32)
 _SOFTMAX: Callable[..., torch.Tensor] = getattr(torch.ops.aten, "_safe_softmax", torch.softmax)
 """What the plain formula takes; safe for rows that are masked whole from torch 2.5 on."""
 
+_GROUPS_IN_ALL = _SEEDS_IN_ALL = 2, 14
+"""From which release on all fused kernels share heads of the key and the value, a single one also
+where it isn't asked for; and keep what random numbers began with."""
+
 _MASK_MULTIPLE = 8
 """mem_eff_alignment of native/transformers/attention.cpp, in elements."""
 
 
 def choose_attention(
-    tensors: Tensors, mask: torch.Tensor | None, causal: bool, capability: tuple[int, int]
+    tensors: Tensors, mask: torch.Tensor | None, how: How, capability: tuple[int, int]
 ) -> Fused | None:
     """The kernel that CUDA's scaled_dot_product_attention takes; None: the plain formula.
 
@@ -78,9 +83,12 @@ def choose_attention(
         return None
     if not (query.shape[0] == key.shape[0] == value.shape[0]):
         return None
+    alike = _heads_are_alike(tensors)
+    if not alike and not _heads_are_shared(tensors, how):
+        return None
     half = query.dtype in (torch.float16, torch.bfloat16)
     same_head = query.shape[-1] == key.shape[-1] == value.shape[-1]
-    square = not causal or query.shape[2] == key.shape[2]
+    square = not how.is_causal or query.shape[2] == key.shape[2]
     if mask is None or not mask.requires_grad:
         fits = half and same_head and query.shape[-1] <= _FLASH_HEAD and query.shape[-1] % 8 == 0
         if fits and capability[0] in (9, 10) and torch.backends.cuda.cudnn_sdp_enabled():
@@ -93,10 +101,24 @@ def choose_attention(
     )
     alignment = (8 if half else 4) if capability >= (8, 0) or half else 1
     aligned = query.shape[-1] % alignment == 0 and value.shape[-1] % alignment == 0
-    heads = query.shape[1] == key.shape[1] == value.shape[1]
-    if known and aligned and heads and torch.backends.cuda.mem_efficient_sdp_enabled():
+    known &= alike or devices.RELEASE >= _GROUPS_IN_ALL
+    if known and aligned and torch.backends.cuda.mem_efficient_sdp_enabled():
         return EFFICIENT
     return None
+
+
+def _heads_are_alike(tensors: Tensors) -> bool:
+    return len({tensor.shape[1] for tensor in tensors}) == 1
+
+
+def _heads_are_shared(tensors: Tensors, how: How) -> bool:
+    """Whether several heads of the query have a head of the key and the value together."""
+    query, key, value = (tensor.shape[1] for tensor in tensors)
+    if key != value or key == 0:
+        return False
+    if how.enable_gqa:
+        return query % key == 0
+    return key == 1 and devices.RELEASE >= _GROUPS_IN_ALL
 
 
 def additive_mask(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
@@ -127,7 +149,8 @@ def attend_in_graph(
 ) -> torch.Tensor:
     """The operator that stands for the kernel in a graph that is traced for torch.compile."""
     query, key, value = tensors
-    key, value = _for_each_head(query, key, value, how)
+    if not _heads_are_alike(tensors):
+        key, value = _for_each_head(query, key, value)
     aten, scale = torch.ops.aten, how.scale
     if choice is FLASH:
         flash = aten._scaled_dot_product_flash_attention
@@ -139,13 +162,24 @@ def attend_in_graph(
     return cast(torch.Tensor, out[0])
 
 
+def pad_heads(tensors: Tensors, how: How) -> tuple[Tensors, How]:
+    """Flash attention's operands, whose heads are a multiple of 8 (pad_last_dim in
+    native/transformers/attention.cpp)."""
+    head = tensors[0].shape[-1]
+    scale = 1 / math.sqrt(head) if how.scale is None else how.scale
+    query, key, value = (torch.nn.functional.pad(each, (0, -head % 8)) for each in tensors)
+    return (query, key, value), replace(how, scale=scale)
+
+
 def _for_each_head(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: How
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Key and value, repeated where queries are grouped."""
-    if not how.enable_gqa:
-        return key, value
+    """Key and value of grouped queries, repeated."""
     heads = query.shape[-3]
+    if any(heads % part.shape[-3] for part in (key, value)):
+        raise RuntimeError(
+            "Number of heads in key and value must divide the number of heads in query"
+        )
     return tuple(part.repeat_interleave(heads // part.shape[-3], -3) for part in (key, value))
 
 
@@ -158,7 +192,7 @@ class FusedDevice:
     fused: Fused
     card: GPUModel
 
-    def attend(self, tensors: Tensors, mask: torch.Tensor | None, how: How) -> torch.Tensor:
+    def attend(self, tensors: Tensors, how: How, mask: torch.Tensor | None) -> torch.Tensor:
         """Attention by the fused kernel."""
         self.tracker.operator = "scaled_dot_product_attention"
         out: torch.Tensor = _Attention.apply(self, how, mask, *tensors)  # type: ignore[no-untyped-call]
@@ -216,9 +250,9 @@ class _Attention(torch.autograd.Function):
             numbers = 2 if device.fused is FLASH else 1  # rng_state in flash_attn/flash_api.cpp
             seeds = [torch.empty(n, dtype=torch.int64) for n in (numbers, 1)]
         keeps = any(ctx.needs_input_grad)
-        if device.fused is EFFICIENT:
+        if device.fused is EFFICIENT and devices.RELEASE < _SEEDS_IN_ALL:
             seeds = []
-        for made in (*seeds, out, sums) if device.fused is CUDNN else (out, sums, *seeds):
+        for made in (out, sums, *seeds) if device.fused is FLASH else (*seeds, out, sums):
             if keeps or made is not sums or device.fused is FLASH:
                 device.storages.place(made)
         if keeps:
@@ -289,6 +323,7 @@ def _place_gradients(
         elif device.fused is CUDNN:
             device.storages.borrow(cudnn_workspace(shape) + 2 * expanded)
         else:
+            copies.take(expanded, expanded)
             efficient_buffers(device.storages, shape, out, device.card.capability)
 
 
@@ -320,7 +355,8 @@ def attend_plainly(tensors: Tensors, mask: torch.Tensor | None, how: How) -> tor
         hidden = mask.new_full((), -torch.inf, dtype=query.dtype)
         mask = torch.where(mask, torch.zeros_like(hidden), hidden)
         del hidden
-    key, value = _for_each_head(query, key, value, how)
+    if how.enable_gqa:
+        key, value = _for_each_head(query, key, value)
     scores = torch.matmul(query, (key * root).transpose(-2, -1))
     if mask is not None:
         scores.add_(mask)

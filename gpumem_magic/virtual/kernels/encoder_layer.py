@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gpumem_magic.virtual.kernels.attention import EFFICIENT, FLASH, choose_attention
+from gpumem_magic.virtual.kernels.attention import EFFICIENT, FLASH, How, choose_attention
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 
@@ -104,7 +104,7 @@ class EncoderLayer:
         if (query.shape[-1] // heads) % _FUSED_HEAD_MULTIPLE:
             return False
         split = query.unflatten(-1, (heads, -1)).transpose(1, 2)
-        choice = choose_attention((split, split, split), None, False, self._capability)
+        choice = choose_attention((split, split, split), None, How(), self._capability)
         return choice in (FLASH, EFFICIENT)
 
     def _layer(

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels import flex_attention, nested_attention
 from gpumem_magic.virtual.kernels.attention import (
+    FLASH,
     FusedDevice,
     How,
     additive_mask,
@@ -19,6 +20,7 @@ from gpumem_magic.virtual.kernels.attention import (
     attend_plainly,
     choose_attention,
     mask_for_kernel,
+    pad_heads,
 )
 from gpumem_magic.virtual.kernels.encoder_layer import EncoderLayer
 from gpumem_magic.virtual.kernels.geometry import named
@@ -179,7 +181,7 @@ class Kernels:
                 f"{named(value.dtype)} instead."
             )
         tensors, how = (query, key, value), How(*switches, **scaling)
-        choice = choose_attention(tensors, attn_mask, how.is_causal, self._card.capability)
+        choice = choose_attention(tensors, attn_mask, how, self._card.capability)
         attn_mask = additive_mask(attn_mask, query)
         if choice is None:
             return attend_plainly(tensors, attn_mask, how)
@@ -187,7 +189,9 @@ class Kernels:
         if self._storages.traced:
             return attend_in_graph(choice, tensors, attn_mask, how)
         device = FusedDevice(self._storages, self._here.tracker, choice, self._card)
-        return device.attend(tensors, attn_mask, how)
+        if choice is FLASH and (head := query.shape[-1]) % 8:
+            return device.attend(*pad_heads(tensors, how), attn_mask)[..., :head]
+        return device.attend(tensors, how, attn_mask)
 
 
 def _batch_norm(

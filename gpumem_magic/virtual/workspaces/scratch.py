@@ -14,6 +14,7 @@ from gpumem_magic.sources.objects.labels import (
     lt_workspace_size,
     workspace_sizes,
 )
+from gpumem_magic.virtual import devices
 from gpumem_magic.virtual.storages import Blocks, Storages
 from gpumem_magic.virtual.workspaces.reductions import Operand, Processors, reduction_buffers
 
@@ -39,42 +40,30 @@ _ORDERS = frozenset("amax amin max min".split())
 _WELFORD = frozenset({"std", "var", "std_mean", "var_mean"})
 
 
-def _release() -> tuple[int, int]:
-    """The installed one where it is built for CUDA. What a build for the host foretells is to run
-    on another, of which nothing is known: up to 2.14, whose workspaces stay, it is taken for 2.11,
-    by which most rules were measured and which takes a MiB more than 2.12 to 2.14."""
-    major, minor = map(int, torch.__version__.split(".")[:2])
-    for_cuda = torch.version.cuda is not None
-    return (major, minor) if for_cuda or (major, minor) > (2, 14) else (2, 11)
-
-
-RELEASE = _release()
-"""Of PyTorch, by whose CUDA build cuBLAS is given workspaces (ATen/cuda/CublasHandlePool.cpp)."""
-
-
 def cublas_workspace_size(capability: tuple[int, int], config: str = "") -> int:
     """Bytes of one cuBLAS workspace. config: CUBLAS_WORKSPACE_CONFIG (":4096:2:16:8" in KiB)."""
     sizes = workspace_sizes(config)
-    large = (9,) if RELEASE < (2, 12) else (9, 10, 12)
+    large = (9,) if devices.RELEASE < (2, 12) else (9, 10, 12)
     return sizes[-1] if capability[0] in large else sizes[0]
 
 
 _SHARES, _GIVES_BACK = (2, 12), (2, 15)
-"""From which releases on cuBLASLt shares the workspace of cuBLAS; both are given back at once."""
+"""From which releases on cuBLASLt shares the workspace of cuBLAS; both are given back at once
+(ATen/cuda/CublasHandlePool.cpp)."""
 
 
 def _are_kept() -> bool:
     """Whether the libraries' workspaces are."""
-    return RELEASE < _GIVES_BACK or os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
+    return devices.RELEASE < _GIVES_BACK or os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
 
 
 def _used_by_lt() -> tuple[str, ...]:
     """Whose workspaces a product of cuBLASLt takes."""
     asked = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
-    shares = asked == "1" if asked in ("0", "1") else RELEASE >= _SHARES
+    shares = asked == "1" if asked in ("0", "1") else devices.RELEASE >= _SHARES
     if shares and _are_kept():
         return (CUBLAS,)
-    return (CUBLASLT,) if RELEASE >= _SHARES else (CUBLAS, CUBLASLT)
+    return (CUBLASLT,) if devices.RELEASE >= _SHARES else (CUBLAS, CUBLASLT)
 
 
 _DROPOUT_STATES = "cuDNN dropout states"

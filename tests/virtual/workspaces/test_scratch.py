@@ -8,7 +8,6 @@ from torch import nn
 
 from gpumem_magic.virtual.catalog import lookup
 from gpumem_magic.virtual.gpu import VirtualGPU
-from gpumem_magic.virtual.workspaces import scratch
 from gpumem_magic.virtual.workspaces.scratch import cublas_workspace_size
 
 CUBLAS, CUBLASLT = 8_519_680, 1_048_576
@@ -82,7 +81,7 @@ def test_a_fused_bias_takes_the_lt_librarys_workspace_as_well(gpu, blocks):
 )
 def test_workspaces_stay_as_in_each_release(monkeypatch, release, environment, product, fused):
     """As the CUDA builds of 2.11.0, 2.13.0 and 2.15.0 do."""
-    monkeypatch.setattr(scratch, "RELEASE", release)
+    monkeypatch.setattr("gpumem_magic.virtual.devices.RELEASE", release)
     for name, text in environment.items():
         monkeypatch.setenv(name, text)
     x = torch.ones(64, 64)
@@ -98,7 +97,7 @@ def test_workspaces_stay_as_in_each_release(monkeypatch, release, environment, p
 
 @pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
 def test_workspaces_of_blackwell_are_large_from_2_12_on(monkeypatch, capability):
-    monkeypatch.setattr(scratch, "RELEASE", (2, 12))
+    monkeypatch.setattr("gpumem_magic.virtual.devices.RELEASE", (2, 12))
     assert cublas_workspace_size(capability) == 33_554_432
 
 
