@@ -151,4 +151,5 @@ def not_covered(name: str, original: Any = None) -> Any:
 
     if isinstance(original, type):
         return type(original.__name__, (original,), {"__new__": call, "__doc__": original.__doc__})
+    vars(call).update(__wrapped__=getattr(original, "__wrapped__", original))  # dynamo asks for it
     return call

@@ -70,7 +70,8 @@ class MostlyOne:
         if (known := self._of(args[0])) is None:
             return self._equal(*args) if name == "eq" else None
         one = torch.full((), known[0], dtype=args[0].dtype)
-        return func(one, *args[1:], **kwargs).item(), known[1], None
+        of_values = {name: value for name, value in kwargs.items() if name != "memory_format"}
+        return func(one, *args[1:], **of_values).item(), known[1], None
 
     def keep(self, tensor: torch.Tensor, known: _Known) -> None:
         """Remember this of a valueless tensor's storage until something else is written to it."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from gpumem_magic.virtual import devices
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.kernels import flex_attention, nested_attention
 from gpumem_magic.virtual.kernels.attention import (
@@ -220,9 +221,11 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> torch.Tensor:
-    """CUDA's kernel wants its input dense, the host's also with channels last (group_norm in
-    native/group_norm.cpp)."""
+    """Up to PyTorch 2.13 CUDA's kernel wants its input dense, the host's also with channels last
+    (group_norm in native/group_norm.cpp)."""
+    if devices.RELEASE < (2, 14):
+        tensor = tensor.contiguous()
     normalized: torch.Tensor = composite_kernel(torch.ops.aten.group_norm.default)(
-        tensor.contiguous(), num_groups, weight, bias, eps, cudnn_enabled
+        tensor, num_groups, weight, bias, eps, cudnn_enabled
     )
     return normalized

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
@@ -203,3 +204,17 @@ def guard_card() -> None:
     name = "_ZN3c104impl26device_guard_impl_registryE"
     guards = (ctypes.c_void_p * 2).in_dll(library, name)  # by DeviceType: CPU, CUDA
     guards[1] = guards[0]
+
+
+_BANDWIDTH = 1555
+"""Of an A100's memory, in GB/s: of what a kernel reads and what it computes, a ratio is asked."""
+
+
+def answer_without_triton() -> None:
+    """What torch's compiler asks from PyTorch 2.15 on: of earlier runs' profiles, of the driver."""
+    for module, name, answer in (
+        ("torch._dynamo.pgo", "get_cache_key", None),
+        ("triton.testing", "get_dram_gbps", _BANDWIDTH),
+    ):
+        with contextlib.suppress(ImportError):
+            setattr(importlib.import_module(module), name, lambda *asked, it=answer: it)

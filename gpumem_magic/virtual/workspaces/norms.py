@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from gpumem_magic.virtual import devices
 from gpumem_magic.virtual.kernels.geometry import named
 from gpumem_magic.virtual.storages import Blocks
 from gpumem_magic.virtual.workspaces.layouts import Layout
@@ -110,6 +111,7 @@ def group(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     inputs, weight, bias, samples, channels, pixels, groups = args[:7]
     _check_types(inputs, weight, bias)
     with memory.blocks() as buffers:
+        buffers.take(*_group_copies(inputs, inputs))
         if inputs.dtype.itemsize < _SINGLE:
             buffers.take(*[samples * groups * _SINGLE] * 2)
         if pixels > 1 and (weight is not None or bias is not None):
@@ -121,6 +123,7 @@ def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     inputs, weight, samples, channels, pixels, groups, wanted = args[1], *args[4:10]
     channel = samples * channels * _accumulator(inputs)
     with memory.blocks() as buffers:
+        buffers.take(*_group_copies(inputs, args[0], inputs))
         if pixels > 1:
             buffers.take(channel, channel)
         if wanted[0]:
@@ -128,6 +131,14 @@ def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
                 of_inputs.take(*[samples * groups * _accumulator(inputs)] * 2)
                 if pixels > 1 and weight is not None:
                     factors.take(channel)
+
+
+def _group_copies(inputs: torch.Tensor, *read: torch.Tensor) -> list[int]:
+    """Bytes of the copies of what group norm reads, up to PyTorch 2.13 made before it."""
+    in_rows = devices.RELEASE >= (2, 15) and not inputs.is_contiguous() and inputs.dim() == 4
+    in_rows = in_rows and inputs.is_contiguous(memory_format=torch.channels_last)
+    wanted = torch.channels_last if in_rows else torch.contiguous_format
+    return [tensor.nbytes for tensor in read if not tensor.is_contiguous(memory_format=wanted)]
 
 
 def _apart(memory: ScratchMemory, copies: Blocks, args: Args, out: Results) -> None:

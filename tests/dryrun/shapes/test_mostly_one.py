@@ -47,6 +47,16 @@ def test_else_all_may_be_found(source):
     assert selected(source) == 128_000
 
 
+@pytest.mark.parametrize("change", ["to", "clone", "half().contiguous"])
+def test_a_constant_may_change_its_layout(change):
+    source = (
+        "image = torch.zeros(2, 64, 64, 64, device='cuda')\n"
+        f"image = image.{change}(memory_format=torch.channels_last)\n"
+        "assert image.stride()[1] == 1\nfound = image.nonzero()"
+    )
+    assert selected(source) == 0
+
+
 @pytest.mark.parametrize("write", ["mask[labels[:5]] = 1", "mask.index_fill_(0, labels[:5], 1)"])
 def test_whole_rows_that_are_written_count_whole(write):
     assert selected(f"{ZEROS}{write}\nfound = mask.nonzero()") == 5000
