@@ -62,12 +62,9 @@ def find_lifetimes(
 def _in_compiled(recording: Recording) -> NDArray[np.bool_]:
     """For each stack, and for none, whether compiled code ran that autograd knows as one operator:
     of what it makes on the way no operator of autograd tells."""
-    files = "torch/_functorch/_aot_autograd/runtime_wrappers.py", "torch/autograd/function.py"
+    file = "torch/_functorch/_aot_autograd/runtime_wrappers.py"
     found = [
-        all(
-            any(f.function == name and f.filename.endswith(file) for f in stack)
-            for name, file in zip(("forward", "apply"), files, strict=True)
-        )
+        any(frame.function == "forward" and frame.filename.endswith(file) for frame in stack)
         for stack in recording.stacks
     ]
     return np.array([*found, False], bool)
