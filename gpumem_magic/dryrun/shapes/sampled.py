@@ -3,7 +3,7 @@ and a few of objects: what is read at these places is one number in all but a fe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -35,9 +35,9 @@ class Sampled:
             return contents, args[1], 0
         if name in ("aten::index", "aten::nonzero"):
             return self._of(args[0])
-        if name == "aten::index_put_" and len(args[1]) == 1:
-            all_are_there = self._mostly_one.most_nonzero(result) == args[1][0].numel()
-            return self._of(args[1][0]) if all_are_there else None
+        if (written := _written_at(name, args)) is not None:
+            all_are_there = self._mostly_one.most_nonzero(result) == written.numel()
+            return self._of(written) if all_are_there else None
         return self._joined(args) if name in ("aten::bitwise_or", "aten::logical_or") else None
 
     def _joined(self, masks: tuple[Any, ...]) -> _Places | None:
@@ -61,6 +61,15 @@ class Sampled:
 
     def _of(self, tensor: torch.Tensor) -> _Places | None:
         return self._valueless.places.get(storage_id(tensor))
+
+
+def _written_at(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The places that an operator writes to: a number, from PyTorch 2.15 on, by `index_fill_`."""
+    if name == "aten::index_put_" and len(args[1]) == 1:
+        return cast("torch.Tensor | None", args[1][0])
+    if name == "aten::index_fill_" and args[0].dim() == 1:
+        return cast(torch.Tensor, args[2])
+    return None
 
 
 def _is_tensor(value: Any) -> bool:
