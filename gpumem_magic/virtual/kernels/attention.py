@@ -250,8 +250,8 @@ class _Attention(torch.autograd.Function):
             numbers = 2 if device.fused is FLASH else 1  # rng_state in flash_attn/flash_api.cpp
             seeds = [torch.empty(n, dtype=torch.int64) for n in (numbers, 1)]
         keeps = any(ctx.needs_input_grad)
-        if device.fused is EFFICIENT and devices.RELEASE < _SEEDS_IN_ALL:
-            seeds = []
+        if device.fused is EFFICIENT and (how.dropout_p or devices.RELEASE < _SEEDS_IN_ALL):
+            seeds = []  # on the host, where they are needed
         for made in (out, sums, *seeds) if device.fused is FLASH else (*seeds, out, sums):
             if keeps or made is not sums or device.fused is FLASH:
                 device.storages.place(made)
