@@ -10,9 +10,12 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from os import lstat
 from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import HEAD, Overlay, seeming_size
@@ -33,14 +36,17 @@ class PathFunctions:
     def __init__(self, overlay: Overlay, tell: Callable[[str], None]) -> None:
         self._overlay = overlay
         self._tell = tell
+        self._attributes = _Attributes()
 
     def table(self) -> tuple[tuple[Any, str, Run], ...]:
         """Modules, names in them, and the replacements."""
-        changing = "chmod lchmod chown lchown utime truncate setxattr removexattr chflags lchflags"
+        changing = "chown lchown truncate setxattr removexattr chflags lchflags"
         return (
             (_io, "open_code", self._reading),
             (os, "stat lstat access readlink getxattr listxattr statvfs", self._reading),
             (os, changing, partial(self._acting, self._change)),
+            (os, "chmod lchmod", partial(self._setting, self._attributes.set_mode)),
+            (os, "utime", partial(self._setting, self._attributes.set_times)),
             (os, "mkdir mkfifo mknod", partial(self._acting, self._create)),
             (os, "remove unlink", partial(self._acting, self._unlink)),
             (os, "rmdir", partial(self._acting, self._remove)),
@@ -78,8 +84,7 @@ class PathFunctions:
         with naming(path):
             place = self._overlay.read_at(path, name not in _ON_LINKS and _follows(kwargs))
             found = original(place, *args, **kwargs)
-        size = seeming_size(place) if getattr(found, "st_size", 0) == HEAD else None
-        return found if size is None else os.stat_result((*found[:6], size, *found[7:]))
+        return self._attributes.seen(found, place) if name in ("stat", "lstat") else found
 
     def _acting(
         self,
@@ -109,6 +114,18 @@ class PathFunctions:
             raise error_of(errno.ENOENT)
         return run(self._overlay.brought(own))
 
+    def _setting(
+        self, note: Run, name: str, original: Any, /, path: Any, *args: Any, **to: Any
+    ) -> Any:
+        """Functions that set what a copy is seen to have: a filter ignores the call."""
+
+        def change(own: str, run: Callable[[str], Any]) -> Any:
+            result = self._change(own, run)
+            note(self._overlay.brought(own), *args, **to)
+            return result
+
+        return self._acting(change, name, original, path, *args, **to)
+
     def _create(self, own: str, run: Callable[[str], Any]) -> Any:
         if self._overlay.exists(own):
             raise error_of(errno.EEXIST)
@@ -120,7 +137,9 @@ class PathFunctions:
 
     def _remove(self, own: str, run: Callable[[str], Any]) -> None:
         self._expect_empty(own)
-        run(self._overlay.brought(own, whole=False))
+        place = self._overlay.brought(own, whole=False)
+        self._attributes.forget(place)
+        run(place)
         self._overlay.hide(own)
 
     def _expect_no_folder(self, own: str) -> None:
@@ -141,6 +160,8 @@ class PathFunctions:
         with naming(src, dst):
             source = src if here is None else self._overlay.brought_whole(here)
             target = dst if there is None else self._target(here, there, moves)
+            if moves:
+                self._attributes.forget(target)
             original(source, target, *args, **kwargs)
         for own in filter(None, (here, there)):
             self._tell(described(f"os.{name}", (src, dst)))
@@ -201,6 +222,56 @@ class PathFunctions:
             self._overlay.brought(own)
             self._overlay.hide(own)
         original(path, *args, **kwargs)
+
+
+class _Attributes:
+    """Modes and times that the cell has given to its files, by the numbers of these."""
+
+    def __init__(self) -> None:
+        self._modes: dict[tuple[int, int], int] = {}
+        self._times: dict[tuple[int, int], tuple[int, int, int]] = {}
+
+    def set_mode(self, place: str, mode: int, **_: Any) -> None:
+        """As os.chmod."""
+        self._modes[_number(lstat(place))] = stat.S_IMODE(mode)
+
+    def set_times(self, place: str, times: Any = None, ns: Any = None, **_: Any) -> None:
+        """As os.utime. They hold until something is written."""
+        if ns is None:
+            ns = [time.time_ns()] * 2 if times is None else [int(each * 1e9) for each in times]
+        status = lstat(place)
+        self._times[_number(status)] = status.st_mtime_ns, *ns
+
+    def forget(self, place: Any) -> None:
+        """What is at `place` goes: another file may get its number."""
+        with contextlib.suppress(OSError):
+            number = _number(lstat(place))
+            self._modes.pop(number, None)
+            self._times.pop(number, None)
+
+    def seen(self, status: os.stat_result, place: Any) -> os.stat_result:
+        """`status` with what the cell has set, and the size that `place` seems to have."""
+        new: dict[str, Any] = {}
+        if (mode := self._modes.get(_number(status))) is not None:
+            new["st_mode"] = stat.S_IFMT(status.st_mode) | mode
+        then, *set_to = self._times.get(_number(status), (None,))
+        if then == status.st_mtime_ns:
+            for name, value in zip(("st_atime", "st_mtime"), set_to, strict=True):
+                new |= {name: value / 1e9, f"{name}_ns": value}
+        if status.st_size == HEAD and (size := seeming_size(place)) is not None:
+            new["st_size"] = size
+        return _status_with(status, new) if new else status
+
+
+def _number(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _status_with(status: os.stat_result, new: dict[str, Any]) -> os.stat_result:
+    names = [name for name in dir(status) if name.startswith("st_")]
+    values = {name: getattr(status, name) for name in names} | new
+    first = "st_mode st_ino st_dev st_nlink st_uid st_gid st_size st_atime st_mtime st_ctime"
+    return os.stat_result([int(values[name]) for name in first.split()], values)
 
 
 class _Entry(os.PathLike[Any]):

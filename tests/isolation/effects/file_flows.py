@@ -235,6 +235,14 @@ result = (
 )
 shutil.copystat("real.txt", "new.txt")
 result += (os.path.getmtime("new.txt"),)
+os.rename("new.txt", "renamed.txt")
+os.utime("folder/in.txt", ns=(3, 4))
+os.chmod("folder", 0o711)
+result += (os.stat("renamed.txt").st_mtime_ns, os.stat("folder/in.txt").st_atime_ns, oct(os.stat("folder").st_mode))
+Path("renamed.txt").write_text("later")
+Path("folder/in.txt").touch()
+result += (os.path.getmtime("renamed.txt") > 1e9, os.path.getmtime("folder/in.txt") > 1e9)
+result += (oct(os.stat("renamed.txt").st_mode), [oct(e.stat().st_mode) for e in os.scandir() if e.name == "real.txt"])
 """,
     "descriptors": """
 descriptor = os.open("a.bin", os.O_RDWR | os.O_CREAT, 0o600)

@@ -21,9 +21,6 @@ from gpumem_magic.isolation.walls.confinement import confine
 
 from .file_flows import FLOWS, PRELUDE
 
-UNCONFINED = ("attributes",)
-"""Where there is a seccomp filter, what changes attributes seems to succeed, and does nothing."""
-
 
 def make_world(folder):
     """Some files of the user, in `folder`/work."""
@@ -71,12 +68,11 @@ def work(tmp_path):
 def dry(tmp_path, work, in_child):
     """Runs code as a dry run does; the real files must stay as they are."""
 
-    def dry(code, confined=True):
+    def dry(code):
         def run(_):
             effects, scratch = Effects("<cell>"), tmp_path / "scratch"
             ScratchFiles(effects, scratch).install()
-            if confined:
-                confine(scratch)
+            confine(scratch)
             watch(effects, scratch)
             return (*run_flow(code, work), effects.notes())
 
@@ -93,7 +89,7 @@ def dry(tmp_path, work, in_child):
 def test_a_flow_sees_what_it_would_see(name, dry, in_child, tmp_path):
     real = make_world(tmp_path / "real")
     expected = in_child(lambda _: run_flow(FLOWS[name], real))
-    result, left, _ = dry(FLOWS[name], name not in UNCONFINED)
+    result, left, _ = dry(FLOWS[name])
     assert result == expected[0]
     assert left == expected[1]
 
