@@ -75,14 +75,14 @@ class _Step(torch.autograd.Function):
         held.tell()
         incoming = next((g for g in gradients if g is not None), None)
         passes = not held.storages
-        if incoming is not None and ctx.multiplies and incoming.dtype.is_floating_point:
-            one = incoming.new_empty((1, 1))
-            torch.mm(one, one)  # takes the workspace of products, as the original's do
         first = int(ctx.multiplies and len(ctx.edges) == _ADDMM)
         made = [
             None if edge is None or incoming is None else _gradient(edge, incoming, passes)
             for edge in (*ctx.edges[first:], *ctx.edges[:first])
         ]
+        if incoming is not None and ctx.multiplies and incoming.dtype.is_floating_point:
+            one = incoming.new_empty((1, 1))
+            torch.mm(one, one)  # takes the workspace of products, as the original's do
         made = [*made[len(made) - first :], *made[: len(made) - first]]
         if held.storages and not _keeps_graph():
             held.storages.clear()
