@@ -40,6 +40,7 @@ _ALLOC, _FREE, _FREE_COMPLETED = Action.ALLOC, Action.FREE, Action.FREE_COMPLETE
 class CachingAllocator:
     """The caching allocator of one device. Sizes and addresses are in bytes.
 
+    oldest_first: see Segments.
     on_event(action, address, size, requested) is called for every event, with the size of the whole
     block; it may be replaced at any time.
     streams_busy: while True, work on other streams is still running, so that blocks marked by
@@ -53,6 +54,7 @@ class CachingAllocator:
         settings: Settings | None = None,
         on_event: Listener | None = None,
         device: int = 0,
+        oldest_first: bool = False,
     ) -> None:
         self.driver = driver
         self.device = device
@@ -60,7 +62,8 @@ class CachingAllocator:
         settings = settings or Settings()
         self.statistics = Statistics()
         self._counts = self.statistics.all
-        self._segments = Segments(driver, self.statistics, settings.max_split_size)
+        most = settings.max_split_size
+        self._segments = Segments(driver, self.statistics, most, oldest_first)
         self._supply = Supply(self._segments, settings)
         self._small = Pool(True, self.statistics.small)
         self._large = Pool(False, self.statistics.large)

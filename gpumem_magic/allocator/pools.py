@@ -20,8 +20,11 @@ MIN_LARGE_ALLOC = 10 * MIB
 
 ROUND_LARGE = 2 * MIB
 
-SIZE_SHIFT = 60
-"""Search order is that of `size << SIZE_SHIFT | address`: by size, then by address."""
+ADDRESS_BITS = 60
+
+SIZE_SHIFT = 92
+"""Search order is that of `size << SIZE_SHIFT | rank + address`: by size, then by the rank of the
+segment, then by address."""
 
 FREE, ALLOCATED, WAITING, UNMAPPED = range(4)
 """States of a block. WAITING: given back, but another stream may still use it."""
@@ -49,6 +52,7 @@ class Block:
         "pool",
         "previous",
         "range",
+        "rank",
         "requested",
         "size",
         "state",
@@ -68,6 +72,7 @@ class Block:
         self.previous: Block | None = None
         self.next: Block | None = None
         self.range: ExpandableRange | None = None
+        self.rank = 0  # of its segment, above all addresses: see Segments
         self.streams: list[int] | None = None  # other streams that used it: record_stream
 
     @property
@@ -78,7 +83,7 @@ class Block:
     @property
     def key(self) -> int:
         """Its place in the search order."""
-        return self.size << SIZE_SHIFT | self.address
+        return self.size << SIZE_SHIFT | self.rank + self.address
 
 
 class Sorted:
@@ -135,7 +140,7 @@ class Pool:
         if found is None:
             found = self.free[block.stream] = Sorted()
         keys = found.keys
-        key = block.size << SIZE_SHIFT | block.address
+        key = block.size << SIZE_SHIFT | block.rank + block.address
         index = bisect_left(keys, key)
         keys.insert(index, key)
         found.blocks.insert(index, block)
@@ -161,7 +166,7 @@ class Pool:
 def split(block: Block, size: int) -> Block:
     """Cut the first `size` bytes off a block that is in no pool; the rest becomes free."""
     front = Block(block.address, size, block.pool, block.stream, block.state)
-    front.range = block.range
+    front.range, front.rank = block.range, block.rank
     before = front.previous = block.previous
     if before is not None:
         before.next = front

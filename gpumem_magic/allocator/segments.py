@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.allocator.pools import (
+    ADDRESS_BITS,
     FREE,
     MIN_LARGE_ALLOC,
     ROUND_LARGE,
@@ -36,11 +37,21 @@ def segment_size(size: int, large_segment_size: int) -> int:
 
 
 class Segments:
-    """What this process holds of the device: segments, and mapped parts of expandable ones."""
+    """What this process holds of the device: segments, and mapped parts of expandable ones.
+
+    oldest_first: of free blocks of one size, that of the oldest segment is used, as from PyTorch
+    2.12 on (c10/cuda/CUDACachingAllocator.cpp); else the one at the lowest address.
+    """
 
     def __init__(
-        self, driver: SimulatedDriver, statistics: Statistics, max_split_size: int
+        self,
+        driver: SimulatedDriver,
+        statistics: Statistics,
+        max_split_size: int,
+        oldest_first: bool = False,
     ) -> None:
+        self._step = oldest_first << ADDRESS_BITS
+        self._rank = 0
         self.driver = driver
         self.statistics = statistics
         self.max_split_size = max_split_size
@@ -54,7 +65,13 @@ class Segments:
             return None
         self._count_segment(pool, size, 1)
         self._book(Action.SEGMENT_ALLOC, pool, address, size)
-        return Block(address, size, pool, stream, FREE)
+        return self._ranked(Block(address, size, pool, stream, FREE))
+
+    def _ranked(self, block: Block) -> Block:
+        """The first block of a new segment, behind those of all others."""
+        self._rank += self._step
+        block.rank = self._rank
+        return block
 
     def release(self, block: Block) -> None:
         """Give a segment that is one free block back to the device."""
@@ -116,7 +133,7 @@ class Segments:
         page = pool.page
         size = -(-(self.driver.total + self.driver.total // 8) // page) * page
         pages = ExpandableRange(self.driver.reserve(size), size, page)
-        block = Block(pages.address, size, pool, stream, UNMAPPED)
+        block = self._ranked(Block(pages.address, size, pool, stream, UNMAPPED))
         block.range = pages
         pool.add_unmapped(block)
         return block
@@ -176,7 +193,7 @@ class Segments:
 
 def _part(block: Block, address: int, size: int) -> Block:
     part = Block(address, size, block.pool, block.stream, block.state)
-    part.range = block.range
+    part.range, part.rank = block.range, block.rank
     return part
 
 

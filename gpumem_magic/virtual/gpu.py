@@ -14,6 +14,7 @@ from gpumem_magic.allocator.caching import CachingAllocator, SimulatedDriver
 from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.sources.interrupts import Interrupts
 from gpumem_magic.sources.modes import enter_mode, leave_mode
+from gpumem_magic.virtual import devices
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.devices import DEVICE
 from gpumem_magic.virtual.headroom import Headroom
@@ -206,7 +207,8 @@ class VirtualGPU:
 def new_allocator(model: GPUModel, settings: Settings | None = None) -> CachingAllocator:
     """An empty allocator of the card's size; settings: by default those of the environment."""
     driver = SimulatedDriver(model.total, context=model.context)
-    return CachingAllocator(driver, settings or Settings.from_environment())
+    settings = settings or Settings.from_environment()
+    return CachingAllocator(driver, settings, oldest_first=devices.RELEASE >= (2, 12))
 
 
 def _scratch_memory(storages: Storages, model: GPUModel) -> ScratchMemory:

@@ -68,6 +68,18 @@ def test_the_smallest_free_block_that_fits_is_taken_and_of_equals_the_lowest():
     assert allocator.malloc(20 * MIB) == blocks[30]
 
 
+def test_of_equals_that_of_the_oldest_segment_is_taken_in_later_releases():
+    allocator = CachingAllocator(SimulatedDriver(GIB), oldest_first=True)
+    whole, halved, third = (allocator.malloc(size * MIB) for size in (20, 40, 20))
+    assert whole > halved > third  # the driver places segments below each other
+    allocator.free(halved)
+    kept, half = allocator.malloc(20 * MIB), allocator.malloc(20 * MIB)
+    for address in (third, half, whole):
+        allocator.free(address)
+    assert [allocator.malloc(20 * MIB) for _ in range(3)] == [whole, half, third]
+    assert kept == halved
+
+
 def test_a_large_block_is_split_only_where_more_than_one_mebibyte_is_left():
     allocator = allocator_of()
     allocator.free(allocator.malloc(20 * MIB))
