@@ -50,6 +50,19 @@ def test_group_norm_keeps_a_contiguous_copy_of_channels_last(blocks):
     assert found == [32768, 32768, 256, 256, 2048, 2048, -2048, -2048]
 
 
+@pytest.mark.parametrize(("release", "copy"), [((2, 14), [32768]), ((2, 15), [])])
+def test_group_norm_of_later_releases_keeps_channels_last_as_they_are(
+    blocks, monkeypatch, release, copy
+):
+    monkeypatch.setattr("gpumem_magic.virtual.devices.RELEASE", release)
+    norm = nn.GroupNorm(8, 64, device="cuda")
+    x = torch.ones(8, 64, 4, 4, device="cuda").to(memory_format=torch.channels_last)
+    found, _ = _asked(blocks, lambda: norm(x.requires_grad_()))
+    assert sorted(size for size in found if size > 0) == sorted(
+        [256, 256, 2048, 2048, 32768, *copy]
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_statistics_of_layer_norm_are_single_at_least(blocks, dtype):
     x = torch.ones(64, 128, device="cuda", dtype=dtype)
