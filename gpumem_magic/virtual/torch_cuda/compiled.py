@@ -210,7 +210,7 @@ _BANDWIDTH = 1555
 """Of an A100's memory, in GB/s: of what a kernel reads and what it computes, a ratio is asked."""
 
 
-def answer_without_triton() -> None:
+def answer_compiler() -> None:
     """What torch's compiler asks from PyTorch 2.15 on: of earlier runs' profiles, of the driver."""
     for module, name, answer in (
         ("torch._dynamo.pgo", "get_cache_key", None),

@@ -19,7 +19,7 @@ from torch.utils import _pytree
 from gpumem_magic.virtual.devices import HOST, is_cuda
 from gpumem_magic.virtual.torch_cuda import tensor_methods
 from gpumem_magic.virtual.torch_cuda.compiled import (
-    answer_without_triton,
+    answer_compiler,
     guard_card,
     guard_with_modes,
     key_of,
@@ -233,7 +233,7 @@ class Inductor:
         )
         for owner, name, value in patches:
             setattr(owner, name, value)
-        answer_without_triton()
+        answer_compiler()
         layer_norm: Any = torch.ops.aten.native_layer_norm.default
         if (by_parts := decomposition.decompositions.get(layer_norm)) is not None:
             decomposition.decompositions[layer_norm] = _with_float_statistics(by_parts)

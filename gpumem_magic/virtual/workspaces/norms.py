@@ -135,8 +135,8 @@ def group_backward(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
 
 def _group_copies(inputs: torch.Tensor, *read: torch.Tensor) -> list[int]:
     """Bytes of the copies of what group norm reads, up to PyTorch 2.13 made before it."""
-    in_rows = devices.RELEASE >= (2, 15) and not inputs.is_contiguous() and inputs.dim() == 4
-    in_rows = in_rows and inputs.is_contiguous(memory_format=torch.channels_last)
+    as_it_is = devices.RELEASE >= (2, 15) and not inputs.is_contiguous()
+    in_rows = as_it_is and _has_channels_last(inputs)
     wanted = torch.channels_last if in_rows else torch.contiguous_format
     return [tensor.nbytes for tensor in read if not tensor.is_contiguous(memory_format=wanted)]
 
