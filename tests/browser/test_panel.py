@@ -159,13 +159,11 @@ COUNT = "([lists, n]) => document.querySelectorAll(lists)[1]?.options.length == 
 
 
 def levels_while_running(page) -> set[str]:
-    """Sizes that the first gauge showed while the cell ran; ends with the second one."""
+    """Sizes that the first gauge showed while cells ran; ends with the second one."""
     seen: set[str] = set()
     page.locator(PANEL).get_by_text("running for").first.wait_for()
     for _ in range(200):
         text = page.locator(PANEL).first.inner_text()
-        if "running for" not in text and seen:
-            break
         seen.update(re.findall(r"allocated\s+([\d.]+ [KMG]iB)", text)[:1])
         if len(seen) >= 2:
             break
