@@ -34,6 +34,8 @@ FOLDER = Path(__file__).parent / "coverage_cells"
 LIMIT = 60.0
 _SEED = "import random, numpy, torch; random.seed(0); numpy.random.seed(0); torch.manual_seed(0)\n"
 _LIKE = {"L4": "A10G"}  # the stub cannot launch kernels for the capability of an L4
+_ENDLESS_LOOP = "the end of a loop"
+_ANSWERED = ("aten._local_scalar_dense.default", _ENDLESS_LOOP)
 _SAME = 0.01
 """Percent up to which a prediction and the real allocator are taken to agree."""
 _REFUSED = re.compile(
@@ -182,6 +184,7 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     The stub's kernels compute nothing, so what goes by values goes another way there. Where the two
     differ, `value` names such a use (see fidelity_events.value_between), and `answered` has the
     errors once code that reads values there hears what the dry run answered (fidelity_answers.py).
+    So it is, too, where the real side does not end: a loop that waits for a value, as `generate`'s.
     """
     from fidelity import off
     from fidelity_ways import REAL
@@ -190,10 +193,12 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     real = runners.run(REAL, job)
     mine = real if real.error else runners.run(_dry(), job)
     found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
-    differ = any(error and abs(error) > _SAME for error in found.values())
-    value = _value_between(runners, job) if differ else None
-    told = {**found, "reason": (real.error or mine.error or "")[:160], "value": value}
-    return told | ({"answered": _answered(runners, job)} if value else {})
+    told = {**found, "reason": (real.error or mine.error or "")[:160], "value": None}
+    if real.error and real.error.startswith("not done"):
+        told["value"] = _ENDLESS_LOOP
+    elif any(error and abs(error) > _SAME for error in found.values()):
+        told["value"] = _value_between(runners, job)
+    return told | ({"answered": _answered(runners, job)} if told["value"] else {})
 
 
 def _answered(runners: Runners, job: Any) -> dict[str, float | None]:
@@ -243,10 +248,15 @@ def judge(cells: Iterable[Cell], file: Path | None) -> None:
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Of each size the median and the worst error, in percent, and how many could be judged."""
+    """Of each size the median and the worst error, in percent, and how many could be judged: by
+    the dry run's answers where values decide, unless a size that a value decides is between."""
     told: dict[str, Any] = {"by_values": sum(row["value"] is not None for row in rows.values())}
     for size in ("allocated", "reserved"):
-        judged = {name: row for name, row in rows.items() if row["value"] is None}
+        judged = {
+            name: row["answered"] if _goes_by_answers(row) else row
+            for name, row in rows.items()
+            if row["value"] is None or _goes_by_answers(row)
+        }
         known = {name: abs(row[size]) for name, row in judged.items() if row[size] is not None}
         worst = max(known, key=known.__getitem__, default=None)
         told[size] = {
@@ -257,6 +267,10 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
             "of": len(rows),
         }
     return told
+
+
+def _goes_by_answers(row: dict[str, Any]) -> bool:
+    return row["value"] in _ANSWERED and "answered" in row
 
 
 def lines_of(results: Iterable[Result]) -> Iterator[str]:
