@@ -120,6 +120,8 @@ def _submit(
     effects: Effects, name: str, pool: Any, function: Any, /, *args: Any, **kwargs: Any
 ) -> Any:
     """As a pool of processes does, but for when and where."""
+    if vars(pool).get("_shutdown_thread"):
+        raise RuntimeError("cannot schedule new futures after shutdown")
     effects.done_here(name)
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
     try:
