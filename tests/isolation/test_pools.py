@@ -75,6 +75,22 @@ ATTACKS = {
         "after": "assert live_pool.submit(os.getpid).result() == x\nlive_pool.shutdown()",
         "wait": 0.2,
     },
+    "the objects of a manager": """
+        import multiprocessing
+        from multiprocessing.managers import BaseManager
+        class Mine(BaseManager): pass
+        class Sum:
+            def add(self, a, b): return a + b
+        Mine.register('Sum', Sum)
+        with multiprocessing.Manager() as manager:
+            d, q = manager.dict(a=1), manager.Queue()
+            with manager.Lock(), manager.Pool(2) as pool:
+                pool.map(q.put, [1, 2])
+            assert [d['a'], q.get(), q.get()] == [1, 1, 2]
+            assert manager.Value('i', 5).value == 5
+        with Mine() as manager:
+            assert manager.Sum().add(1, 2) == 3
+    """,
 }  # fmt: skip
 
 

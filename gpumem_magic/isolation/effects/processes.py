@@ -80,15 +80,18 @@ def _install_starting(effects: Effects) -> None:
 
 def _install_pools(effects: Effects, arrivals: Arrivals) -> None:
     """What the processes of a pool would compute is computed here, one after the other."""
-    arrivals.expect("multiprocessing.pool", functools.partial(_make_thread_pool, effects))
-    arrivals.expect("multiprocess.pool", functools.partial(_make_thread_pool, effects))
-    for module in ("concurrent.futures", "joblib.externals.loky", "loky"):
-        name = f"{module}.ProcessPoolExecutor"
-        submit = functools.partial(_submit, effects, name)
+    for package in ("multiprocessing", "multiprocess"):
+        arrivals.expect(f"{package}.pool", functools.partial(_make_thread_pool, effects))
         arrivals.expect(
-            f"{module}.{'process' if module.startswith('conc') else 'process_executor'}",
-            lambda found, submit=submit: effects.put(found.ProcessPoolExecutor, "submit", submit),
+            f"{package}.managers",
+            lambda module: effects.wrap(module.BaseManager, "start", _manage_here),
         )
+    for package, module in (
+        ("concurrent.futures", "process"),
+        *((package, "process_executor") for package in ("joblib.externals.loky", "loky")),
+    ):
+        compute = functools.partial(_compute_here, effects, f"{package}.ProcessPoolExecutor")
+        arrivals.expect(f"{package}.{module}", compute)
 
     def begin(original: Any, /, parallel: Any) -> Any:
         if parallel.n_jobs not in (None, 1):
@@ -100,6 +103,11 @@ def _install_pools(effects: Effects, arrivals: Arrivals) -> None:
         "joblib.parallel",
         lambda module: effects.wrap(module.Parallel, "_initialize_backend", begin),
     )
+
+
+def _compute_here(effects: Effects, name: str, module: Any) -> None:
+    submit = functools.partial(_submit, effects, name)
+    effects.put(module.ProcessPoolExecutor, "submit", submit)
 
 
 def _make_thread_pool(effects: Effects, module: Any) -> None:
@@ -114,6 +122,16 @@ def _make_thread_pool(effects: Effects, module: Any) -> None:
         original(pool, processes, *args[:2], **{**kwargs, "context": None})
 
     effects.wrap(module.Pool, "__init__", begin)
+
+
+def _manage_here(original: Any, /, manager: Any, *initializer: Any, **named: Any) -> None:
+    """The objects that a manager makes in its process are made in this one."""
+    makers = {name: kind[0] for name, kind in manager._registry.items() if kind[0]}
+    if not makers:
+        original(manager, *initializer, **named)
+        return
+    vars(manager).update(makers, shutdown=lambda: None)
+    manager._state.value = 1  # started
 
 
 def _submit(

@@ -35,7 +35,7 @@ def install_shared_tensors(effects: Effects) -> None:
 
 def _received(reference: int) -> Any:
     """What a queue carried: the storage itself, as both ends are here."""
-    return torch.UntypedStorage._new_with_weak_ptr(reference)  # type: ignore[attr-defined]
+    return torch.UntypedStorage._new_with_weak_ptr(reference)
 
 
 def _share(original: Any, /, storage: Any) -> Any:
