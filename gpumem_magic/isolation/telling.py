@@ -38,18 +38,24 @@ class Effects:
         self.places = {filename: "line "}  # what a line's number is told after, by file
         self._blocked: dict[str, Callable[[], bool]] = {}
         self._redirected: dict[str, Callable[[], bool]] = {}
+        self._done_here: dict[str, Callable[[], bool]] = {}
         self._seen: set[tuple[object, ...]] = set()
         self._inside = threading.local()
         self._replacements: dict[int, tuple[Any, Any]] = {}
 
     def notes(self) -> tuple[str, ...]:
-        """A sentence on what was not carried out, one on what was written for the dry run only."""
+        """A sentence on what was not carried out, one on what was written for the dry run only, one
+        on what other processes would do."""
         found = []
         if self._blocked:
             found.append(f"Not executed in the dry run: {_listed(self._blocked)}.")
         written = [text for text, happened in self._redirected.items() if happened()]
         if written:
             found.append(f"Written for the dry run only, and gone: {_listed(written)}.")
+        if self._done_here:
+            found.append(
+                f"Computed in this process, and counted with it: {_listed(self._done_here)}."
+            )
         return tuple(found)
 
     def blocked(self, text: str) -> None:
@@ -60,6 +66,10 @@ class Effects:
         """Name a thing that is done, but in the scratch folder of the dry run; where it only may
         be, `happened` tells at the end."""
         self._keep(self._redirected, text, happened)
+
+    def done_here(self, text: str) -> None:
+        """Name what other processes would do, and this one does."""
+        self._keep(self._done_here, text)
 
     def _keep(
         self,

@@ -322,6 +322,45 @@ ATTACKS = {
         "after": "n = c.writerow([3])\nf.close()\nassert open('out.csv').read() == '1\\n3\\n'.replace('\\n', '\\r\\n')"
         " or open('out.csv', newline='').read() == '1\\r\\n3\\r\\n'",
     },
+    "a log that is read by its name": {
+        "setup": "f = open('log.txt', 'a'); n = f.write('one\\n'); f.flush()",
+        "attack": """
+            f.write('two\\n'); f.flush()
+            assert open('log.txt').read() == 'one\\ntwo\\n'
+            open('log.txt', 'a').write('three\\n')
+            f.close()
+            assert open('log.txt').read().split() == ['one', 'two', 'three']
+        """,
+        "after": "assert open('log.txt').read() == 'one\\n'; f.close()",
+    },
+    "an open file that gets another name": {
+        "setup": "import os; f = open('log.txt', 'w+'); n = f.write('one'); f.flush()",
+        "attack": """
+            f.write('two'); f.flush()
+            os.replace('log.txt', 'old.txt')
+            assert open('old.txt').read() == 'onetwo' and not os.path.exists('log.txt')
+            open('log.txt', 'w').write('new'); f.write('more'); f.flush()
+            assert open('log.txt').read() == 'new'
+        """,
+        "after": "assert open('log.txt').read() == 'one'; f.close()",
+    },
+    "an open file in a folder that is removed": {
+        "setup": "import os, shutil; f = open('sub/log', 'w'); n = f.write('one'); f.flush()",
+        "attack": """
+            assert sorted(os.listdir('sub')) == ['c.txt', 'd.txt', 'log']
+            shutil.rmtree('sub'); os.mkdir('sub')
+            assert os.listdir('sub') == []
+        """,
+        "after": "assert open('sub/log').read() == 'one'; f.close()",
+    },
+    "an archive that is opened again": {
+        "setup": "import zipfile; z = zipfile.ZipFile('z.zip', 'w'); z.writestr('one', '1')",
+        "attack": """
+            z.writestr('two', '2'); z.close()
+            assert zipfile.ZipFile('z.zip').namelist() == ['one', 'two']
+        """,
+        "after": "z.close(); assert zipfile.ZipFile('z.zip').namelist() == ['one']",
+    },
 }  # fmt: skip
 
 

@@ -111,6 +111,16 @@ ATTACKS = {
         "after": "assert db.execute('select count(*) from t').fetchone() == (1,)",
         "error": "3 in all",
     },
+    "sqlite old connection deep in an object": {
+        "setup": OLD_DATABASE
+        + "\n    class Store: pass\n    store = Store(); store.db = db; del db",
+        "attack": """
+            store.db.executemany('insert into t values (?)', [(2,), (3,)]); store.db.commit()
+            assert store.db.execute('select sum(x) from t').fetchone() == (6,)
+            assert sqlite3.connect('old.db').execute('select sum(x) from t').fetchone() == (6,)
+        """,
+        "after": "assert store.db.execute('select sum(x) from t').fetchone() == (1,)",
+    },
     "sqlite transaction left open": {
         "setup": OLD_DATABASE + "\n    change = db.execute('insert into t values (2)')",
         "attack": "db.rollback(); db.execute('drop table t'); db.close()",

@@ -91,6 +91,50 @@ ATTACKS = {
         "attack": "m[:4] = b'gone'; mmap.mmap(f, 4096)[4:8] = b'gone'",
         "after": "assert os.pread(f, 8, 0) == bytes(8)",
     },
+    "memory shared by two maps": {
+        "setup": """
+            import mmap, os
+            f = os.memfd_create('m')
+            os.ftruncate(f, 4096)
+            m, n = mmap.mmap(f, 4096), mmap.mmap(f, 4096)
+        """,
+        "attack": """
+            m[:4] = b'gone'
+            assert n[:4] == os.pread(f, 4, 0) == b'gone'
+            os.pwrite(f, b'more', 4)
+            assert m[4:8] == b'more'
+        """,
+        "after": "assert n[:8] == os.pread(f, 8, 0) == bytes(8)",
+    },
+    "memory shared by its name": {
+        "setup": """
+            from multiprocessing.shared_memory import SharedMemory
+            live_one = SharedMemory(create=True, size=64)
+            live_two = SharedMemory(live_one.name)
+        """,
+        "attack": """
+            live_one.buf[0] = 9
+            three = SharedMemory(live_one.name)
+            assert live_two.buf[0] == three.buf[0] == 9
+            three.close()
+        """,
+        "after": """
+            assert live_two.buf[0] == 0
+            live_two.close(); live_one.close(); live_one.unlink()
+        """,
+        "not_sent": "memory",
+    },
+    "a map of a file that is read by its name": {
+        "setup": "import numpy as np; m = np.memmap('m.dat', 'u1', 'w+', shape=8); m.flush()",
+        "attack": """
+            m[:] = 3
+            assert np.fromfile('m.dat', 'u1').tolist() == [3] * 8
+            np.memmap('m.dat', 'u1', 'r+')[0] = 5
+            assert m[0] == 5
+        """,
+        "after": "assert m.tolist() == np.fromfile('m.dat', 'u1').tolist() == [0] * 8",
+        "not_sent": "a map",
+    },
     "memory sealed": {
         "setup": "import fcntl, os; f = os.memfd_create('m', os.MFD_ALLOW_SEALING)",
         "attack": "fcntl.fcntl(f, 1033, 15)",

@@ -113,47 +113,6 @@ ATTACKS = {
         p.start()
         p.join(5)
     """,
-    "a pool": """
-        import multiprocessing, os
-        with multiprocessing.get_context('fork').Pool(2) as pool:
-            pool.map(os.mkdir, ['m1', 'm2'])
-    """,
-    "a pool of before": {
-        "setup": """
-            import multiprocessing, os
-            live_pool = multiprocessing.get_context('fork').Pool(1)
-            x = live_pool.apply(os.getpid)
-        """,
-        "attack": "live_pool.apply_async(os.mkdir, ('made',)).wait(2)",
-        "after": "assert live_pool.apply(os.getpid) == x\nlive_pool.terminate()",
-        "wait": 0.2,
-    },
-    "a pool of before ended": {
-        "setup": """
-            import multiprocessing, os
-            live_pool = multiprocessing.get_context('fork').Pool(1)
-            x = live_pool.apply(os.getpid)
-        """,
-        "attack": "live_pool.terminate()",
-        "after": "assert live_pool.apply(os.getpid) == x\nlive_pool.terminate()",
-    },
-    "an executor of processes": """
-        import multiprocessing, os
-        from concurrent.futures import ProcessPoolExecutor
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('fork')) as pool:
-            pool.submit(os.mkdir, 'made')
-    """,
-    "an executor of before": {
-        "setup": """
-            import multiprocessing, os
-            from concurrent.futures import ProcessPoolExecutor
-            live_pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('fork'))
-            x = live_pool.submit(os.getpid).result()
-        """,
-        "attack": "live_pool.submit(os.mkdir, 'made')",
-        "after": "assert live_pool.submit(os.getpid).result() == x\nlive_pool.shutdown()",
-        "wait": 0.2,
-    },
     "a queue of before": {
         "setup": """
             import multiprocessing

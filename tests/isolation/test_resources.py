@@ -220,10 +220,15 @@ ATTACKS = {
     "clocks that go on as it sleeps": {
         "attack": """
             import time
+            from datetime import date, datetime, timezone
             clocks = [time.time_ns, time.monotonic_ns, time.perf_counter_ns]
-            before = [clock() for clock in clocks]
+            dates = [datetime.now, lambda: datetime.now(tz=timezone.utc), datetime.today]
+            before, began = [clock() for clock in clocks], [now() for now in dates]
             time.sleep(60)
             assert all(now() - then >= 60e9 for now, then in zip(clocks, before))
+            assert all((now() - then).total_seconds() > 59.9 for now, then in zip(dates, began))
+            class Mine(datetime): pass
+            assert type(Mine.now()) is Mine and abs(time.time() - datetime.now().timestamp()) < 5
         """,
         **{"says": "fits: ", "limit": 6, "real": False},
     },

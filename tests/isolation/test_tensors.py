@@ -237,6 +237,18 @@ ATTACKS = {
                   "after": "assert 0 <= step().item() < 1e9"},
     "by predict": {"setup": MODEL, "attack": "step()", "by_function": True,
                    "after": "assert 0 <= step().item() < 1e9"},
+    "sent through a queue to itself": {
+        "setup": "import torch, torch.multiprocessing as mp; q = mp.get_context('fork').Queue()",
+        "attack": """
+            t = torch.ones(3)
+            q.put({'t': t, 'n': torch.nn.Linear(2, 2)})
+            got = q.get(timeout=5)
+            got['t'].fill_(2)
+            assert t[0].item() == 2 and got['n'].weight.shape == (2, 2)
+        """,
+        "after": "assert q.empty()",
+        "not_sent": "a queue",
+    },
 }  # fmt: skip
 
 

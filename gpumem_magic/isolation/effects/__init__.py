@@ -33,20 +33,27 @@ from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.waits import install_waiting_effects
 from gpumem_magic.isolation.walls.audit import watch
 from gpumem_magic.isolation.walls.confinement import confine, find_named_pipes
-from gpumem_magic.isolation.walls.descriptors import unshare_descriptors
+from gpumem_magic.isolation.walls.descriptors import CopiedFile, unshare_descriptors
 from gpumem_magic.isolation.walls.shared_memory import make_shared_memory_private
 from gpumem_magic.values.recording import Cell
 
 
 class Stopped:
     """What the child may not do. output: gives what was printed so far. places: what the numbers of
-    lines are told after, by the user's files."""
+    lines are told after, by the user's files. copied: files that were open."""
 
-    def __init__(self, inside: Inside, effects: Effects, output: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        inside: Inside,
+        effects: Effects,
+        output: Callable[[], str],
+        copied: tuple[CopiedFile, ...],
+    ) -> None:
         self._progress = inside.progress
         self._scratch = inside.scratch
         self._held = inside.held
         self._effects = effects
+        self._copied = copied
         self.output = output
         self.places = effects.places
         self._scripts: Scripts | None = None
@@ -77,6 +84,7 @@ class Stopped:
         self._progress.follow(effects.filename)
         self._scripts = Scripts(effects)
         files = ScratchFiles(effects, scratch)
+        files.take_over(self._copied)
         files.install()
         install_process_effects(effects, arrivals)
         install_waiting_effects(effects)
@@ -96,12 +104,12 @@ def stop_effects(inside: Inside, filename: str) -> Stopped:
     # before anything is replaced: what nothing else held, a stream or a handler, dies with that
     confine(inside.scratch, find_named_pipes())
     output = os.open(inside.scratch / "output", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    make_shared_memory_private({inside.progress.address})
-    unshare_descriptors({inside.answer, output}, inside.scratch, output)
+    copied = unshare_descriptors({inside.answer, output}, inside.scratch, output)
+    make_shared_memory_private({inside.progress.address}, copied)
     effects = Effects(filename)
     _compute_with_one_thread(effects)
     sys.dont_write_bytecode = True
-    return Stopped(inside, effects, capture(output))
+    return Stopped(inside, effects, capture(output), copied)
 
 
 def _compute_with_one_thread(effects: Effects) -> None:

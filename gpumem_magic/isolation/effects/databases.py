@@ -47,13 +47,14 @@ class Databases:
         self._effects = effects
         self._files = files
         self._opened: set[int] = set()  # by id: those of before have theirs already
+        self._met: set[int] = set()
 
     def install(self, arrivals: Arrivals) -> None:
         """Replace it in what is loaded, and in what will be."""
         effects, expect = self._effects, arrivals.expect
         effects.wrap(sqlite3.Connection, "__init__", self._connecting)
         for owner in (sqlite3.Connection, sqlite3.Cursor):
-            for name in ("execute", "executescript"):
+            for name in ("execute", "executescript", "executemany"):
                 effects.wrap(owner, name, self._attaching)
         expect("duckdb", self._install_duckdb)
         expect(
@@ -109,9 +110,13 @@ class Databases:
             place = str(self._attached(path, is_new="into" in before.lower()))
             return "{}'{}'".format(before, place.replace("'", "''"))
 
+        connection = getattr(owner, "connection", owner)
+        if id(connection) not in self._opened | self._met:  # deep in an engine or a model
+            self._met.add(id(connection))
+            _keep_journal_in_memory(connection)
         if isinstance(sql, str):
             sql = _ATTACHED.sub(placed, sql)
-            if _JOURNAL.search(sql) and self._is_of_before(getattr(owner, "connection", owner)):
+            if _JOURNAL.search(sql) and self._is_of_before(connection):
                 sql = _JOURNAL.sub(rf"\1{_IN_MEMORY}", sql)
         return original(owner, sql, *parameters)
 
@@ -165,9 +170,13 @@ def keep_journals_in_memory(namespace: dict[str, Any]) -> None:
     """Databases of before are written in copies of their files, beside which no journal can lie."""
     for value in list(namespace.values()):
         if issubclass(type(value), sqlite3.Connection):
-            with contextlib.suppress(sqlite3.Error):
-                if not _is_written_ahead(value):
-                    sqlite3.Connection.execute(value, f"pragma journal_mode = {_IN_MEMORY}")
+            _keep_journal_in_memory(value)
+
+
+def _keep_journal_in_memory(connection: sqlite3.Connection) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if not _is_written_ahead(connection):
+            sqlite3.Connection.execute(connection, f"pragma journal_mode = {_IN_MEMORY}")
 
 
 def _is_written_ahead(connection: sqlite3.Connection) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import functools
 import io
@@ -11,13 +12,14 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from gpumem_magic.isolation.effects.overlay import Overlay
 from gpumem_magic.isolation.effects.path_functions import PathFunctions, Run, error_of, naming
 from gpumem_magic.isolation.telling import Effects, described
+from gpumem_magic.isolation.walls.descriptors import CopiedFile
 
 _NEW = os.O_CREAT
 _FLAGS = {"w": _NEW | os.O_TRUNC, "x": _NEW | os.O_EXCL, "a": _NEW | os.O_APPEND, "+": os.O_RDWR}
@@ -40,6 +42,12 @@ class ScratchFiles:
         self._overlay = Overlay(scratch)
         self._writes = 0
         self._call = threading.local()  # text: the call of `open` under way, as users write it
+
+    def take_over(self, copied: Iterable[CopiedFile]) -> None:
+        """Files that were open for writing: their paths lead where their descriptors do."""
+        for each in copied:
+            with contextlib.suppress(OSError):
+                self._overlay.take(each.name, each.inode, each.copy)
 
     def path(self, file: Any) -> Any:
         """Where `file` is read: itself, unless there is something else in its place."""

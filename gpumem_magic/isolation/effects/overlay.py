@@ -2,7 +2,7 @@
 files, of which some are hidden because the cell removed them."""
 
 # Of os, what was imported here before anything was replaced; of os.path, what only handles text.
-# ruff: noqa: PTH100, PTH102, PTH103, PTH115, PTH116, PTH118, PTH120, PTH211, UP020
+# ruff: noqa: PTH100, PTH102, PTH103, PTH104, PTH115, PTH116, PTH118, PTH120, PTH211, UP020
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from functools import partial
 from io import open as open_file
-from os import lstat, makedirs, mkdir, readlink, scandir, symlink
+from os import lstat, makedirs, mkdir, readlink, rename, scandir, symlink
 from os import open as open_descriptor
 from os import stat as status_of
 from pathlib import Path
@@ -107,6 +107,12 @@ class Overlay:
         """From here on there is only at `path` what the scratch folder holds."""
         self._hidden.add(path)
         self._without_links.clear()
+
+    def take(self, path: str, inode: int, copy: Path) -> None:
+        """Let `copy` lie at `path`, if that is the real file with the number `inode`."""
+        if not self._is_outside(path) and lstat(path).st_ino == inode:
+            self.brought(os.path.dirname(path))
+            rename(copy, self._place(path))
 
     def brought(self, path: str, whole: bool = True) -> str:
         """Where `path` is written: at a copy of what is there, with the content if `whole`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio.subprocess
 import builtins
-import concurrent.futures.process
+import concurrent.futures
 import functools
 import getpass
 import io
@@ -37,6 +37,7 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
     `signal.setitimer` after this.
     """
     _install_starting(effects)
+    _install_pools(effects, arrivals)
     _install_signals(effects)
     for name in ("nice", *_OF_THE_PROCESS):
         effects.skip(os, name, f"os.{name}", 0 if name == "nice" else None)
@@ -71,12 +72,83 @@ def _install_starting(effects: Effects) -> None:
     effects.put(sys.modules.get("_posixsubprocess"), "fork_exec", other)
     start = _refused("multiprocessing.Process.start")
     effects.put(multiprocessing.process.BaseProcess, "start", start)
-    pool = _refused("concurrent.futures.ProcessPoolExecutor")
-    effects.put(concurrent.futures.process.ProcessPoolExecutor, "submit", pool)
     for owner in (asyncio, asyncio.subprocess):
         for name in ("create_subprocess_exec", "create_subprocess_shell"):
             create = functools.partial(_not_started_by_asyncio, effects, f"asyncio.{name}")
             effects.put(owner, name, create)
+
+
+def _install_pools(effects: Effects, arrivals: Arrivals) -> None:
+    """What the processes of a pool would compute is computed here, one after the other."""
+    for package in ("multiprocessing", "multiprocess"):
+        arrivals.expect(f"{package}.pool", functools.partial(_make_thread_pool, effects))
+        arrivals.expect(
+            f"{package}.managers",
+            lambda module: effects.wrap(module.BaseManager, "start", _manage_here),
+        )
+    for package, module in (
+        ("concurrent.futures", "process"),
+        *((package, "process_executor") for package in ("joblib.externals.loky", "loky")),
+    ):
+        compute = functools.partial(_compute_here, effects, f"{package}.ProcessPoolExecutor")
+        arrivals.expect(f"{package}.{module}", compute)
+
+    def begin(original: Any, /, parallel: Any) -> Any:
+        if parallel.n_jobs not in (None, 1):
+            effects.done_here("joblib.Parallel")
+        parallel.n_jobs = 1
+        return original(parallel)
+
+    arrivals.expect(
+        "joblib.parallel",
+        lambda module: effects.wrap(module.Parallel, "_initialize_backend", begin),
+    )
+
+
+def _compute_here(effects: Effects, name: str, module: Any) -> None:
+    submit = functools.partial(_submit, effects, name)
+    effects.put(module.ProcessPoolExecutor, "submit", submit)
+
+
+def _make_thread_pool(effects: Effects, module: Any) -> None:
+    threads = module.ThreadPool
+
+    def begin(
+        original: Any, /, pool: Any, processes: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        if not isinstance(pool, threads):
+            effects.done_here(f"{module.__name__.partition('.')[0]}.Pool")
+            pool.__class__, processes = threads, 1
+        original(pool, processes, *args[:2], **{**kwargs, "context": None})
+
+    effects.wrap(module.Pool, "__init__", begin)
+
+
+def _manage_here(original: Any, /, manager: Any, *initializer: Any, **named: Any) -> None:
+    """The objects that a manager makes in its process are made in this one."""
+    makers = {name: kind[0] for name, kind in manager._registry.items() if kind[0]}
+    if not makers:
+        original(manager, *initializer, **named)
+        return
+    vars(manager).update(makers, shutdown=lambda: None)
+    manager._state.value = 1  # started
+
+
+def _submit(
+    effects: Effects, name: str, pool: Any, function: Any, /, *args: Any, **kwargs: Any
+) -> Any:
+    """As a pool of processes does, but for when and where."""
+    if vars(pool).get("_shutdown_thread"):
+        raise RuntimeError("cannot schedule new futures after shutdown")
+    effects.done_here(name)
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    try:
+        if begin := vars(pool).pop("_initializer", None):
+            begin(*pool._initargs)
+        future.set_result(function(*args, **kwargs))
+    except BaseException as error:
+        future.set_exception(error)
+    return future
 
 
 async def _not_started_by_asyncio(

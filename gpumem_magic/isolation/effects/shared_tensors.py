@@ -3,9 +3,11 @@ to be shared, because there are no others to share it with."""
 
 from __future__ import annotations
 
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import reduce_storage
 
 from gpumem_magic.isolation.telling import Effects
 
@@ -19,7 +21,21 @@ def install_shared_tensors(effects: Effects) -> None:
     was_shared = storages.is_shared
     effects.wrap(storages, "share_memory_", _share)
     storages._new_shared = classmethod(_new_shared)
+    kept: list[Any] = []
+
+    def send(storage: Any) -> Any:
+        if storage.device.type != "cpu":
+            return reduce_storage(storage)
+        kept.append(storage)
+        return _received, (storage._weak_ref(),)
+
+    ForkingPickler.register(storages, send)
     storages.is_shared = lambda storage: _SHARED in vars(storage) or was_shared(storage)
+
+
+def _received(reference: int) -> Any:
+    """What a queue carried: the storage itself, as both ends are here."""
+    return torch.UntypedStorage._new_with_weak_ptr(reference)
 
 
 def _share(original: Any, /, storage: Any) -> Any:

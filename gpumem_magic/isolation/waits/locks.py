@@ -153,7 +153,7 @@ class SharedSemaphore:
 def install_pools(effects: Effects) -> None:
     """A pool of threads from before the fork has none; it makes new ones."""
     from concurrent.futures import ThreadPoolExecutor
-    from multiprocessing.pool import RUN, ThreadPool
+    from multiprocessing.pool import RUN, Pool
 
     def make_checking(original: Any) -> Any:
         def check_running(pool: Any) -> None:
@@ -164,7 +164,7 @@ def install_pools(effects: Effects) -> None:
 
         return check_running
 
-    effects.replace(ThreadPool, "_check_running", make_checking)
+    effects.replace(Pool, "_check_running", make_checking)
 
     def make(original: Any) -> Any:
         def submit(pool: Any, *args: Any, **kwargs: Any) -> Any:

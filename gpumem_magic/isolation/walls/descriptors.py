@@ -52,11 +52,22 @@ class _Open:
         return self.status.st_dev, self.status.st_ino
 
 
-def unshare_descriptors(keep: Collection[int], scratch: Path, output: int) -> None:
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """A file that was open for writing. name: what the system calls it, a path unless it was
+    deleted; copy: where its descriptors lead now."""
+
+    name: str
+    inode: int
+    copy: Path
+
+
+def unshare_descriptors(
+    keep: Collection[int], scratch: Path, output: int
+) -> tuple[CopiedFile, ...]:
     """Replaces each open descriptor but `keep` and `output`; 1 and 2 become `output`.
 
-    scratch: an empty folder, for what is written through descriptors of files. The memory that
-    files are mapped to comes first (`make_shared_memory_private`), as it looks at descriptors.
+    scratch: an empty folder, for what is written through descriptors of files; returns the copies.
     """
     null = _open_null()
     found = _find_open({*keep, output, null}, null)
@@ -70,6 +81,7 @@ def unshare_descriptors(keep: Collection[int], scratch: Path, output: int) -> No
             replace(one)
     _replace_pipes([one for one in others if one.is_pipe], null)
     os.close(null)
+    return tuple(replace.copies.values())
 
 
 def _open_null() -> int:
@@ -109,7 +121,7 @@ class _Replacements:
         self._scratch = scratch
         self._null = null
         self._left = _COPIED
-        self._copies: dict[tuple[int, int], Path] = {}
+        self.copies: dict[tuple[int, int], CopiedFile] = {}
         self._harmless = {path.stat().st_rdev for path in map(Path, _HARMLESS) if path.exists()}
 
     def __call__(self, one: _Open) -> None:
@@ -135,18 +147,35 @@ class _Replacements:
     def _open_file(self, one: _Open) -> int:
         """The file itself for reading; for writing a file in the scratch folder."""
         flags = one.flags & _FLAGS
-        if copy := self._copies.get(one.inode):
-            return _seek(os.open(copy, flags), one)
-        if one.mode == os.O_RDONLY or (one.mode == os.O_RDWR and one.status.st_size > self._left):
+        if known := self.copies.get(one.inode):
+            return _seek(os.open(known.copy, flags), one)
+        fits = one.status.st_size <= self._left
+        if one.mode == os.O_RDONLY or (one.mode == os.O_RDWR and not fits):
             return _seek(os.open(_path_of(one), flags & ~os.O_ACCMODE), one)
         path = self._scratch / f"descriptor-{one.number}"
-        private = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        if one.mode == os.O_WRONLY:
-            os.truncate(private, one.status.st_size if one.status.st_size <= _SPARSE else 0)
+        mode = stat.S_IMODE(one.status.st_mode) | stat.S_IRUSR | stat.S_IWUSR
+        private = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+        if fits and self._copy(one, private):
+            self.copies[one.inode] = CopiedFile(_name_of(one), one.status.st_ino, path)
         else:
-            self._left -= _copy_content(one, private)
-            self._copies[one.inode] = path
+            os.truncate(private, one.status.st_size if one.status.st_size <= _SPARSE else 0)
         return _seek(private, one)
+
+    def _copy(self, one: _Open, private: int) -> bool:
+        """Whether the content could be read: a file that is only written may not be."""
+        source = one.number
+        try:
+            if one.mode == os.O_WRONLY:
+                source = os.open(_path_of(one), os.O_RDONLY | os.O_NONBLOCK)
+            self._left -= _copy_content(source, one.status.st_size, private)
+        except OSError:
+            if one.mode == os.O_RDWR:
+                raise
+            return False
+        finally:
+            if source != one.number:
+                os.close(source)
+        return True
 
 
 def _put(private: int, number: int) -> None:
@@ -159,11 +188,17 @@ def _path_of(one: _Open) -> str:
     """A path that opens the same file, on Linux also where it was deleted."""
     if _LINUX:
         return f"{_FOLDER}/{one.number}"
-    path = fcntl.fcntl(one.number, fcntl.F_GETPATH, bytes(1024))  # type: ignore[attr-defined,unused-ignore]
-    name = os.fsdecode(path.rstrip(b"\0"))
+    name = _name_of(one)
     if not os.path.samestat(Path(name).stat(), one.status):
         raise FileNotFoundError(name)
     return name
+
+
+def _name_of(one: _Open) -> str:
+    if _LINUX:
+        return os.readlink(f"{_FOLDER}/{one.number}")  # noqa: PTH115
+    path = fcntl.fcntl(one.number, fcntl.F_GETPATH, bytes(1024))  # type: ignore[attr-defined,unused-ignore]
+    return os.fsdecode(path.rstrip(b"\0"))
 
 
 def _seek(private: int, one: _Open) -> int:
@@ -176,11 +211,10 @@ def _seek(private: int, one: _Open) -> int:
     return private
 
 
-def _copy_content(one: _Open, private: int) -> int:
+def _copy_content(source: int, size: int, private: int) -> int:
     """Bytes copied; the parent's offset does not move, as all is read at places that are given."""
-    size = one.status.st_size
     at = 0
-    while at < size and (read := os.pread(one.number, min(size - at, 1 << 20), at)):
+    while at < size and (read := os.pread(source, min(size - at, 1 << 20), at)):
         at += os.write(private, read)
     return at
 

@@ -85,12 +85,14 @@ _X32 = 0x40000000  # a second set of numbers on x86-64
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # places in struct seccomp_data
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000  # SECCOMP_RET_*
-_SET_SECCOMP, _FILTER = 22, 2
+_SECCOMP = (317, 277)
+_SET_FILTER, _ALL_THREADS = 1, 1  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC
 
 
 def refuse_calls(libc: ctypes.CDLL, *, truncate: bool) -> bool:
-    """From now on this thread, and those it starts, start no process, send no signal, reach no
-    network and change no metadata of files; False if that could not be had.
+    """From now on no thread starts a process, sends a signal, reaches a network or changes metadata
+    of files; False if that could not be had. There are others where a library (gRPC) has the system
+    call it after each fork, and starts some.
 
     It takes PR_SET_NO_NEW_PRIVS. truncate: whether `truncate` is stopped elsewhere.
     """
@@ -102,7 +104,7 @@ def refuse_calls(libc: ctypes.CDLL, *, truncate: bool) -> bool:
     description = ctypes.create_string_buffer(
         struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
     )
-    return not libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), description, 0, 0)
+    return not libc.syscall(_SECCOMP[machine[0]], _SET_FILTER, _ALL_THREADS, description)
 
 
 class _Assembler:

@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpumem_magic.isolation.walls.descriptors import CopiedFile
+
 _FIXED = 0x10  # MAP_FIXED
 _NO_RESERVE = 0x4000  # MAP_NORESERVE: more than there is memory may be mapped, if not written
 _MAY_MOVE_THERE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
@@ -42,17 +44,20 @@ class _Mapping:
     path: bytes
 
 
-def make_shared_memory_private(keep: Collection[int]) -> None:
+def make_shared_memory_private(keep: Collection[int], copied: Collection[CopiedFile] = ()) -> None:
     """From now on nothing that is written to memory reaches another process; Linux only.
 
-    keep: start addresses of mappings to leave. Devices' memory is left, too.
+    keep: start addresses of mappings to leave. Devices' memory is left, too. copied: files whose
+    copies are mapped in their place, so that what is written there is read here, and the other way.
     """
     mappings = [mapping for mapping in _find_shared() if mapping.start not in keep]
     if mappings:
         libc = _load_libc()
         memory = os.open("/proc/self/mem", os.O_RDONLY)
+        copies = {(os.fsencode(each.name), each.inode): each.copy for each in copied}
         for mapping in mappings:
-            if not (_map_file(mapping, libc) or _copy(mapping, memory, libc)):
+            copy = copies.get((mapping.path, mapping.inode))
+            if not (_map_file(mapping, copy, libc) or _copy(mapping, memory, libc)):
                 # better that writing ends the child than that it reaches the parent
                 libc.mprotect(mapping.start, mapping.size, mmap.PROT_READ)
         os.close(memory)
@@ -95,12 +100,13 @@ def _load_libc() -> ctypes.CDLL:
     return libc
 
 
-def _map_file(mapping: _Mapping, libc: ctypes.CDLL) -> bool:
-    """Maps the same file privately, which copies nothing; False if it cannot be opened."""
-    file = _open_file(mapping)
+def _map_file(mapping: _Mapping, copy: Path | None, libc: ctypes.CDLL) -> bool:
+    """Maps the copy, or the same file privately, which copies nothing; False if it cannot be
+    opened."""
+    file = _open_file(mapping) if copy is None else os.open(copy, os.O_RDWR)
     if file is None:
         return False
-    flags = mmap.MAP_PRIVATE | _FIXED | _NO_RESERVE
+    flags = (mmap.MAP_PRIVATE if copy is None else mmap.MAP_SHARED) | _FIXED | _NO_RESERVE
     try:
         found = libc.mmap(
             mapping.start, mapping.size, mapping.protection, flags, file, mapping.offset

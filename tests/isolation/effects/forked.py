@@ -124,7 +124,7 @@ def _run(cell, parts, prepare, names, scratch):
         "x": names.get("x"),
         "lines": names.get("lines"),
         "error": error,
-        "told": [*effects._blocked, *effects._redirected],
+        "told": [*effects._blocked, *effects._redirected, *effects._done_here],
         "output": printed(),
         "threads": threading.active_count(),
         "stdout": type(sys.stdout).__name__,

@@ -86,20 +86,38 @@ def test_commands_of_asyncio_end_at_once(command):
     [
         "multiprocessing.Process(target=print).start()",
         "multiprocessing.get_context('spawn').Process(target=print).start()",
-        "multiprocessing.Pool(2)",
-        "ProcessPoolExecutor().submit(print)",
         "os.fork()",
         "os.execv(sys.executable, [sys.executable])",
         "signal.pause()",
     ],
 )
 def test_other_processes_that_compute_are_refused(start):
-    after = run(
-        "import multiprocessing, os, signal, sys\n"
-        f"from concurrent.futures import ProcessPoolExecutor\n{start}"
-    )
+    after = run(f"import multiprocessing, os, signal, sys\n{start}")
     assert after.error.startswith("NotImplementedError")
     assert "in a dry run" in after.error
+
+
+def test_what_pools_of_processes_compute_is_computed_here():
+    cell = """
+        import os
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        me = os.getpid()
+        with get_context("spawn").Pool(2) as pool:
+            assert pool.apply(os.getpid) == me
+        with ProcessPoolExecutor() as pool:
+            x = pool.submit(os.getpid).result() == me
+        try:
+            pool.submit(print)
+        except RuntimeError as error:
+            x = x, str(error)
+    """
+    after = run(cell)
+    assert (after.error, after.x) == (None, (True, "cannot schedule new futures after shutdown"))
+    assert after.told == [
+        "multiprocessing.Pool (line 6)",
+        "concurrent.futures.ProcessPoolExecutor (line 9)",
+    ]
 
 
 def test_this_process_lives_on_and_hears_its_signals():

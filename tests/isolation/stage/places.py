@@ -57,7 +57,7 @@ def look_at_shared_memory() -> dict[str, str]:
             facts = path.lstat()
         except OSError:  # another process's, gone meanwhile
             continue
-        content = path.read_bytes() if facts.st_size < LARGEST else b""
+        content = path.read_bytes() if path.is_file() and facts.st_size < LARGEST else b""
         found[f"shared memory {path.name}"] = f"{facts.st_size} {hashed(content)}"
     return found
 

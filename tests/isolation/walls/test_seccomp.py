@@ -1,6 +1,11 @@
+import contextlib
+import ctypes
 import errno
 import os
+import socket
 import struct
+import sys
+import threading
 
 import pytest
 
@@ -115,3 +120,31 @@ def test_truncate_is_stopped_where_landlock_does_not():
 def test_other_sets_of_numbers_are_unknown():
     assert decide(X86, 0x40000000 + 59) == errno.ENOSYS
     assert decide(X86, 3, architecture=0x40000003) == errno.ENOSYS
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine not in seccomp._MACHINES, reason="no filter here"
+)
+def test_threads_that_are_there_already_act_no_more_than_this_one(in_child):
+    def run(pipe):
+        refused, found = threading.Event(), []
+
+        def act():
+            refused.wait()
+            with contextlib.suppress(PermissionError):
+                os.kill(os.getppid(), 0)
+                found.append("a signal")
+            with socket.socket() as end:
+                found.append(end.connect_ex(server.getsockname()))
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        libc = ctypes.CDLL(None)
+        libc.prctl(38, ctypes.c_ulong(1), 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+        found.append(seccomp.refuse_calls(libc, truncate=True))
+        refused.set()
+        thread.join()
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert in_child(run) == [True, errno.ECONNREFUSED]
