@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,10 +75,12 @@ class Work(Protocol):
 
 
 class Runners:
-    """One helper process for each way, started when it is first needed. limit: seconds a run."""
+    """One helper process for each way, started when it is first needed, in a folder that goes with
+    what cells wrote there. limit: seconds a run."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
+        self._folder = tempfile.TemporaryDirectory()
         self._helpers: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Runners:
@@ -86,6 +89,7 @@ class Runners:
     def __exit__(self, *error: object) -> None:
         for helper in self._helpers.values():
             helper.communicate()
+        self._folder.cleanup()
 
     def run(self, way: Way, work: Work, events: Path | None = None) -> Outcome:
         """In a process of its own; whatever goes wrong there is in the outcome's `error`."""
@@ -118,6 +122,7 @@ class Runners:
             self._helpers[key] = subprocess.Popen(
                 command,
                 env=stub_device.environment(**QUIET),
+                cwd=self._folder.name,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
