@@ -314,8 +314,11 @@ def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
 
 
 def _of_attribute(cell: Code, growth: Growth) -> Growth:
-    """What each pass makes goes on with none: an attribute may, that is made anew of itself."""
+    """What each pass makes goes on with none: an attribute may, that is made anew of itself, or a
+    variable around the function."""
     kept = carried_attributes(cell)
+    if growth.holder.rpartition("().")[2] in kept:
+        return growth
     return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
 
 
