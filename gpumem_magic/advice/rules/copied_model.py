@@ -104,10 +104,11 @@ class CopiedModel(Rule):
         grown = [row for growth in trace.growth for row in growth.rows]
         deep = copied(lives)
         made = deep | copies_of_weights(lives, lives.peak_event) & ~loaded(lives)
+        collected = {*lives.line[grown][made[grown]].tolist()}  # told as what grew
         made[grown] = False
         made &= ~states_by_hand(cell, lives)
         alive = made & lives.at_peak
-        for line in np.unique(lives.line[alive]).tolist():
+        for line in sorted({*lives.line[alive].tolist()} - collected):
             own = alive & (lives.line == line)
             size = lives.bytes(own)
             if size < _SHARE * (trace.peak.allocated or 0):

@@ -31,6 +31,7 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
 _LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "_loss")
+_MOVES = ("to", "cuda", "float", "half", "double", "contiguous")
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _SETUP = """\
 import torch
@@ -211,9 +212,16 @@ def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
     """Lines that the value may come from, its own among them."""
     statements = flow.origin([one.value]).statements
     simple = (lines_of(s) for s in statements if not hasattr(s, "body"))
-    computed = any(isinstance(node, ast.Call | ast.BinOp) for node in with_graph(one.value))
+    computed = any(_computes(node) for node in with_graph(one.value))
     own = lines_of(one.value) if computed else ()  # else others' of that line would be its own
     return {line for lines in (own, *simple) for line in lines}
+
+
+def _computes(node: ast.AST) -> bool:
+    """Whether it is an operator or a call, other than one that only moves or converts a tensor."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr not in _MOVES
+    return isinstance(node, ast.Call | ast.BinOp)
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:

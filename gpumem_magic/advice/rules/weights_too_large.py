@@ -107,7 +107,7 @@ class WeightsTooLarge(Rule):
         if oom is None or trace.growth or not len(lives):
             return
         size, gradients = (oom.held.get(c, 0) for c in (Category.PARAMETER, Category.GRADIENT))
-        others = sum(oom.held.values()) - oom.held.get(Category.WORKSPACE, 0) - size - gradients
+        others = sum(oom.held.values()) - size - gradients
         asked = (oom.requested or 0) if oom.of_module else 0
         size += asked
         if others > (1 - _SHARE) / _SHARE * (size + gradients):
