@@ -115,7 +115,7 @@ class CopiedModel(Rule):
                 continue
             names_of = [n for i in np.flatnonzero(own) if (n := lives.name(int(i)))]
             chain = next((match for n in names_of if (match := _CHAIN.search(n))), None)
-            where = f"{format_bytes(size)} of the peak are what deepcopy() on line {line} made."
+            where = f"line {line} copies {format_bytes(size)} of the peak by deepcopy()."
             change = _COPIED_AGAIN.format(chain[1]) if chain else _ON_HOST
             if not deep[own].any():
                 where = f"line {line} makes {format_bytes(size)} on the device, one to a weight."
