@@ -107,7 +107,7 @@ class WeightsTooLarge(Rule):
         if oom is None or trace.growth or not len(lives):
             return
         size, gradients = (oom.held.get(c, 0) for c in (Category.PARAMETER, Category.GRADIENT))
-        others = sum(oom.held.values()) - size - gradients
+        others = sum(oom.held.values()) - oom.held.get(Category.WORKSPACE, 0) - size - gradients
         asked = (oom.requested or 0) if oom.of_module else 0
         size += asked
         if others > (1 - _SHARE) / _SHARE * (size + gradients):
@@ -130,7 +130,7 @@ class WeightsTooLarge(Rule):
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
-                f"beside {format_bytes(size)} of weights, which is most of what was allocated."
+                f"beside {format_bytes(size)} of weights: most of what is no workspace of cuBLAS."
             )
             left_out = _left_out(names)
             problem += f" {left_out}" if left_out else ""
