@@ -208,6 +208,7 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     alive &= (lives.line == BEFORE) & ~lives.of(Category.WORKSPACE)
     first = {label.address: label for label in lives.labels if label.position == 0}
     renamed = names_only_set(recording.cell)
+    graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
     sizes: dict[str, int] = {}
     unnamed = 0
     for row in np.flatnonzero(alive).tolist():
@@ -218,6 +219,8 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
         owner = owner_of(name)
         if owner and _is_reached(recording, int(lives.address[row]), owner, used - renamed):
             continue
+        if graphs & used and (recording.names.holders or {}).get(int(lives.address[row])) is None:
+            continue  # the graph of what the cell uses may hold it
         if owner and not OUTPUT_HISTORY.match(name):
             sizes[owner] = sizes.get(owner, 0) + int(lives.size[row])
         elif label is None and not name:
@@ -225,7 +228,6 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
     used -= renamed
     left = {name: size for name, size in sizes.items() if name not in used and size >= MIB}
     names = tuple(sorted(left, key=lambda name: -left[name]))
-    graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
     held = unnamed if graphs and graphs <= set(left) else 0  # what their graphs hold has no name
     alone = not graphs and unnamed > max(MIB, sum(left.values()))
     if alone and not _may_hold(recording, used):

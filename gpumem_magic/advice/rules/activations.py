@@ -140,6 +140,8 @@ def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
         return np.zeros(len(lives), bool)
     for growth in trace.growth:  # what is held from pass to pass waits for nothing
         kept[list(growth.rows)] = False
+        if growth.anew and growth.line and not growth.cell:
+            kept &= cell.calling_lines(lives) != growth.line  # nor what it was a pass before
     kept &= ~lives.named(ERROR)
     for graph in find_unused_graphs(trace, cell, names):
         kept &= ~graph.saved

@@ -104,17 +104,18 @@ class CopiedModel(Rule):
         grown = [row for growth in trace.growth for row in growth.rows]
         deep = copied(lives)
         made = deep | copies_of_weights(lives, lives.peak_event) & ~loaded(lives)
+        collected = {*lives.line[grown][made[grown]].tolist()}  # told as what grew
         made[grown] = False
         made &= ~states_by_hand(cell, lives)
         alive = made & lives.at_peak
-        for line in np.unique(lives.line[alive]).tolist():
+        for line in sorted({*lives.line[alive].tolist()} - collected):
             own = alive & (lives.line == line)
             size = lives.bytes(own)
             if size < _SHARE * (trace.peak.allocated or 0):
                 continue
             names_of = [n for i in np.flatnonzero(own) if (n := lives.name(int(i)))]
             chain = next((match for n in names_of if (match := _CHAIN.search(n))), None)
-            where = f"line {line} copies {format_bytes(size)} on the device with deepcopy()."
+            where = f"line {line} copies {format_bytes(size)} of the peak by deepcopy()."
             change = _COPIED_AGAIN.format(chain[1]) if chain else _ON_HOST
             if not deep[own].any():
                 where = f"line {line} makes {format_bytes(size)} on the device, one to a weight."

@@ -15,7 +15,7 @@ from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.batches import born_on, move_batches, moved
 from gpumem_magic.advice.evidence.shortage import is_short, least_saving
 from gpumem_magic.advice.rule import Rule, mended
-from gpumem_magic.advice.tree import FUNCTIONS, lines_of
+from gpumem_magic.advice.tree import FUNCTIONS, defined, lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
@@ -220,13 +220,14 @@ def _loaded(trace: Trace, cell: Code, names: Names) -> Mapping[str, NDArray[np.b
 
 
 def _is_piece(cell: Code, read: ast.Name) -> bool:
-    """Whether a name is read as `x[i:j]`, or asked how long it is."""
+    """Whether a name is read as `x[i:j]`, asked how long it is, or moved as it is."""
     above = cell.parent(read)
     if isinstance(above, ast.Subscript):
         return above.value is read
-    return _given_to(cell, read) == "len" or (
-        isinstance(above, ast.Attribute) and above.attr in ("shape", "split", "device")
-    )
+    if isinstance(above, ast.Attribute):
+        moves = above.attr in ("to", "cuda") and read.id in defined(cell.statement(read))
+        return moves or above.attr in ("shape", "split", "device")
+    return _given_to(cell, read) == "len"
 
 
 def _given_to(cell: Code, read: ast.Name) -> str:

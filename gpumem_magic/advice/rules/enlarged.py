@@ -233,7 +233,8 @@ def _problem(one: Enlarged) -> str:
     if not own:
         size = format_bytes(one.derived)
         return f"{place}: {made}, gone by then; what was computed of it holds {size}."
-    rest = f"; what was computed of it, {format_bytes(one.derived)}" if one.derived else ""
+    what = "earlier ones" if one.failed and not several else "it"
+    rest = f"; what was computed of {what}, {format_bytes(one.derived)}" if one.derived else ""
     verb = ("holds and asks for" if several else "asks for") if one.failed else "holds"
     return f"{place} {verb} {format_bytes(own)}{several}: {made}{rest}."
 

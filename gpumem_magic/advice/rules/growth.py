@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
     carried_attributes,
@@ -52,6 +52,7 @@ _APART = 2
 """Passes by which what grew in the same loop may differ, as memory ran out in the middle of one."""
 
 _BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+_CONTAINERS = ("list", "tuple", "dict", "set", "sorted", "collections.deque")
 
 _OF_UNITS = {
     Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
@@ -314,8 +315,11 @@ def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
 
 
 def _of_attribute(cell: Code, growth: Growth) -> Growth:
-    """What each pass makes goes on with none: an attribute may, that is made anew of itself."""
+    """What each pass makes goes on with none: an attribute may, that is made anew of itself, or a
+    variable around the function."""
     kept = carried_attributes(cell)
+    if growth.holder.rpartition("().")[2] in kept:
+        return growth
     return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
 
 
@@ -357,8 +361,9 @@ def _list_of(cell: Code, line: int) -> str:
     named = "".join(f" ({cell.text(target)})" for target in given)
     if cell.nodes(*_BUILDING, within=statement):
         return f"what the comprehension in line {line} builds{named}"
-    made = cell.calls("list", "tuple", "dict", "sorted", within=statement)
-    return f"the list that line {line} builds{named}" if any(made) else ""
+    made = [called(call) for call in cell.calls(*_CONTAINERS, within=statement)]
+    kind = made[0].replace("sorted", "list") if made else ""
+    return f"the {kind} that line {line} builds{named}" if made else ""
 
 
 def _let_go(lives: Lifetimes, growth: Growth) -> int:

@@ -23,6 +23,7 @@ from gpumem_magic.advice.evidence.unused_graphs import if_untrained
 from gpumem_magic.advice.rule import Case
 from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_gradients
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
+from gpumem_magic.advice.rules.growth_hooks import of_hooks
 from gpumem_magic.advice.tree import CHANGING, Loop, defined, header, targets
 from gpumem_magic.trace.growth import are_models
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL, without_places
@@ -115,7 +116,8 @@ def change(case: Case, growth: Growth) -> str:
         return told
     if _are_views(growth):
         return _VIEWS.format(name=_name(growth))
-    return untrained(case, growth, _cure(whole, cycled(whole, growth), held))
+    cure = _cure(whole, cycled(whole, growth), held)
+    return untrained(case, growth, cure + of_hooks(code, growth))
 
 
 def _are_views(growth: Growth) -> bool:

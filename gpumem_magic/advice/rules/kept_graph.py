@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -26,11 +26,12 @@ from gpumem_magic.advice.tree import FUNCTIONS, lines_of, root
 from gpumem_magic.trace.growth.ways import without_places
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
-from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 
 _LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "_loss")
+_MOVES = ("to", "cuda", "float", "half", "double", "contiguous")
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _SETUP = """\
 import torch
@@ -131,7 +132,9 @@ print(f"mean loss {total / len(data):.4f}")""",
             kept = np.zeros(len(lives), bool)
             for line in set().union(*(behind[one] for one in group)):
                 kept |= piles[line]
-            kept[[row for g in trace.growth if g.holder and not g.graph for row in g.rows]] = False
+            for growth in (g for g in trace.growth if g.holder and g not in grown):
+                if not growth.graph or _goes_on_beside(cell, group, growth):
+                    kept[list(growth.rows)] = False
             saving = lives.saved_at_peak(kept)
             if saving >= least_saving(trace):
                 made_before = (g.size for g in grown)  # and is saved all the same
@@ -176,11 +179,21 @@ def _is_carried(cell: Code, one: Accumulation) -> bool:
     return loop is not None and name in carried_names(cell, loop)
 
 
+def _goes_on_beside(cell: Code, group: Sequence[Accumulation], growth: Growth) -> bool:
+    """Whether a loop around what is collected also carries what grew on, by its own name."""
+    name = growth.holder.rpartition("().")[2]
+    loops = (loop for one in group if (loop := cell.loop(one.statement)) is not None)
+    return any(name in carried_names(cell, loop) for loop in loops)
+
+
 def is_same(target: str | None, holder: str | None) -> bool:
     """Whether what is collected in `target` is held by what grew under the name `holder`: the same
-    container, whatever the places in it."""
+    container, whatever the places in it, or that of an object which calls itself `self`."""
     plain = without_places(target or "")
-    return bool(plain) and plain == without_places(holder or "").rpartition("().")[2]
+    found = without_places(holder or "").rpartition("().")[2].removesuffix(".flat")
+    if plain.startswith("self."):
+        return found.endswith(plain.removeprefix("self"))
+    return bool(plain) and plain == found
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
@@ -211,9 +224,16 @@ def _lines_behind(one: Accumulation, flow: GradientFlow) -> set[int]:
     """Lines that the value may come from, its own among them."""
     statements = flow.origin([one.value]).statements
     simple = (lines_of(s) for s in statements if not hasattr(s, "body"))
-    computed = any(isinstance(node, ast.Call | ast.BinOp) for node in with_graph(one.value))
+    computed = any(_computes(node) for node in with_graph(one.value))
     own = lines_of(one.value) if computed else ()  # else others' of that line would be its own
     return {line for lines in (own, *simple) for line in lines}
+
+
+def _computes(node: ast.AST) -> bool:
+    """Whether it is an operator or a call, other than one that only moves or converts a tensor."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr not in _MOVES
+    return isinstance(node, ast.Call | ast.BinOp)
 
 
 def _method(cell: Code, names: Names, one: Accumulation) -> str:

@@ -17,12 +17,13 @@ from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
 from gpumem_magic.advice.rewrite import remove_keyword
 from gpumem_magic.advice.rule import Rule
-from gpumem_magic.advice.tree import lines_of
+from gpumem_magic.advice.tree import Loop, lines_of
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
+from gpumem_magic.values.recording import Phase
 
 _SETUP = """\
 import torch
@@ -101,17 +102,20 @@ class RetainedGraph(Rule):
         if _reads_older_graph(cell, lives):
             return
         graphs = {call: _graph(cell, lives, names, call) for call in calls}
-        sooner = freed_by_backward(lives)
+        sooner, last = freed_by_backward(lives), _freed_by_last(lives)
         lines, least = cell.calling_lines(lives), least_saving(trace)
         for call in retaining:
-            if _is_needed(cell, call, graphs) or _runs_more_often(cell, trace, call, graphs[call]):
+            loop = _of_one_graph(cell, call, graphs[call])
+            runs_more_often = loop is None and _runs_more_often(cell, trace, call, graphs[call])
+            if runs_more_often or _is_needed(cell, call, graphs, loop):
                 continue
             own = np.isin(
                 lines, [call.lineno, *(n for s in graphs[call].made for n in lines_of(s))]
             )
-            found = self._advice(cell, lives, call, np.where(own, sooner, lives.death), least)
+            death = np.where(own, last if loop else sooner, lives.death)
+            found = self._advice(cell, lives, call, death, least)
             if found is not None:
-                yield found
+                yield _of_last_pass(found, loop) if loop else found
 
     def _advice(
         self, cell: Code, lives: Lifetimes, call: ast.Call, death: NDArray[np.int64], least: int
@@ -135,6 +139,33 @@ class RetainedGraph(Rule):
             saves=saves,
         )
         return self.propose(cell, advice, lambda: remove_keyword(cell, call, "retain_graph"))
+
+
+def _of_last_pass(advice: Advice, loop: Loop) -> Advice:
+    """What is told where all passes of a loop but the last need the graph."""
+    return replace(
+        advice,
+        problem=advice.problem.replace(
+            "and no second", f"also in the last pass of the loop on line {loop.lineno}: no further"
+        ),
+        change="Add up the losses in the loop, and call backward() once, below it: the gradients "
+        "are the same. Or leave out retain_graph=True in its last pass.",
+        edits=(),
+        source=None,
+    )
+
+
+def _freed_by_last(lives: Lifetimes) -> NDArray[np.int64]:
+    """When each storage would die if the last backward pass in its life freed what a forward pass
+    recorded; others die when they do: int64 events."""
+    born = lives.born == Phase.BACKWARD
+    moments = np.sort(lives.birth[born])
+    place = np.searchsorted(moments, lives.death) - 1
+    rows = np.flatnonzero(lives.recorded & (lives.freed != Phase.BACKWARD) & (place >= 0))
+    rows = rows[moments[place[rows]] > lives.birth[rows]]
+    death = lives.death.copy()
+    death[rows] = np.minimum(death[rows], moments[place[rows]] + 1)
+    return death
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +207,32 @@ def _goes_twice(cell: Code, calls: list[ast.Call]) -> bool:
     return bool(keywords & {"create_graph", None, "inputs"}) or bool(hooks)
 
 
-def _is_needed(cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph]) -> bool:
-    """Whether another pass goes, or may go, through a part of the graph after this call."""
+def _of_one_graph(cell: Code, call: ast.Call, graph: _Graph) -> Loop | None:
+    """The outermost loop around a call whose passes all go through what was made before it."""
+    found, around = None, cell.loop(call)
+    while around is not None:
+        lines = lines_of(around)
+        own = (s for s in graph.made if cell.function(s) is cell.function(call))
+        if any(statement.lineno not in lines for statement in own):
+            found = around
+        around = cell.loop(around)
+    return found
+
+
+def _is_needed(
+    cell: Code, call: ast.Call, graphs: dict[ast.Call, _Graph], loop: Loop | None
+) -> bool:
+    """Whether another pass goes, or may go, through a part of the graph after this call; loop:
+    after that, whose passes all go through one graph."""
     own, function = graphs[call], cell.function(call)
     if not own.made or own.carried:
         return True
-    around = cell.loop(call)
-    for statement in own.made:
-        where = cell.function(statement)
-        if where is None and function is not None:
-            return True  # of the notebook's own level: each call of the function may go through it
-        if around is not None and where is function and statement.lineno not in lines_of(around):
-            return True  # the same graph in each pass of the loop
-    if around is None and function is None and not _steps_after(cell, call):
+    if function is not None and any(cell.function(statement) is None for statement in own.made):
+        return True  # of the notebook's own level: each call of the function may go through it
+    if loop is not None and cell.calls(".step", within=loop):
+        return True  # the weights change between the passes
+    place = loop or cell.statement(call)
+    if cell.loop(place) is None and function is None and not _steps_after(cell, place):
         return True  # the next cell may go through it again
     return any(
         _is_after(cell, other, call) and (own.made & graph.made)
@@ -222,10 +266,10 @@ def _is_after(cell: Code, other: ast.Call, call: ast.Call) -> bool:
     )
 
 
-def _steps_after(cell: Code, call: ast.Call) -> bool:
-    """Whether the weights change after the call: then the graph is of no more use."""
-    block = cell.block(cell.statement(call))
+def _steps_after(cell: Code, place: ast.stmt) -> bool:
+    """Whether the weights change after a statement: then the graph is of no more use."""
+    block = cell.block(place)
     return any(
-        step.lineno > call.lineno and cell.block(cell.statement(step)) is block
+        step.lineno > place.lineno and cell.block(cell.statement(step)) is block
         for step in cell.calls(".step")
     )

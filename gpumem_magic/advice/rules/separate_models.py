@@ -107,7 +107,10 @@ for width in (1024, 1024, 1024):
         if not is_short(trace):
             return
         lives, peak = trace.lives, trace.peak.allocated or 0
-        own = lives.by_owner(lives.at_peak & lives.of(*_OF_MODELS) & (lives.birth >= 0))
+        alive = lives.at_peak & lives.of(*_OF_MODELS) & (lives.birth >= 0)
+        for growth in trace.growth:  # models that a loop collects are told with that
+            alive[list(growth.rows)] = False
+        own = lives.by_owner(alive)
         made = {
             name: _Made(name, given, lives.rows(rows))
             for name, rows in own.items()

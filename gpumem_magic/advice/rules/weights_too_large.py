@@ -130,7 +130,7 @@ class WeightsTooLarge(Rule):
         elif lives.born[last] == Phase.BACKWARD and 0 < gradients < _ALL * size:
             problem = (
                 f"Memory ran out as gradients were made: {format_bytes(gradients)} of them so far, "
-                f"beside {format_bytes(size)} of weights, which is most of what was allocated."
+                f"beside {format_bytes(size)} of weights: most of what is no workspace of cuBLAS."
             )
             left_out = _left_out(names)
             problem += f" {left_out}" if left_out else ""

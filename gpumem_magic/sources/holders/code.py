@@ -45,9 +45,12 @@ def of_function(function: Any, path: str) -> Edges:
         except ValueError:  # empty as yet
             continue
         yield Edge(f"{path}: closure.{name}", contents, HolderKind.CLOSURE, path)
-    for i, value in enumerate(function.__defaults__ or ()):
-        yield Edge(f"{path}: defaults[{i}]", value, HolderKind.CLOSURE, path)
-    for name, value in (function.__kwdefaults__ or {}).items():
+    code, defaults = function.__code__, function.__defaults__ or ()
+    named = code.co_varnames[: code.co_argcount][-len(defaults) :]
+    for name, value in (
+        *zip(named, defaults, strict=False),
+        *(function.__kwdefaults__ or {}).items(),
+    ):
         yield Edge(f"{path}: defaults.{name}", value, HolderKind.CLOSURE, path)
     for name, value in list(fields(function).items()):
         yield Edge(attribute(path, str(name)), value)

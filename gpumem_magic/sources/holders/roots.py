@@ -79,8 +79,10 @@ def module_roots(namespace: Mapping[str, Any]) -> Iterator[Node]:
         held = fields(module)
         if held is namespace or not _is_users_own(name, held):
             continue
+        is_shell = "_oh" in held
         for key, value in list(held.items()):
-            if type(key) is str and not key.startswith("__") and not is_plain(value):
+            own = type(key) is str and not key.startswith("__")
+            if own and not is_plain(value) and not (is_shell and is_shells_own(key)):
                 yield Node.root(HolderKind.MODULE_STATE, f"{name}.{key}", value)
 
 

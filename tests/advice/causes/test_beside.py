@@ -63,11 +63,63 @@ with torch.no_grad():
         for i, layer in enumerate(layers):
             x, past[i] = layer(x, past[i])
 """
+JOINED = """\
+net = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256)).cuda()
+sgd = torch.optim.SGD(net.parameters(), 0.01)
+logits = torch.Tensor().cuda()
+for _ in range(100):
+    out = net(torch.randn(512, 256, device="cuda"))
+    loss = out.pow(2).mean()
+    sgd.zero_grad(); loss.backward(); sgd.step()
+    logits = torch.cat((logits, out), dim=0)
+"""
+SEARCH = """\
+def train(width):
+    net = nn.Sequential(nn.Linear(512, width), nn.ReLU(), nn.Linear(width, 512)).cuda()
+    adam = torch.optim.Adam(net.parameters())
+    for _ in range(3):
+        loss = net(torch.randn(64, 512, device="cuda")).pow(2).mean()
+        adam.zero_grad(); loss.backward(); adam.step()
+    return {"width": width, "net": net}
+found = []
+for width in (1024, 2048, 4096):
+    for _ in range(3):
+        found.append(train(width))
+"""
+CHECKPOINTS = """\
+import copy
+net = nn.Sequential(*[nn.Linear(1280, 1280) for _ in range(4)]).cuda()
+sgd = torch.optim.SGD(net.parameters(), 0.01)
+states = {}
+for epoch in range(8):
+    loss = net(torch.randn(32, 1280, device="cuda")).pow(2).mean()
+    sgd.zero_grad(); loss.backward(); sgd.step()
+    states[epoch] = copy.deepcopy(net.state_dict())
+"""
+MOVED = """\
+class Lit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256))
+        self.outs = []
+    def validation_step(self, batch):
+        out = self.net(batch[0])
+        self.outs.append({"out": out, "loss": F.mse_loss(out, batch[1])})
+def validate(model):
+    for batch in [(torch.randn(512, 256), torch.randn(512, 256))] * 100:
+        model.validation_step([each.cuda() for each in batch])
+lit = Lit().cuda()
+validate(lit)
+"""
 
 
 @pytest.mark.parametrize(
     ("cell", "card", "first", "others"),
     [
+        (JOINED, "100MiB", "growth", "activations"),
+        (SEARCH, "200MiB", "growth", "separate-models"),
+        (CHECKPOINTS, "190MiB", "growth", "copied-model"),
+        (MOVED, "150MiB", "growth", "kept-graph"),
         (FREED, "100MiB", "growth", "kept-graph"),
         (FILLED, "260MiB", "optimizer-state", "missing-no-grad"),
         (MODELS, "160MiB", "growth", "growth"),
