@@ -17,7 +17,7 @@ _SLICE = 0.01
 _LONG = 3600.0
 """Seconds after which a wait without an end is given up, if others only pass the time meanwhile."""
 
-_sleep, _monotonic = time.sleep, time.monotonic
+really_sleep, _monotonic = time.sleep, time.monotonic
 
 
 _State = tuple[int, frozenset["int | None"]]
@@ -48,9 +48,9 @@ class Clock:
         """No longer than other threads are at work."""
         length = seconds if isinstance(seconds, float) else operator.index(seconds)
         if length > 0:
-            self.wait(_sleep, length)
+            self.wait(really_sleep, length)
         else:  # it may say that this is no time
-            _sleep(length)
+            really_sleep(length)
 
     def of_signals(self, original: Any) -> Any:
         """Of signal.sigtimedwait, one that waits like this."""

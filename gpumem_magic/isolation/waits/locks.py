@@ -11,16 +11,16 @@ from multiprocessing import synchronize
 from typing import Any
 
 from gpumem_magic.isolation.telling import Effects
-from gpumem_magic.isolation.waits.clock import Clock
+from gpumem_magic.isolation.waits.clock import Clock, really_sleep, threads
 
 _ENDING = 0.01
-"""Seconds in which a thread that has nothing left to run has ended."""
+"""Seconds after which is looked again whether a thread has ended that has nothing left to run."""
 
 _new_lock = threading.Lock
 
 
 def install_locks(effects: Effects, clock: Clock) -> None:
-    """Locks, and all that is made of them (Condition, Event, Queue, Future); Thread.join."""
+    """Locks, and all that is made of them (Condition, Event, Queue, Future, Thread.join)."""
 
     def make_acquire(original: Any) -> Any:
         def acquire(lock: Any, blocking: bool = True, timeout: float = -1) -> bool:
@@ -44,18 +44,6 @@ def install_locks(effects: Effects, clock: Clock) -> None:
         effects.put(kind, "__enter__", lambda lock, acquire=acquire: acquire(lock))
     effects.replace(type(threading.RLock()), "_acquire_restore", make_restore)
 
-    def make_join(original: Any) -> Any:
-        def join(handle: Any, timeout: float | None = None) -> None:
-            def has_ended(part: float) -> bool:
-                original(handle, max(part, _ENDING))
-                return bool(handle.is_done())
-
-            clock.wait(has_ended, None if timeout is None or timeout < 0 else timeout)
-
-        return join
-
-    effects.replace(getattr(_thread, "_ThreadHandle", None), "join", make_join)  # from Python 3.13
-
     def make_get(original: Any) -> Any:
         def get(found: Any, block: bool = True, timeout: float | None = None) -> Any:
             def attempt(part: float) -> list[Any]:
@@ -74,8 +62,38 @@ def install_locks(effects: Effects, clock: Clock) -> None:
         return get
 
     effects.replace(_queue.SimpleQueue, "get", make_get)
+    _install_joins(effects, clock)
     synchronize._multiprocessing.SemLock = SharedSemaphore  # type: ignore[attr-defined]
     _forget_left_behind(effects)
+
+
+def _install_joins(effects: Effects, clock: Clock) -> None:
+    """A thread without a frame is about to end, and is waited for whatever the time."""
+
+    def make_join(original: Any) -> Any:
+        def join(handle: Any, timeout: float | None = None) -> None:
+            def has_ended(part: float) -> bool:
+                original(handle, max(part, _ENDING))
+                while not handle.is_done() and handle.ident not in threads():
+                    original(handle, _ENDING)
+                return bool(handle.is_done())
+
+            clock.wait(has_ended, None if timeout is None or timeout < 0 else timeout)
+
+        return join
+
+    effects.replace(getattr(_thread, "_ThreadHandle", None), "join", make_join)  # from Python 3.13
+
+    def make_wait(original: Any) -> Any:
+        def wait(thread: Any, block: bool = True, timeout: float = -1) -> None:
+            original(thread, block, timeout)
+            while block and thread._tstate_lock and thread.ident not in threads():
+                really_sleep(_ENDING)
+                original(thread, False)
+
+        return wait
+
+    effects.replace(threading.Thread, "_wait_for_tstate_lock", make_wait)  # up to Python 3.12
 
 
 def _forget_left_behind(effects: Effects) -> None:
