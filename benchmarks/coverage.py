@@ -34,8 +34,8 @@ FOLDER = Path(__file__).parent / "coverage_cells"
 LIMIT = 60.0
 _SEED = "import random, numpy, torch; random.seed(0); numpy.random.seed(0); torch.manual_seed(0)\n"
 _LIKE = {"L4": "A10G"}  # the stub cannot launch kernels for the capability of an L4
-_ENDLESS_LOOP = "the end of a loop"
-_ANSWERED = ("aten._local_scalar_dense.default", _ENDLESS_LOOP)
+_ENDED = "what the real side ended by"
+_ANSWERED = ("aten._local_scalar_dense.default", _ENDED)
 _SAME = 0.01
 """Percent up to which a prediction and the real allocator are taken to agree."""
 _REFUSED = re.compile(
@@ -184,7 +184,8 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     The stub's kernels compute nothing, so what goes by values goes another way there. Where the two
     differ, `value` names such a use (see fidelity_events.value_between), and `answered` has the
     errors once code that reads values there hears what the dry run answered (fidelity_answers.py).
-    So it is, too, where the real side does not end: a loop that waits for a value, as `generate`'s.
+    So it is, too, where the real side does not end well without them: `generate` waits for a value,
+    a distribution checks its own.
     """
     from fidelity import off
     from fidelity_ways import REAL
@@ -194,11 +195,12 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     mine = real if real.error else runners.run(_dry(), job)
     found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
     told = {**found, "reason": (real.error or mine.error or "")[:160], "value": None}
-    if real.error and real.error.startswith("not done"):
-        told["value"] = _ENDLESS_LOOP
-    elif any(error and abs(error) > _SAME for error in found.values()):
-        told["value"] = _value_between(runners, job)
-    return told | ({"answered": _answered(runners, job)} if told["value"] else {})
+    differ = any(error and abs(error) > _SAME for error in found.values())
+    if differ and (value := _value_between(runners, job)):
+        told |= {"value": value, "answered": _answered(runners, job)}
+    if real.error and (answered := _answered(runners, job))["allocated"] is not None:
+        told |= {"value": _ENDED, "answered": answered}
+    return told
 
 
 def _answered(runners: Runners, job: Any) -> dict[str, float | None]:

@@ -52,8 +52,8 @@ def noting_answers() -> Iterator[None]:
 
         return answer
 
-    def decision(guesses: Any, frame: Any, usual: bool) -> bool:
-        value = own[2](guesses, frame, usual)
+    def decision(guesses: Any, frame: Any, *asked: Any, **named: Any) -> bool:
+        value = own[2](guesses, frame, *asked, **named)
         _note(frame, value, instead=True)
         return value
 
