@@ -165,6 +165,11 @@ class Growth:
     unit: Unit = Unit.PASS
     shown: int = 0
 
+    @property
+    def name(self) -> str:
+        """The holder, without the functions whose variable it is."""
+        return self.holder.rpartition("().")[2]
+
     @classmethod
     def counted(
         cls, unit: Unit, holder: str, count: int, size: int, place: tuple[int | None, str]

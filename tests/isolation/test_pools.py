@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+OLD_POOL = """
+    import multiprocessing, os
+    live_pool = multiprocessing.get_context('fork').Pool(1)
+    x = live_pool.apply(os.getpid)
+"""
 ATTACKS = {
     "a pool": """
         import multiprocessing, os
@@ -40,21 +45,13 @@ ATTACKS = {
         "needs": "joblib",
     },
     "a pool of before": {
-        "setup": """
-            import multiprocessing, os
-            live_pool = multiprocessing.get_context('fork').Pool(1)
-            x = live_pool.apply(os.getpid)
-        """,
+        "setup": OLD_POOL,
         "attack": "live_pool.apply_async(os.mkdir, ('made',)).wait(2)",
         "after": "assert live_pool.apply(os.getpid) == x\nlive_pool.terminate()",
         "wait": 0.2,
     },
     "a pool of before ended": {
-        "setup": """
-            import multiprocessing, os
-            live_pool = multiprocessing.get_context('fork').Pool(1)
-            x = live_pool.apply(os.getpid)
-        """,
+        "setup": OLD_POOL,
         "attack": "live_pool.terminate()",
         "after": "assert live_pool.apply(os.getpid) == x\nlive_pool.terminate()",
     },

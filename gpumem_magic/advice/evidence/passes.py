@@ -119,7 +119,7 @@ def computed_anew(cell: Code, found: Sequence[Growth]) -> set[str]:
     growing: set[str] = set()
     others: dict[str, set[str]] = {}
     for growth in found:
-        name = growth.holder.rpartition("().")[2]
+        name = growth.name
         statement, loop = cell.looped(growth.line, growth.cell)
         if not growth.anew or statement is None or loop is None or name not in defined(statement):
             continue

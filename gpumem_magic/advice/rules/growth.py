@@ -175,7 +175,7 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
         told_elsewhere = is_of_last_pass(cell, growth, trace.growth)
         if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
-        same = growth.line, growth.cell, growth.graph, growth.holder.rpartition("().")[2]
+        same = growth.line, growth.cell, growth.graph, growth.name
         if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
             told_of.add(same)  # one list may be met under the names of several frames
             yield growth
@@ -274,7 +274,7 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
     computed = computed_anew(cell, found)
     for growth in found:
         statement, loop = cell.looped(growth.line, growth.cell)
-        name = growth.holder.rpartition("().")[2]
+        name = growth.name
         if growth.anew and name in computed:
             continue
         unnamed = growth.graph and not name and not _built(lives, cell, growth)
@@ -318,7 +318,7 @@ def _of_attribute(cell: Code, growth: Growth) -> Growth:
     """What each pass makes goes on with none: an attribute may, that is made anew of itself, or a
     variable around the function."""
     kept = carried_attributes(cell)
-    if growth.holder.rpartition("().")[2] in kept:
+    if growth.name in kept:
         return growth
     return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")
 

@@ -348,7 +348,7 @@ def _too(code: Code, held: _Held) -> str:
 
 def _cure(case: Case, growth: Growth, held: _Held) -> str:
     """What ends it, by what holds it."""
-    holder = growth.holder.rpartition("().")[2]
+    holder = growth.name
     if growth.kind == HolderKind.HOOK.value and holder.endswith("hooks[*]"):
         return _HOOKS
     failed = growth.kind == HolderKind.EXCEPTION.value and holder != growth.holder

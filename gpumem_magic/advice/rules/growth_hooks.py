@@ -25,7 +25,7 @@ _STAYS = (
 
 def of_hooks(code: Code, growth: Growth) -> str:
     """That a hook puts it there, and where that is registered; "" where none is seen to."""
-    words = re.findall(r"\w+", without_places(growth.holder.rpartition("().")[2]))
+    words = re.findall(r"\w+", without_places(growth.name))
     for call in code.calls(*_REGISTERS) if words else ():
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(_fills(code, one, words) for one in given):

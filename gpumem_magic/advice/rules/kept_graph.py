@@ -181,7 +181,7 @@ def _is_carried(cell: Code, one: Accumulation) -> bool:
 
 def _goes_on_beside(cell: Code, group: Sequence[Accumulation], growth: Growth) -> bool:
     """Whether a loop around what is collected also carries what grew on, by its own name."""
-    name = growth.holder.rpartition("().")[2]
+    name = growth.name
     loops = (loop for one in group if (loop := cell.loop(one.statement)) is not None)
     return any(name in carried_names(cell, loop) for loop in loops)
 

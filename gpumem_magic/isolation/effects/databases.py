@@ -111,7 +111,9 @@ class Databases:
             return "{}'{}'".format(before, place.replace("'", "''"))
 
         connection = getattr(owner, "connection", owner)
-        if id(connection) not in self._opened | self._met:  # deep in an engine or a model
+        if (
+            id(connection) not in self._opened and id(connection) not in self._met
+        ):  # deep in an engine or a model
             self._met.add(id(connection))
             _keep_journal_in_memory(connection)
         if isinstance(sql, str):

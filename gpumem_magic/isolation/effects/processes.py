@@ -20,6 +20,12 @@ from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects, described
 from gpumem_magic.sources.stacks.frames import outwards
 
+_EXECUTORS = (
+    ("concurrent.futures", "process"),
+    ("joblib.externals.loky", "process_executor"),
+    ("loky", "process_executor"),
+)
+"""Packages that show their ProcessPoolExecutor, and which of their modules has it."""
 _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
 errread, errwrite, after self and ten others."""
@@ -86,10 +92,7 @@ def _install_pools(effects: Effects, arrivals: Arrivals) -> None:
             f"{package}.managers",
             lambda module: effects.wrap(module.BaseManager, "start", _manage_here),
         )
-    for package, module in (
-        ("concurrent.futures", "process"),
-        *((package, "process_executor") for package in ("joblib.externals.loky", "loky")),
-    ):
+    for package, module in _EXECUTORS:
         compute = functools.partial(_compute_here, effects, f"{package}.ProcessPoolExecutor")
         arrivals.expect(f"{package}.{module}", compute)
 

@@ -6,11 +6,10 @@ import errno
 import os
 import select
 import socket
-import time
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.telling import Effects
-from gpumem_magic.isolation.waits.clock import Clock, threads
+from gpumem_magic.isolation.waits.clock import Clock, really_sleep, threads
 
 _RECEIVING = {
     **dict.fromkeys(("recv", "recvfrom"), 1),
@@ -20,7 +19,7 @@ _RECEIVING = {
 
 _AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)  # Windows has none
 
-_sleep, _select = time.sleep, select.select
+_select = select.select
 
 
 def install_files(effects: Effects, clock: Clock) -> None:
@@ -100,7 +99,7 @@ def install_sockets(effects: Effects, clock: Clock) -> None:
 
     def accept(own: socket.socket) -> NoReturn:
         limit = own.gettimeout()
-        clock.wait(_sleep, limit)
+        clock.wait(really_sleep, limit)
         if limit:
             raise TimeoutError("timed out")
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -117,7 +117,7 @@ def load_all(n):
         states.append(torch.load(ckpt_path, map_location=device))
     return states
 s = load_all(20)
-# %% futures-submit | 60MiB | ^growth .*5\d\d\.\d\d KiB in each of \d+ passes.*: futures\[\*\] holds
+# %% futures-submit | 60MiB | ^growth .*5[12]\d\.\d\d KiB in each of \d+ passes.*: futures\[\*\] holds
 from concurrent.futures import ThreadPoolExecutor
 def work(x):
     with torch.no_grad():
@@ -127,7 +127,7 @@ with ThreadPoolExecutor(2) as pool:
     for xb, _ in loader:
         futures.append(pool.submit(work, xb))
 preds = [f.result() for f in futures]
-# %% futures-comprehension | 60MiB | ^growth .*5\d\d\.\d\d KiB in each of \d+ passes.*: futures\[\*\] holds
+# %% futures-comprehension | 60MiB | ^growth .*512.00 KiB in each of \d+ passes.*: futures\[\*\] holds
 from concurrent.futures import ThreadPoolExecutor, as_completed
 @torch.no_grad()
 def work(x): return net(x.to(device))
