@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gpumem_magic.sources.objects.namespaces import locals_of
 from gpumem_magic.sources.stacks.frames import LIBRARIES
 
 _SLICE = 0.01
@@ -125,6 +126,7 @@ def _called() -> str:
         code = frame.f_code
         # Python 3.10 has no co_qualname; what was replaced has the name of the original
         name = getattr(code, "co_qualname", code.co_name)
-        name = f"{getattr(frame.f_locals.get('original'), '__qualname__', name)}()"
+        original = locals_of(frame).get("original")
+        name = f"{getattr(original, '__qualname__', name)}()"
         frame = frame.f_back
     return name

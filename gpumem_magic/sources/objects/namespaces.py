@@ -109,12 +109,13 @@ def is_librarys(frame: FrameType) -> bool:
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:
-    """The variables of a function's frame, which afterwards keeps no more than before."""
+    """The variables of a frame, which afterwards keeps no more than before."""
     seen = frame.f_locals
     values = dict(seen)
-    # Before Python 3.13 the frame keeps this dict, and with it every value that the function may
-    # `del` later. Empty it, unless the function itself asked for locals() and holds it.
-    if isinstance(seen, dict) and sys.getrefcount(seen) <= _HELD_BY_FRAME:
+    # Before Python 3.13 a function's frame keeps this dict, and with it every value that the
+    # function may `del` later. Empty it, unless the function has asked for locals() and holds it.
+    is_functions = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if is_functions and isinstance(seen, dict) and sys.getrefcount(seen) <= _HELD_BY_FRAME:
         seen.clear()
     return values
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NamedTuple
 
+from gpumem_magic.sources.objects.namespaces import locals_of
 from gpumem_magic.sources.stacks.frames import parsed
 
 _ENDINGS = (ast.Break, ast.Return)
@@ -38,7 +39,7 @@ def answer_that_goes_on(frame: FrameType, *, compares: bool = False) -> bool | N
         return None
     if not found.name:
         return found.compared if compares else found.truth
-    now = frame.f_locals.get(found.name)
+    now = locals_of(frame).get(found.name)
     return now is not found.truth if isinstance(now, bool) else None
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpumem_magic.isolation.child import DryRunError
+from gpumem_magic.sources.objects.namespaces import locals_of
 from gpumem_magic.sources.stacks.frames import outwards
 
 _MOST = 20_000
@@ -68,7 +69,7 @@ def _begin_when_walked(name: str, notes: list[str]) -> None:
 
 def _is_named(name: str, value: Any, frame: FrameType | None) -> bool:
     """Whether a function that is running, or the cell, calls it so."""
-    return any(each.f_locals.get(name) is value for each in outwards(frame))
+    return any(locals_of(each).get(name) is value for each in outwards(frame))
 
 
 def _found(loader: Any, name: str, notes: list[str]) -> Any:

@@ -55,6 +55,31 @@ assert count(more) == 20
     assert report.error is None
 
 
+def test_a_loop_lets_go_of_what_it_deletes(module):
+    """As generation with beams does: the last scores are gone when the next ones are made."""
+    module(
+        "import torch\n"
+        "def count(more):\n"
+        "    n, finished = 0, False\n"
+        "    while not finished:\n"
+        "        scores = torch.ones(2**20, device='cuda')\n"
+        "        n += 1\n"
+        "        finished = not more(n)\n"
+        "        del scores\n"
+        "    return n\n"
+    )
+    code = """
+from loops_of_a_library import count
+more = lambda n: unknown & torch.full((), n < 9, device="cuda")
+before = torch.cuda.memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+count(more)
+print(torch.cuda.max_memory_allocated() - before)
+"""
+    printed = predict(SETUP + code, {}, gpu="T4").output
+    assert int(printed) < 2 * 4 * 2**20
+
+
 def test_a_loop_without_a_bound_ends(module):
     module(
         "def count(more):\n"
