@@ -195,23 +195,30 @@ def judged(runners: Runners, cell: Cell) -> dict[str, Any]:
     mine = real if real.error else runners.run(_dry(), job)
     found = {size: off(mine, real, size) for size in ("allocated", "reserved")}
     told = {**found, "reason": (real.error or mine.error or "")[:160], "value": None}
-    differ = any(error and abs(error) > _SAME for error in found.values())
-    if differ and (value := _value_between(runners, job)):
-        told |= {"value": value, "answered": _answered(runners, job)}
-    if real.error and (answered := _answered(runners, job))["allocated"] is not None:
-        told |= {"value": _ENDED, "answered": answered}
+    if _differ(found) and (value := _value_between(runners, job, job)):
+        told |= {"value": value, "answered": _answered(runners, job)[0]}
+    if real.error:
+        answered, hearing = _answered(runners, job)
+        if answered["allocated"] is not None:
+            value = _differ(answered) and _value_between(runners, job, hearing)
+            told |= {"value": value or _ENDED, "answered": answered}
     return told
 
 
-def _answered(runners: Runners, job: Any) -> dict[str, float | None]:
+def _differ(found: dict[str, float | None]) -> bool:
+    return any(error and abs(error) > _SAME for error in found.values())
+
+
+def _answered(runners: Runners, job: Any) -> tuple[dict[str, float | None], Any]:
+    """The errors where the real side hears what the dry run answered, and the cell that does."""
     from fidelity import off
     from fidelity_answers import answers_in, replaying
     from fidelity_ways import REAL
 
     mine = runners.run(replace(_dry(), child="dry answers"), job)
-    cell = replace(job, source=replaying(answers_in(mine.printed)) + job.source)
-    real = runners.run(REAL, cell)
-    return {size: off(mine, real, size) for size in ("allocated", "reserved")}
+    hearing = replace(job, source=replaying(answers_in(mine.printed)) + job.source)
+    real = runners.run(REAL, hearing)
+    return {size: off(mine, real, size) for size in ("allocated", "reserved")}, hearing
 
 
 def _dry() -> Way:
@@ -220,13 +227,13 @@ def _dry() -> Way:
     return next(way for way in WAYS if way.name == "dry")
 
 
-def _value_between(runners: Runners, job: Any) -> str | None:
+def _value_between(runners: Runners, job: Any, real_job: Any) -> str | None:
     from fidelity_events import value_between
     from fidelity_ways import REAL
 
     with TemporaryDirectory() as folder:
         real, mine = Path(folder, "real"), Path(folder, "mine")
-        watched = runners.run(replace(REAL, child="watched"), job, real)
+        watched = runners.run(replace(REAL, child="watched"), real_job, real)
         runners.run(_dry(), job, mine)
         if not real.exists() or not mine.exists():
             return None

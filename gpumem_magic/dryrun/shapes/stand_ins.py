@@ -78,6 +78,8 @@ class Guesses:
         """What to answer the code of `frame`: what lets a loop, or the program, go on, else
         `usual`, but at some time the opposite, unless the program fails by it. compares: see
         answer_that_goes_on; of these only loops and checks get others than usual."""
+        if self._unasked:
+            return usual
         goes_on = answer_that_goes_on(frame, compares=compares)
         if goes_on is not None and is_check(frame):
             return goes_on

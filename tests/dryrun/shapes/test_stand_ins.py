@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from gpumem_magic import predict
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses, stand_in
 
 HERE = __file__
@@ -39,6 +40,20 @@ def test_outside_the_cell_there_is_no_line():
     guesses = Guesses({"<another cell>": "line "})
     guesses.needed("a")
     assert guesses.notes()[0].startswith("Code outside the cell needs")
+
+
+def test_each_place_that_asks_has_its_own_patience():
+    printed = predict(
+        "import torch\n"
+        "big = torch.randn(1000, 1000, device='cuda')\n"
+        "unknown = big.sum() > 0\n"
+        "found = {bool(unknown) for _ in range(600)}\n"
+        "found |= {bool(unknown) for _ in range(600)}\n"
+        "print(found)\n",
+        {},
+        gpu="T4",
+    ).output
+    assert printed == "{False}\n"
 
 
 def test_a_number_tells_when_it_is_compared():
