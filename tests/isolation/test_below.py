@@ -39,6 +39,7 @@ ATTACKS = {
         """,
         "attack": "ctypes.memset(at, 1, 4096)",
         "after": "assert ctypes.string_at(at, 9) == bytes(9)",
+        "not_sent": "memory",
     },
     "a named pipe read": {
         "setup": """
