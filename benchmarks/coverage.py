@@ -35,7 +35,7 @@ LIMIT = 60.0
 _SEED = "import random, numpy, torch; random.seed(0); numpy.random.seed(0); torch.manual_seed(0)\n"
 _LIKE = {"L4": "A10G"}  # the stub cannot launch kernels for the capability of an L4
 _ENDED = "what the real side ended by"
-_ANSWERED = ("aten._local_scalar_dense.default", _ENDED)
+_ANSWERED = ("aten._local_scalar_dense.default", "aten.is_nonzero.default", _ENDED)
 _SAME = 0.01
 """Percent up to which a prediction and the real allocator are taken to agree."""
 _REFUSED = re.compile(

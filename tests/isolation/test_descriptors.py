@@ -22,6 +22,7 @@ ATTACKS = {
         "setup": "import os; f = os.open('a.txt', os.O_RDONLY); first = os.read(f, 3)",
         "attack": "assert os.read(f, 2) == b'ha'\nos.lseek(f, 0, os.SEEK_END)",
         "after": "assert os.read(f, 2) == b'ha'",
+        "not_sent": "a descriptor",
     },
     "a file for reading and writing": {
         "setup": "f = open('a.txt', 'r+'); first = f.readline()",

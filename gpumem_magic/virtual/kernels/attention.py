@@ -64,6 +64,9 @@ _GROUPS_IN_ALL = _SEEDS_IN_ALL = 2, 14
 """From which release on all fused kernels share heads of the key and the value, a single one also
 where it isn't asked for; and keep what random numbers began with."""
 
+_STATE_OF_DROPOUT = 16
+"""Bytes that flash attention takes for a moment where it drops out, as seen on a CUDA build."""
+
 _MASK_MULTIPLE = 8
 """mem_eff_alignment of native/transformers/attention.cpp, in elements."""
 
@@ -260,7 +263,9 @@ class _Attention(torch.autograd.Function):
             ctx.save_for_backward(mask, key, query, value, sums, out, *seeds)
         if device.fused is EFFICIENT:
             device.storages.borrow(efficient_accumulator(Shape.of(query, tensors[1])))
-        elif device.fused is FLASH and not how.dropout_p:
+        elif device.fused is FLASH and how.dropout_p:
+            device.storages.borrow(_STATE_OF_DROPOUT)
+        elif device.fused is FLASH:
             shape = Shape.of(query, tensors[1])
             device.storages.borrow(*flash_splits(shape, device.card.multiprocessors))
         return out

@@ -82,11 +82,12 @@ def test_gradients_of_a_tensor_that_is_key_and_value_are_added_in_place(gpu):
     assert torch.cuda.memory_allocated() - 2 * (query.nbytes + key.nbytes) < 100_000
 
 
-def test_flash_attention_keeps_the_two_numbers_of_its_random_state():
+@pytest.mark.parametrize(("dropout", "taken"), [(0.0, [16, 8]), (0.1, [16, 8, 16])])
+def test_flash_attention_keeps_the_two_numbers_of_its_random_state(dropout, taken):
     with VirtualGPU(lookup("A100-40GB")) as gpu:
         query = torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         asked: list[int] = []
         real = gpu.storages.malloc
         gpu.storages.malloc = lambda size: (asked.append(size), real(size))[1]
-        functional.scaled_dot_product_attention(query, query, query)
-        assert [size for size in asked if size][-2:] == [16, 8]
+        functional.scaled_dot_product_attention(query, query, query, dropout_p=dropout)
+        assert [size for size in asked if size][-len(taken) :] == taken
