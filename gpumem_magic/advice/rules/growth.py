@@ -27,7 +27,7 @@ from gpumem_magic.advice.rules.growth_cures import COLLECTED, change, lines_of_m
 from gpumem_magic.advice.rules.growth_cycles import cycled
 from gpumem_magic.advice.rules.growth_told import entries, told
 from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
-from gpumem_magic.advice.tree import Loop, defined
+from gpumem_magic.advice.tree import Loop, defined, lines_of
 from gpumem_magic.advice.work import TooMuchWorkError
 from gpumem_magic.trace.growth.ways import SEVERAL
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -172,13 +172,23 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
     for growth in _carried(cell, trace.lives, trace.growth):
-        told_elsewhere = is_of_last_pass(cell, growth, trace.growth)
+        told_elsewhere = is_of_last_pass(cell, trace.lives, growth, trace.growth)
+        told_elsewhere |= _is_of_graphs(growth, trace.growth)
         if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.name
         if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
             told_of.add(same)  # one list may be met under the names of several frames
             yield growth
+
+
+def _is_of_graphs(growth: Growth, found: Sequence[Growth]) -> bool:
+    """Whether graphs that grew in the same passes may hold it, such as their inputs, where nothing
+    is known to."""
+    if growth.holder or growth.graph or growth.anew:
+        return False
+    graphs = (one for one in found if one.graph and not one.anew and one.size > growth.size)
+    return any(abs(one.passes - growth.passes) <= _APART for one in graphs)
 
 
 def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
@@ -273,11 +283,13 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
     graphs = any(growth.graph and not growth.anew for growth in found)
     computed = computed_anew(cell, found)
     for growth in found:
-        statement, loop = cell.looped(growth.line, growth.cell)
         name = growth.name
+        line = _line_under_way(cell, lives, growth) if growth.graph and not name else growth.line
+        statement, loop = cell.looped(line, growth.cell)
         if growth.anew and name in computed:
             continue
-        unnamed = growth.graph and not name and not _built(lives, cell, growth)
+        rebuilt = bool(statement and loop and defined(statement) & carried_names(cell, loop))
+        unnamed = growth.graph and not name and (rebuilt or not _built(lives, cell, growth))
         if statement is None or loop is None or not (name.isidentifier() or unnamed):
             alone = growth.graph and not growth.anew and made_anew(cell, name)
             ends = alone or _ends_with_call(cell, growth, name)
@@ -301,6 +313,21 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
             yield _of_attribute(cell, growth)
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
+
+
+def _line_under_way(cell: Code, lives: Lifetimes, growth: Growth) -> int | None:
+    """The line that made it, or that called the function which did and was over by the peak: its
+    variables were gone."""
+    if growth.cell or not growth.rows:
+        return growth.line
+    last = int(np.where(lives.birth <= lives.peak_event, lives.birth, -1).argmax())
+    running = [*cell.lines_in(lives.frames(last)), int(lives.line[last])]
+    for line in cell.lines_in(lives.frames(growth.rows[0])):
+        statement = cell.statement_at(line)
+        function = cell.function(statement) if statement else None
+        if function is None or any(n in lines_of(function) for n in running):
+            return line
+    return growth.line
 
 
 def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:

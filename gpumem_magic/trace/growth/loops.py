@@ -203,12 +203,15 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     if (hooks := hooks_of(group)) > survived:
         numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
     models = _models(passes, group)
+    if not models and lives.all_of(rows, Category.PARAMETER) and not np.ptp(lives.step[rows]):
+        return None  # the weights of one model, made one by one
     least = 1 if ran > survived and any("[" in model for model in models) else PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
         return None
     if survived < PASSES and _of_layers(passes, rows, numbered):
         return None
-    survived = (numbered or keyed) if (numbered or keyed) >= PASSES else survived
+    if (numbered or keyed) >= PASSES and not _of_calls(passes, rows, survived):
+        survived = numbered or keyed
     sets, begun, of_set = sets_of_weights(lives, rows)
     if sets >= PASSES:
         survived, first, ran = sets, 1, begun
@@ -269,6 +272,13 @@ def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> boo
     found = [_LAYERS.search(module_at(passes.recording, stack)) for stack in stacks]
     many = [int(each[2]) - int(each[1]) + 1 if each else 0 for each in found]
     return bool((calls == np.bincount(calls).argmax()).mean() >= 0.5) and min(many) >= entries
+
+
+def _of_calls(passes: LoopPasses, rows: NDArray[np.int64], survived: int) -> bool:
+    """Whether modules made it in so many passes, with something in between: each may have left
+    several entries, such as what a hook of each layer keeps."""
+    inside = bool(passes.in_module[passes.lives.stack[rows]].all())
+    return inside and PASSES <= survived == len(np.unique(passes.calls[rows]))
 
 
 def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growth]:
@@ -338,17 +348,25 @@ def _rises(steps: NDArray[np.int64], last: int) -> bool:
 
 
 def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, int]:
-    """How many passes left something, the first of them, and how many ran: as most bytes say."""
+    """How many passes left something, the first of them, and how many ran: as most bytes say. One
+    place may have two stacks, one after the other, as torch finds a shorter way."""
     lives = passes.lives
-    votes: list[tuple[int, int, int, int]] = []
+    found: dict[object, tuple[int, int, int, int]] = {}
+    ends: dict[object, int] = {}
     alive = np.zeros(len(lives), bool)
     alive[rows] = True
     for stack in np.unique(lives.stack[rows]).tolist():
         own, number = passes.numbers(stack)
         kept = np.bincount(number, lives.size[own] * alive[own])
         left = np.flatnonzero(kept)
-        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, int(kept.sum())))
-    votes.sort()
+        place: object = lives.stacks[stack]
+        if ends.get(place, -1) > lives.birth[own[0]]:
+            place = stack
+        many, first, ran, size = found.get(place, (0, int(left[0]) + 1, 0, 0))
+        more = int(number[-1]) + 1
+        found[place] = many + len(left), first, ran + more, size + int(kept.sum())
+        ends[place] = int(lives.birth[own[-1]])
+    votes = sorted(found.values())
     half, total = sum(vote[3] for vote in votes) / 2, 0
     for survived, first, ran, size in votes:
         total += size
