@@ -283,8 +283,8 @@ class LoopPasses:
 
     def _at_once(self, rows: NDArray[np.int64]) -> int:
         """How many of these follow each other at a time, such as a batch and its labels, each moved
-        by one `to()`, or what one operator returns and keeps, or a comprehension makes of parts that
-        differ in size; 1 where that differs."""
+        by one `to()`, or what one operator returns and keeps, or what a comprehension makes of
+        parts of several sizes; 1 where that differs."""
         begins = np.flatnonzero(np.diff(self.lives.birth[rows], prepend=-3) > 2)
         many = np.diff(begins, append=len(rows))
         if len(begins) > 2 and (many[:-1] == many[0]).all() and 1 < many[0] >= many[-1]:

@@ -139,9 +139,7 @@ def made_anew(cell: Code, name: str) -> bool:
     return bool(loops) and not any(name in carried_names(cell, loop) for loop in loops)
 
 
-def is_of_last_pass(
-    cell: Code, lives: Lifetimes, growth: Growth, found: Sequence[Growth]
-) -> bool:
+def is_of_last_pass(cell: Code, lives: Lifetimes, growth: Growth, found: Sequence[Growth]) -> bool:
     """Whether each pass gives its holder another value, while more was left elsewhere by the same
     line, or before all of this: what the pass that ran when memory was full had made by then."""
     began = _began(lives, growth)

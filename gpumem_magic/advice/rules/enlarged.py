@@ -144,7 +144,7 @@ class EnlargedResult(Rule):
                 yield Advice(
                     self.name,
                     problem=_problem(one),
-                    change=change + of_wide_numbers(trace.lives, one),
+                    change=change + of_wide_numbers(cell, trace.lives, one),
                     line=None if one.cell else one.line,
                     size=None if one.failed else one.size,
                     saving=one.size,

@@ -3,10 +3,7 @@ it."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.trace.growth.copies import copies_of_weights, sets_of_weights
+from gpumem_magic.trace.growth.entries import are_of_calls, are_of_layers, count_entries
 from gpumem_magic.trace.growth.ways import (
     BETWEEN,
     GRAPH,
@@ -31,7 +29,6 @@ from gpumem_magic.trace.growth.ways import (
     root_of,
 )
 from gpumem_magic.trace.passes import LoopPasses
-from gpumem_magic.trace.peak import module_at
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -54,9 +51,6 @@ _BESIDE = 256
 
 _BY_A_PASS = 0.8
 """Of all of it, from which on a pass is said to have made it, and as much to have been there."""
-
-_LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
-"""How the layers of one list are written together: "model.h[0..11]"."""
 
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
@@ -188,8 +182,10 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     rows = np.array([row for row, _ in group], np.int64)
     own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
-    at_once &= 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
-    if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
+    most = 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
+    if (at_once and most) or all(
+        one and one.gradient and one.path.endswith(".grad") for _, one in group
+    ):
         return None  # of each parameter there is one, however often its model is run
     if _is_replaced(passes.recording, lives, rows):
         return None
@@ -199,7 +195,9 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     if not holder and lives.all_of(rows, Category.PARAMETER):  # of each model there are several
         survived, first = len(np.unique(lives.step[rows])), 1
         ran = survived
-    numbered, keyed = _entries(group, survived, layers=max(holder.count("[*]") - 1, 0))
+    numbered, keyed = count_entries(group, survived, layers=max(holder.count("[*]") - 1, 0))
+    if at_once:
+        numbered = keyed = 0  # one call made all entries
     if (hooks := hooks_of(group)) > survived:
         numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
     models = _models(passes, group)
@@ -208,9 +206,9 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     least = 1 if ran > survived and any("[" in model for model in models) else PASSES
     if max(survived, numbered) < least or 0 < len(models) < least:
         return None
-    if survived < PASSES and _of_layers(passes, rows, numbered):
+    if survived < PASSES and are_of_layers(passes, rows, numbered):
         return None
-    if (numbered or keyed) >= PASSES and not _of_calls(passes, rows, survived):
+    if (numbered or keyed) >= PASSES and not are_of_calls(passes, rows, survived):
         survived = numbered or keyed
     sets, begun, of_set = sets_of_weights(lives, rows)
     if sets >= PASSES:
@@ -262,23 +260,6 @@ def _is_replaced(recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]
     left = lives.at_end if failure is None else lives.alive(lives.last_event(failure))
     as_much = lives.bytes(before) >= max(most, lives.bytes(like & left))
     return as_much and int(size[last].sum()) >= most
-
-
-def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:
-    """Whether equal layers of one call of a model made it, one entry each, such as a cache of keys
-    and values."""
-    calls = passes.calls[rows]
-    stacks = np.unique(passes.lives.stack[rows]).tolist()
-    found = [_LAYERS.search(module_at(passes.recording, stack)) for stack in stacks]
-    many = [int(each[2]) - int(each[1]) + 1 if each else 0 for each in found]
-    return bool((calls == np.bincount(calls).argmax()).mean() >= 0.5) and min(many) >= entries
-
-
-def _of_calls(passes: LoopPasses, rows: NDArray[np.int64], survived: int) -> bool:
-    """Whether modules made it in so many passes, with something in between: each may have left
-    several entries, such as what a hook of each layer keeps."""
-    inside = bool(passes.in_module[passes.lives.stack[rows]].all())
-    return inside and PASSES <= survived == len(np.unique(passes.calls[rows]))
 
 
 def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growth]:
@@ -373,39 +354,6 @@ def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, in
         if total >= half:
             return survived, first, ran
     return 0, 1, 0
-
-
-def _entries(group: Group, survived: int, layers: int) -> tuple[int, int]:
-    """In how many places of a container something is held: numbered ones, of a level with as many
-    as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
-    are keys under which all was made before there was another. Of a tree, all its places. Not of
-    the outer levels, of `layers`."""
-    numbers: dict[int, set[str]] = {}
-    keys: dict[int, dict[str, list[int]]] = {}
-    ways = set()
-    for row, one in group:
-        places = BETWEEN.findall(one.path)[layers:] if one else []
-        if places:
-            ways.add(tuple(places))
-        for level, place in enumerate(places):
-            if place[1:-1].isdigit():
-                numbers.setdefault(level, set()).add(place)
-            else:
-                keys.setdefault(level, {}).setdefault(place, []).append(row)
-    counts = {*map(len, numbers.values())}
-    if len(ways) == survived < math.prod(map(len, numbers.values())):
-        return survived, 0  # places of a tree, of which not each is taken
-    numbered = survived if survived in counts - {1} else max(counts, default=0)
-    keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
-    outer = keys.get(0, {})
-    apart = len(outer) >= PASSES and _follow_each_other(outer.values())
-    return (0, keyed) if apart or len(outer) > numbered else (numbered, keyed)
-
-
-def _follow_each_other(groups: Collection[list[int]]) -> bool:
-    """Whether all rows of one group come before those of the next."""
-    spans = sorted((min(rows), max(rows)) for rows in groups)
-    return all(one[1] < other[0] for one, other in itertools.pairwise(spans))
 
 
 def _models(passes: LoopPasses, group: Group) -> set[str]:
