@@ -170,7 +170,7 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
     told_of: set[tuple[object, ...]] = set()
     for growth in _carried(cell, trace.lives, trace.growth):
         told_elsewhere = is_of_last_pass(cell, trace.lives, growth, trace.growth)
-        told_elsewhere |= _is_of_graphs(growth, trace.growth)
+        told_elsewhere |= _is_of_graphs(case, growth)
         if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.name
@@ -179,11 +179,12 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
             yield growth
 
 
-def _is_of_graphs(growth: Growth, found: Sequence[Growth]) -> bool:
+def _is_of_graphs(case: Case, growth: Growth) -> bool:
     """Whether graphs that grew in the same passes may hold it, such as their inputs, where nothing
     is known to."""
-    if growth.holder or growth.graph or growth.anew:
+    if growth.holder or growth.graph or growth.anew or cycled(case, growth).holder:
         return False
+    found = case.trace.growth
     graphs = (one for one in found if one.graph and not one.anew and one.size > growth.size)
     return any(abs(one.passes - growth.passes) <= _APART for one in graphs)
 
@@ -319,7 +320,8 @@ def _line_under_way(cell: Code, lives: Lifetimes, growth: Growth) -> int | None:
         return growth.line
     last = int(np.where(lives.birth <= lives.peak_event, lives.birth, -1).argmax())
     running = [*cell.lines_in(lives.frames(last)), int(lives.line[last])]
-    for line in cell.lines_in(lives.frames(growth.rows[0])):
+    lines = cell.lines_in(lives.frames(growth.rows[0]))
+    for line in lines[lines.index(growth.line) :] if growth.line in lines else ():
         statement = cell.statement_at(line)
         function = cell.function(statement) if statement else None
         if function is None or any(n in lines_of(function) for n in running):

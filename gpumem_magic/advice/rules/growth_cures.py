@@ -25,7 +25,7 @@ from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_g
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
 from gpumem_magic.advice.rules.growth_hooks import of_hooks
 from gpumem_magic.advice.tree import CHANGING, Loop, defined, header, targets
-from gpumem_magic.trace.growth import are_models
+from gpumem_magic.trace.growth.entries import are_models
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL, without_places
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from gpumem_magic.trace.growth.ways import BETWEEN, PASSES, Group
 from gpumem_magic.trace.passes import LoopPasses
 from gpumem_magic.trace.peak import module_at
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Category
 
 _LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
 """How the layers of one list are written together: "model.h[0..11]"."""
@@ -28,11 +30,12 @@ def are_of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> 
     return bool((calls == np.bincount(calls).argmax()).mean() >= 0.5) and min(many) >= entries
 
 
-def are_of_calls(passes: LoopPasses, rows: NDArray[np.int64], survived: int) -> bool:
-    """Whether modules made it in so many passes, with something in between: each may have left
-    several entries, such as what a hook of each layer keeps."""
+def are_of_calls(passes: LoopPasses, rows: NDArray[np.int64], survived: int, many: int) -> bool:
+    """Whether modules left several of these entries in each of so many passes, between which
+    something else was made, such as what a hook of each layer keeps."""
     inside = bool(passes.in_module[passes.lives.stack[rows]].all())
-    return inside and PASSES <= survived == len(np.unique(passes.calls[rows]))
+    several = PASSES <= survived <= many // 2
+    return inside and several and survived == len(np.unique(passes.calls[rows]))
 
 
 def count_entries(group: Group, survived: int, layers: int) -> tuple[int, int]:
@@ -66,3 +69,11 @@ def _follow_each_other(groups: Collection[list[int]]) -> bool:
     """Whether all rows of one group come before those of the next."""
     spans = sorted((min(rows), max(rows)) for rows in groups)
     return all(one[1] < other[0] for one, other in itertools.pairwise(spans))
+
+
+def are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
+    """Whether these storages, int64 rows, all are parameters that a module made of its own."""
+    if not len(rows) or not lives.all_of(rows, Category.PARAMETER):
+        return False
+    stacks = [lives.stacks[place] for place in np.unique(lives.stack[rows]).tolist()]
+    return all(any("/torch/nn/" in f.filename.replace("\\", "/") for f in s) for s in stacks)

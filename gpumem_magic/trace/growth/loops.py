@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.trace.growth.copies import copies_of_weights, sets_of_weights
-from gpumem_magic.trace.growth.entries import are_of_calls, are_of_layers, count_entries
+from gpumem_magic.trace.growth.entries import are_models, are_of_calls, are_of_layers, count_entries
 from gpumem_magic.trace.growth.ways import (
     BETWEEN,
     GRAPH,
@@ -180,36 +180,29 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
+    own = [row for row, one in group if one and not one.path.endswith(GRAPH)]
+    own = own or rows.tolist()
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
-    most = 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
-    if (at_once and most) or all(
-        one and one.gradient and one.path.endswith(".grad") for _, one in group
-    ):
-        return None  # of each parameter there is one, however often its model is run
-    if _is_replaced(passes.recording, lives, rows):
+    models = _models(passes, group)
+    one_set = _is_one_set(lives, group, own if at_once else [], models)
+    if one_set or _is_replaced(passes.recording, lives, rows):
         return None
-    kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     if not holder and lives.all_of(rows, Category.PARAMETER):  # of each model there are several
-        survived, first = len(np.unique(lives.step[rows])), 1
-        ran = survived
-    numbered, keyed = count_entries(group, survived, layers=max(holder.count("[*]") - 1, 0))
-    if at_once:
-        numbered = keyed = 0  # one call made all entries
+        survived = ran = len(np.unique(lives.step[rows]))
+        first = 1
+    layers = max(holder.count("[*]") - 1, 0)  # entries that one call made are no passes
+    numbered, keyed = (0, 0) if at_once else count_entries(group, survived, layers)
     if (hooks := hooks_of(group)) > survived:
         numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
-    models = _models(passes, group)
-    if not models and lives.all_of(rows, Category.PARAMETER) and not np.ptp(lives.step[rows]):
-        return None  # the weights of one model, made one by one
     least = 1 if ran > survived and any("[" in model for model in models) else PASSES
-    if max(survived, numbered) < least or 0 < len(models) < least:
+    few = max(survived, numbered) < least or 0 < len(models) < least
+    if few or (survived < PASSES and are_of_layers(passes, rows, numbered)):
         return None
-    if survived < PASSES and are_of_layers(passes, rows, numbered):
-        return None
-    if (numbered or keyed) >= PASSES and not are_of_calls(passes, rows, survived):
-        survived = numbered or keyed
+    many = numbered or keyed
+    if many >= PASSES and not are_of_calls(passes, rows, survived, many):
+        survived = many
     sets, begun, of_set = sets_of_weights(lives, rows)
     if sets >= PASSES:
         survived, first, ran = sets, 1, begun
@@ -234,7 +227,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         graph=any(graphs) if holder else bool(lives.graph[rows].any()),
         recorded=any(one.graph for _, one in group if one),
         rows=tuple(rows.tolist()),
-        kind=kinds[0] if kinds else "",
+        kind=next((one.kind for _, one in group if one), ""),
         size=size,
         each=of_set if sets >= PASSES else size // survived,
         passes=survived,
@@ -244,6 +237,18 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         cell=cell,
         shown=sum(one.shown for _, one in group if one),
     )
+
+
+def _is_one_set(lives: Lifetimes, group: Group, gradients: list[int], models: set[str]) -> bool:
+    """Whether it is the weights of one model, made by hand, or their gradients: those of one
+    backward pass, but for their graph, or what is in `.grad`, however often the model is run."""
+    rows = np.array([row for row, _ in group], np.int64)
+    if 2 * int(lives.size[gradients].sum()) >= int(lives.size[rows].sum()):
+        return True
+    if all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
+        return True
+    by_hand = lives.all_of(rows, Category.PARAMETER) and not (models or are_models(lives, rows))
+    return by_hand and not np.ptp(lives.step[rows])
 
 
 def _is_replaced(recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
