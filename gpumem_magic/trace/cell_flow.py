@@ -325,6 +325,19 @@ def names_only_set(cell: Cell) -> frozenset[str]:
     return frozenset(name.id for name in names) - read
 
 
+def names_set_first(cell: Cell) -> frozenset[str]:
+    """Names that the cell gives values before it reads them."""
+    tree = parse_cell(cell)
+    read: set[str] = set()
+    found: set[str] = set()
+    for statement in tree.body if tree else ():
+        names = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
+        read |= {name.id for name in names if not isinstance(name.ctx, ast.Store)}
+        if isinstance(statement, ast.Assign):
+            found |= {name.id for name in names if isinstance(name.ctx, ast.Store)} - read
+    return frozenset(found)
+
+
 def _names(node: ast.AST) -> Iterator[str]:
     yield from words_of_syntax(node)
     of_syntax = {shell for shell, _ in _calls_of_syntax(node)}

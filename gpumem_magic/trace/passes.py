@@ -215,6 +215,10 @@ def _together(counts: dict[int, int], flow: Flow, raised: bool) -> dict[int, int
 
 
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_AT_ONCE = 64
+"""Parts of a batch or of a model, each of its own size, that a comprehension goes through at most
+in each pass of the loop around it."""
+
 _MODULE = "torch/nn/modules/module.py"
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 
@@ -279,11 +283,17 @@ class LoopPasses:
 
     def _at_once(self, rows: NDArray[np.int64]) -> int:
         """How many of these follow each other at a time, such as a batch and its labels, each moved
-        by one `to()`, or what one operator returns and keeps; 1 where that differs."""
+        by one `to()`, or what one operator returns and keeps, or what a comprehension makes of
+        parts of several sizes; 1 where that differs."""
         begins = np.flatnonzero(np.diff(self.lives.birth[rows], prepend=-3) > 2)
         many = np.diff(begins, append=len(rows))
-        same = len(begins) > 2 and (many[:-1] == many[0]).all() and many[-1] <= many[0]
-        return int(many[0]) if same else 1
+        if len(begins) > 2 and (many[:-1] == many[0]).all() and 1 < many[0] >= many[-1]:
+            return int(many[0])
+        size, line = self.lives.size[rows], self.line_of(int(rows[0]))
+        if line[1] or line[0] not in self.comprehended or not np.ptp(size):
+            return 1
+        tried = range(2, min(_AT_ONCE, len(rows) // 2) + 1)
+        return next((n for n in tried if (size[n:] == size[:-n]).all()), 1)
 
     def _told(self, rows: NDArray[np.int64]) -> int:
         """How often the line ran that called the module, as the trace counts: calls may follow each

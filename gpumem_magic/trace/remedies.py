@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumem_magic.trace.cell_flow import mentioned_later, names_only_set
+from gpumem_magic.trace.cell_flow import mentioned_later, names_only_set, names_set_first
 from gpumem_magic.trace.levels import HeldSegments, Levels, find_held_segments
 from gpumem_magic.trace.owners import CODE
 from gpumem_magic.trace.peak import KnownBlocks
@@ -207,7 +207,7 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
         return None
     alive &= (lives.line == BEFORE) & ~lives.of(Category.WORKSPACE)
     first = {label.address: label for label in lives.labels if label.position == 0}
-    renamed = names_only_set(recording.cell)
+    renamed, older = names_only_set(recording.cell), used - names_set_first(recording.cell)
     graphs = {_root_of(label.name) for label in first.values() if label.has_graph}
     sizes: dict[str, int] = {}
     unnamed = 0
@@ -217,7 +217,7 @@ def find_left_over(recording: Recording, lives: Lifetimes) -> LeftOver | None:
         if label and _root_of(lives.name(row)) in renamed - {_root_of(name)}:
             name = lives.name(row) or ""  # `old = model`, and a new model after that
         owner = owner_of(name)
-        if owner and _is_reached(recording, int(lives.address[row]), owner, used - renamed):
+        if owner and _is_reached(recording, int(lives.address[row]), owner, used - renamed, older):
             continue
         if graphs & used and (recording.names.holders or {}).get(int(lives.address[row])) is None:
             continue  # the graph of what the cell uses may hold it
@@ -241,9 +241,11 @@ def _may_hold(recording: Recording, used: frozenset[str]) -> bool:
     return any(kinds.get(name, "torch.device") != "torch.device" for name in used)
 
 
-def _is_reached(recording: Recording, address: int, name: str, used: frozenset[str]) -> bool:
-    """Whether a name that the cell speaks of leads to a block of `name`'s, or may: what an object
-    of the user's holds, or the data set of a loader, has names of its own besides."""
+def _is_reached(
+    recording: Recording, address: int, name: str, used: frozenset[str], objects: frozenset[str]
+) -> bool:
+    """Whether a name that the cell speaks of leads to a block of `name`'s, or may: what an older
+    object of the user's holds, or the data set of a loader, has names of its own besides."""
     names = recording.names
     if (holders := (names.holders or {}).get(address)) is not None:
         return not used.isdisjoint(holders)
@@ -252,7 +254,7 @@ def _is_reached(recording: Recording, address: int, name: str, used: frozenset[s
         return True
     return any(
         kind.startswith("__main__.") or (loaded and kind.endswith(".DataLoader"))
-        for kind in (names.others.get(one, "") for one in used - {name} - names.loaded.keys())
+        for kind in (names.others.get(one, "") for one in objects - {name} - names.loaded.keys())
     )
 
 

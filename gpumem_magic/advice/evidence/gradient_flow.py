@@ -10,7 +10,7 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.evidence.definitions import Definitions
-from gpumem_magic.advice.tree import header, parameters
+from gpumem_magic.advice.tree import header, parameters, targets
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Phase
@@ -83,8 +83,11 @@ class GradientFlow:
             found.carried.update(reaching.carried)
             if reaching.is_parameter:
                 yield from self._arguments(node.id, at)
+            above = self._code.parent(node)
+            read = above.attr if isinstance(above, ast.Attribute) else ""
             for statement in reaching.statements:
-                yield from self._add(statement, found)
+                if not read or read in _given(statement, node.id, read):
+                    yield from self._add(statement, found)
         elif isinstance(node, ast.Attribute):
             for statement in self._definitions.of_attribute(node.attr):
                 yield from self._add(statement, found)
@@ -126,6 +129,16 @@ class GradientFlow:
         for keyword in call.keywords:
             if keyword.arg in (None, name):
                 yield keyword.value
+
+
+def _given(statement: ast.stmt, name: str, otherwise: str) -> set[str]:
+    """The attributes of what a name means that a statement gives values, or puts something into;
+    `otherwise` where it does so to the whole."""
+    inner = [node for target in targets(statement) for node in ast.walk(target)]
+    parts = [n for n in inner if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    given = {n.attr for n in parts if getattr(n.value, "id", "") == name}
+    whole = sum(getattr(n, "id", "") == name for n in inner) > len(given)
+    return {otherwise} if whole or not given else given
 
 
 def with_graph(value: ast.expr) -> Iterator[ast.expr]:

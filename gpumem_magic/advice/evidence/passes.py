@@ -139,12 +139,20 @@ def made_anew(cell: Code, name: str) -> bool:
     return bool(loops) and not any(name in carried_names(cell, loop) for loop in loops)
 
 
-def is_of_last_pass(cell: Code, growth: Growth, found: Sequence[Growth]) -> bool:
-    """Whether each pass gives its holder another value, while the same line left more elsewhere:
-    what the pass that ran when memory was full had made by then."""
-    place = growth.line, growth.cell
-    more = any(one.size > growth.size and (one.line, one.cell) == place for one in found)
+def is_of_last_pass(cell: Code, lives: Lifetimes, growth: Growth, found: Sequence[Growth]) -> bool:
+    """Whether each pass gives its holder another value, while more was left elsewhere by the same
+    line, or before all of this: what the pass that ran when memory was full had made by then."""
+    began = _began(lives, growth)
+    more = any(
+        (one.line, one.cell) == (growth.line, growth.cell) or _began(lives, one) < began
+        for one in found
+        if one.size > growth.size
+    )
     return more and made_anew(cell, growth.holder.partition(".")[0].partition("[")[0])
+
+
+def _began(lives: Lifetimes, growth: Growth) -> int:
+    return int(lives.birth[list(growth.rows)].min(initial=lives.events))
 
 
 def carried_attributes(cell: Code) -> set[str]:

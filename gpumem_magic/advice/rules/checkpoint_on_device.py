@@ -18,9 +18,6 @@ from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
-_SHARE = 0.9
-"""Of the model's parameters: fewer loaded bytes are no second copy of it."""
-
 _PLAIN = frozenset(
     "epoch epochs step global_step iteration iter best_acc best_loss args config hparams "
     "hyper_parameters version arch".split()
@@ -96,11 +93,10 @@ y = model(x).detach()""",
             loaded = cell.born_in(load.call, lives) & (lives.birth >= 0)
             used = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE)
             second = loaded & lives.at_peak & ~lives.of(*used)
-            models = lives.bytes(lives.of(Category.PARAMETER) & lives.at_peak & ~loaded)
+            models = (lives.of(Category.PARAMETER) & lives.at_peak & ~loaded).any()
             size, saving = lives.bytes(second), lives.saved_at_peak(second)
             failed = trace.oom is not None and bool(loaded[lives.birth.argmax()])
-            enough = failed or size >= _SHARE * models
-            if not size or not enough or not models or saving < least_saving(trace):
+            if not size or not models or saving < least_saving(trace):
                 continue
             place, user = cell.place(load.call.lineno), cell.place(load.user.lineno)
             to_copy = "was to copy" if failed else "copies"

@@ -107,12 +107,14 @@ class EarlierCells(Rule):
         )
 
     def _of_graphs(self, trace: Trace, cell: Code, names: Names) -> Iterator[Advice]:
-        """Results that earlier cells collected with their graphs, and that this cell reads where
-        nothing goes backward: what graphs keep has no name."""
+        """Results that earlier cells collected with their graphs, and that this cell does not read,
+        or reads where nothing goes backward: what graphs keep has no name."""
         lives = trace.lives
-        lists = [n for n, count in names.containers.items() if count > 1 and cell.reads(n)]
         backward = bool(cell.calls(".backward", "torch.autograd.grad"))
-        if not lists or backward or (lives.born == Phase.BACKWARD).any():
+        backward |= bool((lives.born == Phase.BACKWARD).any())
+        several = (n for n, count in names.containers.items() if count > 1)
+        lists = [n for n in several if not (backward and cell.reads(n))]
+        if not lists:
             return
         older = lives.at_peak & (lives.birth < 0) & (lives.label < 0)
         size = lives.bytes(older & ~lives.of(Category.WORKSPACE, Category.GRADIENT))
@@ -125,7 +127,8 @@ class EarlierCells(Rule):
             f"their autograd graphs; {format_bytes(size)} older than this cell have no "
             "name, as what graphs keep has none.",
             change=f"If nothing is to go backward through {name}, fill it under torch.no_grad(), "
-            "or with .detach(): then run the cells again.",
+            "or with .detach(): then run the cells again."
+            + ("" if cell.reads(name) else f" del {name} before this cell lets go of it, too."),
             name=name,
             size=size,
         )

@@ -144,7 +144,7 @@ class EnlargedResult(Rule):
                 yield Advice(
                     self.name,
                     problem=_problem(one),
-                    change=change + of_wide_numbers(trace.lives, one),
+                    change=change + of_wide_numbers(cell, trace.lives, one),
                     line=None if one.cell else one.line,
                     size=None if one.failed else one.size,
                     saving=one.size,
@@ -291,8 +291,8 @@ def _of_product(one: Enlarged) -> str:
     if one.layer == "activation":
         return (
             "nn.MultiheadAttention makes all weights where need_weights is True, as it is unless "
-            "told otherwise: need_weights=False lets F.scaled_dot_product_attention compute the "
-            "same without holding them."
+            "told otherwise: where nobody reads them, its second result, need_weights=False lets "
+            "F.scaled_dot_product_attention compute the first without holding them."
         )
     if one.op == "bmm" and one.operands[-1][-2:-1] == (1,):
         return _OUTER

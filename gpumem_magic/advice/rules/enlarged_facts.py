@@ -32,13 +32,15 @@ def is_a_piece(cell: Code, one: Enlarged) -> bool:
     return any(names & cell.spoken(cut) for cut in cuts)
 
 
-def of_wide_numbers(lives: Lifetimes, one: Enlarged) -> str:
-    """What to say of those numbers of its shape, or computed of it, that are int64; "" of few."""
+def of_wide_numbers(cell: Code, lives: Lifetimes, one: Enlarged) -> str:
+    """What to say of those numbers of its shape, or computed of it there, that are int64; "" of
+    few."""
     count = int(np.prod(one.shape))
     large = np.flatnonzero(lives.at_peak & (lives.size >= 8 * count) & (lives.size < 9 * count))
     size = sum(
         int(lives.size[row])
         for row in large.tolist()
         if (tensor := lives.tensor(row))[1] == "int64" and np.prod(tensor[0] or ()) == count
+        if one.cell or cell.lines_in(lives.frames(row))[:1] == [one.line]
     )
     return _WIDE.format(size=format_bytes(size)) if 2 * size >= one.size else ""

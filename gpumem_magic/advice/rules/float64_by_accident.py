@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rewrite import UnsafeError, enclose, set_keyword
 from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.tree import lines_of
@@ -89,12 +90,13 @@ waves = [data.wave(k) for k in range(1, 4)]""",
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:
         lives = trace.lives
-        if _is_written(cell):
+        written = _is_written(cell)
+        if written and not is_short(trace):
             return
         double = _double(lives)
         peak = int(lives.levels().max())
         double |= _computed_by_double(cell, names, lives)
-        if _is_meant(cell, names):
+        if written or _is_meant(cell, names):
             yield from self._much(trace, cell, names, double)
             return
         made = {
@@ -171,8 +173,8 @@ waves = [data.wave(k) for k in range(1, 4)]""",
 
 
 _ANY_CHANGE = (
-    ".float() where the array becomes a tensor (numpy's arrays are float64), and no .double() on "
-    "the model."
+    ".float() where the array becomes a tensor (numpy's arrays are float64), and no .double() nor "
+    ".to(torch.float64) on the model."
 )
 
 
@@ -235,7 +237,8 @@ def _needs_digits(cell: Code) -> bool:
 
 
 def _is_written(cell: Code) -> bool:
-    """Whether the cell asks for the type by its name: then it knows what it does."""
+    """Whether the cell asks for the type by its name: it knows what it does, unless memory is
+    short."""
     asked = any(n.attr == "float64" for n in cell.nodes(ast.Attribute))
     return asked or bool(cell.calls("torch.set_default_dtype"))
 

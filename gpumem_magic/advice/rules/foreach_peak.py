@@ -147,11 +147,15 @@ class _Step:
     @classmethod
     def failed(cls, trace: Trace) -> _Step | None:
         """The one that memory ran out in, where an operator for all parameters at once asked for
-        it: each makes a temporary as large as all gradients."""
+        it: each makes a temporary as large as all gradients, of which other models have theirs
+        from before the last step."""
         lives, oom = trace.lives, trace.oom
         if oom is None or not (oom.op or "").startswith(_FOREACH_OPERATORS):
             return None
         gradients = lives.of(Category.GRADIENT) & lives.alive(lives.events - 1)
+        steps = (lives.born == Phase.OPTIMIZER) & (lives.step < lives.step[lives.birth.argmax()])
+        anew = gradients & (lives.birth > lives.birth[steps].max(initial=-1))
+        gradients = anew if anew.any() else gradients
         size, largest = lives.bytes(gradients), int(lives.size[gradients].max(initial=0))
         return cls(oom.line or 0, size, largest, size, ran_out=True)
 

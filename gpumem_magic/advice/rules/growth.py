@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpumem_magic.advice.code import Code, called
+from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.accumulations import find_accumulations
 from gpumem_magic.advice.evidence.passes import (
     carried_attributes,
@@ -25,9 +25,9 @@ from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import COLLECTED, change, lines_of_makers, untrained
 from gpumem_magic.advice.rules.growth_cycles import cycled
-from gpumem_magic.advice.rules.growth_told import entries, told
+from gpumem_magic.advice.rules.growth_told import BUILDING, built, entries, told
 from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
-from gpumem_magic.advice.tree import Loop, defined
+from gpumem_magic.advice.tree import Loop, defined, lines_of
 from gpumem_magic.advice.work import TooMuchWorkError
 from gpumem_magic.trace.growth.ways import SEVERAL
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
@@ -50,9 +50,6 @@ _MANY = 8
 
 _APART = 2
 """Passes by which what grew in the same loop may differ, as memory ran out in the middle of one."""
-
-_BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
-_CONTAINERS = ("list", "tuple", "dict", "set", "sorted", "collections.deque")
 
 _OF_UNITS = {
     Unit.CALL: "Each call keeps its variables until the calls inside of it are over: make it a "
@@ -141,7 +138,7 @@ class GrowingMemory(Rule):
                 self.name,
                 problem=entries(together)
                 if _are_apart(case, first)
-                else told(together, _built(trace.lives, cell, first)),
+                else told(together, built(trace.lives, cell, first)),
                 change=_change(case, first),
                 line=lines[0] if lines else None,
                 name=first.holder or None,
@@ -172,13 +169,24 @@ def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
     for growth in _carried(cell, trace.lives, trace.growth):
-        told_elsewhere = is_of_last_pass(cell, growth, trace.growth)
+        told_elsewhere = is_of_last_pass(cell, trace.lives, growth, trace.growth)
+        told_elsewhere |= _is_of_graphs(case, growth)
         if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):
             continue
         same = growth.line, growth.cell, growth.graph, growth.name
         if same not in told_of and (is_short(trace) or _is_large(trace, growth)):
             told_of.add(same)  # one list may be met under the names of several frames
             yield growth
+
+
+def _is_of_graphs(case: Case, growth: Growth) -> bool:
+    """Whether graphs that grew in the same passes may hold it, such as their inputs, where nothing
+    is known to."""
+    if growth.holder or growth.graph or growth.anew or cycled(case, growth).holder:
+        return False
+    found = case.trace.growth
+    graphs = (one for one in found if one.graph and not one.anew and one.size > growth.size)
+    return any(abs(one.passes - growth.passes) <= _APART for one in graphs)
 
 
 def _together(case: Case, found: Iterable[Growth]) -> list[list[Growth]]:
@@ -254,7 +262,7 @@ def _is_one_call(lives: Lifetimes, cell: Code, growth: Growth) -> bool:
 def _repeats(code: Code, line: int) -> bool:
     """Whether a loop or a comprehension is around what runs on a line, within its function."""
     statement = code.statement_at(line)
-    inline = (*_BUILDING, ast.GeneratorExp, ast.Lambda)
+    inline = (*BUILDING, ast.GeneratorExp, ast.Lambda)
     return statement is not None and bool(
         code.loop(statement) or code.nodes(*inline, within=statement)
     )
@@ -273,11 +281,13 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
     graphs = any(growth.graph and not growth.anew for growth in found)
     computed = computed_anew(cell, found)
     for growth in found:
-        statement, loop = cell.looped(growth.line, growth.cell)
         name = growth.name
+        line = _line_under_way(cell, lives, growth) if growth.graph and not name else growth.line
+        statement, loop = cell.looped(line, growth.cell)
         if growth.anew and name in computed:
             continue
-        unnamed = growth.graph and not name and not _built(lives, cell, growth)
+        rebuilt = bool(statement and loop and defined(statement) & carried_names(cell, loop))
+        unnamed = growth.graph and not name and (rebuilt or not built(lives, cell, growth))
         if statement is None or loop is None or not (name.isidentifier() or unnamed):
             alone = growth.graph and not growth.anew and made_anew(cell, name)
             ends = alone or _ends_with_call(cell, growth, name)
@@ -301,6 +311,22 @@ def _carried(cell: Code, lives: Lifetimes, found: Sequence[Growth]) -> Iterator[
             yield _of_attribute(cell, growth)
         elif not (growth.anew and graphs and name not in carriers):
             yield growth
+
+
+def _line_under_way(cell: Code, lives: Lifetimes, growth: Growth) -> int | None:
+    """The line that made it, or that called the function which did and was over by the peak: its
+    variables were gone."""
+    if growth.cell or not growth.rows:
+        return growth.line
+    last = int(np.where(lives.birth <= lives.peak_event, lives.birth, -1).argmax())
+    running = [*cell.lines_in(lives.frames(last)), int(lives.line[last])]
+    lines = cell.lines_in(lives.frames(growth.rows[0]))
+    for line in lines[lines.index(growth.line) :] if growth.line in lines else ():
+        statement = cell.statement_at(line)
+        function = cell.function(statement) if statement else None
+        if function is None or any(n in lines_of(function) for n in running):
+            return line
+    return growth.line
 
 
 def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
@@ -331,66 +357,3 @@ def _is_large(trace: Trace, growth: Growth) -> bool:
         return share >= _MOST_OF_IT
     total = trace.device.total if trace.device else 0
     return share >= _NEARLY_ALL and growth.size >= _OF_CARD * total > 0
-
-
-def _built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
-    """The list that a comprehension, or list() of a generator, is building: nothing has a name for
-    it as yet."""
-    if not growth.rows:
-        return ""
-    if closed := _closed(lives, cell, growth):
-        return closed
-    frames = lives.frames(growth.rows[0])
-    own = cell.lines_in(frames)
-    lines = [*([] if growth.cell else [growth.line]), *own]
-    let_go = _let_go(lives, growth)
-    if not let_go:
-        return ""
-    # an error, or its end, lets go of what one builds where it is built
-    lines = [let_go] if let_go in lines and _list_of(cell, let_go) else lines
-    said = (_list_of(cell, line) for line in dict.fromkeys(lines) if line)
-    return next(filter(None, said), "") or _mapped(cell, frames, own)
-
-
-def _list_of(cell: Code, line: int) -> str:
-    """What a comprehension on that line builds, or a call that makes a list; "" without one."""
-    statement = cell.statement_at(line)
-    if statement is None:
-        return ""
-    given = statement.targets if isinstance(statement, ast.Assign) else ()
-    named = "".join(f" ({cell.text(target)})" for target in given)
-    if cell.nodes(*_BUILDING, within=statement):
-        return f"what the comprehension in line {line} builds{named}"
-    made = [called(call) for call in cell.calls(*_CONTAINERS, within=statement)]
-    kind = made[0].replace("sorted", "list") if made else ""
-    return f"the {kind} that line {line} builds{named}" if made else ""
-
-
-def _let_go(lives: Lifetimes, growth: Growth) -> int:
-    """The line of the cell that gave most of it back; 0 where none did, as something holds it."""
-    lines, counts = np.unique(lives.freed_line[list(growth.rows)], return_counts=True)
-    most = int(counts.argmax())
-    return int(lines[most]) if 2 * counts[most] > counts.sum() else 0
-
-
-def _mapped(cell: Code, frames: Stack, own: list[int]) -> str:
-    """The call that let another thread make it: no frame of its line lies around it."""
-    functions = {frame.function for frame in frames}
-    for call in cell.calls(".map", ".submit"):
-        given = call.args[0] if call.args else None
-        if isinstance(given, ast.Name) and given.id in functions and call.lineno not in own:
-            return f"what {cell.text(call.func)}() in line {call.lineno} gave"
-    return ""
-
-
-def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
-    """The context manager that gave it back as the error left its block: no function's variables
-    did, which live as long as the error, and have what was made last."""
-    freed = lives.freed_line[list(growth.rows)]
-    lines, counts = np.unique(freed[freed > 0], return_counts=True)
-    statement = cell.statement_at(int(lines[0])) if len(lines) == 1 else None
-    if not isinstance(statement, ast.With | ast.AsyncWith) or counts[0] < growth.passes - 1:
-        return ""
-    given = [cell.text(i.optional_vars) for i in statement.items if i.optional_vars]
-    what = " and ".join(given) if given else "what is entered"
-    return f"{what}, of the with in line {statement.lineno},"

@@ -25,7 +25,7 @@ from gpumem_magic.advice.rules.growth_cycles import asks_for_graph, cycled, of_g
 from gpumem_magic.advice.rules.growth_elsewhere import came_of, of_libraries
 from gpumem_magic.advice.rules.growth_hooks import of_hooks
 from gpumem_magic.advice.tree import CHANGING, Loop, defined, header, targets
-from gpumem_magic.trace.growth import are_models
+from gpumem_magic.trace.growth.entries import are_models
 from gpumem_magic.trace.growth.ways import GRADIENTS, SEVERAL, without_places
 from gpumem_magic.values.findings import Growth
 from gpumem_magic.values.inventory import HolderKind
@@ -137,10 +137,12 @@ def untrained(case: Case, growth: Growth, cure: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What grew, in the text: the word that it is held by, the lines that made it and the loops
-    around these. carried: a loop makes each pass's of the one before."""
+    """What grew, in the text: the word that it is held by, an attribute's or a variable's, the
+    lines that made it and the loops around these. carried: a loop makes each pass's of the one
+    before."""
 
     word: str
+    kind: type[ast.Attribute] | type[ast.Name]
     lines: frozenset[int]
     loops: tuple[Loop, ...]
     carried: bool
@@ -177,11 +179,13 @@ def _held(case: Case, growth: Growth) -> _Held:
     lines = lines_of_makers(code, case.lives, growth.rows)
     made = (code.statement_at(line) for line in sorted(lines))
     loops = dict.fromkeys(code.loop(s) for s in made if s is not None)
-    words = re.findall(r"\w+", without_places(growth.holder))
+    way = without_places(growth.holder)
+    words = re.findall(r"\w+", way)
+    kind = ast.Attribute if re.search(r"(?<!closure)(?<!\(\))\.\w+$", way) else ast.Name
     around, word = tuple(loop for loop in loops if loop), words[-1] if words else ""
     taken = (loop for loop in around if word in carried_names(code, loop))
     carried = any(not _gathers(code, word, loop) for loop in taken)
-    return _Held(word, frozenset(lines), around, carried)
+    return _Held(word, kind, frozenset(lines), around, carried)
 
 
 def lines_of_makers(code: Code, lives: Lifetimes, rows: Sequence[int]) -> set[int]:
@@ -226,7 +230,7 @@ def _gives(statement: ast.stmt, held: _Held) -> bool:
     if not held.word:
         return statement.lineno in held.lines and not hasattr(statement, "body")
     given = [t for target in targets(statement) for t in _filled(target, statement)]
-    nodes = (node for target in given for node in ast.walk(target))
+    nodes = (n for target in given for n in ast.walk(target) if isinstance(n, held.kind))
     return held.word in {getattr(node, "attr", getattr(node, "id", "")) for node in nodes}
 
 
@@ -328,12 +332,15 @@ def named(growth: Growth) -> str:
     return f"{rest} in {function}()" if dot and function.isidentifier() else growth.holder
 
 
-def _is_joined(code: Code, growth: Growth, held: _Held) -> bool:
-    """Whether one statement makes all of it by a comprehension, and gives it that name."""
-    statement = code.looped(growth.line, growth.cell)[0]
-    if statement is None or held.loops or held.word not in defined(statement):
-        return False
-    return bool(code.nodes(ast.ListComp, ast.GeneratorExp, within=statement))
+def _is_joined(code: Code, held: _Held) -> bool:
+    """Whether a comprehension makes all of it, outside of all loops, and what is made of that gets
+    its name: nothing goes on from pass to pass."""
+    made = [s for s in code.nodes(ast.stmt) if s.lineno in held.lines]
+    return (
+        not held.loops
+        and any(held.word in defined(statement) for statement in made)
+        and any(code.nodes(ast.ListComp, ast.GeneratorExp, within=s) for s in made)
+    )
 
 
 def _too(code: Code, held: _Held) -> str:
@@ -366,7 +373,7 @@ def _cure(case: Case, growth: Growth, held: _Held) -> str:
             if growth.graph
             else ""
         )
-    goes_on = held.carried or not (holder.endswith("[*]") or _is_joined(case.cell, growth, held))
+    goes_on = held.carried or not (holder.endswith("[*]") or _is_joined(case.cell, held))
     if growth.graph and holder and goes_on:
         name = _name(growth)
         whole, places, _ = name.partition(SEVERAL)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+
+import numpy as np
+
+from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.rules.growth_cures import named
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Growth, Unit
+from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.recording import Stack
+
+BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+_CONTAINERS = ("list", "tuple", "dict", "set", "sorted", "collections.deque")
 
 
 def told(together: list[Growth], build: str = "") -> str:
@@ -60,3 +70,66 @@ def _told_of_others(growth: Growth, made: str) -> str:
         )
     where = f", made in {made}" if made else ""
     return f"{growth.passes} modules keep {each} each: {growth.holder} holds {size}{where}."
+
+
+def built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
+    """The list that a comprehension, or list() of a generator, is building: nothing has a name for
+    it as yet."""
+    if not growth.rows:
+        return ""
+    if closed := _closed(lives, cell, growth):
+        return closed
+    frames = lives.frames(growth.rows[0])
+    own = cell.lines_in(frames)
+    lines = [*([] if growth.cell else [growth.line]), *own]
+    let_go = _let_go(lives, growth)
+    if not let_go:
+        return ""
+    # an error, or its end, lets go of what one builds where it is built
+    lines = [let_go] if let_go in lines and _list_of(cell, let_go) else lines
+    said = (_list_of(cell, line) for line in dict.fromkeys(lines) if line)
+    return next(filter(None, said), "") or _mapped(cell, frames, own)
+
+
+def _list_of(cell: Code, line: int) -> str:
+    """What a comprehension on that line builds, or a call that makes a list; "" without one."""
+    statement = cell.statement_at(line)
+    if statement is None:
+        return ""
+    given = statement.targets if isinstance(statement, ast.Assign) else ()
+    named = "".join(f" ({cell.text(target)})" for target in given)
+    if cell.nodes(*BUILDING, within=statement):
+        return f"what the comprehension in line {line} builds{named}"
+    made = [called(call) for call in cell.calls(*_CONTAINERS, within=statement)]
+    kind = made[0].replace("sorted", "list") if made else ""
+    return f"the {kind} that line {line} builds{named}" if made else ""
+
+
+def _let_go(lives: Lifetimes, growth: Growth) -> int:
+    """The line of the cell that gave most of it back; 0 where none did, as something holds it."""
+    lines, counts = np.unique(lives.freed_line[list(growth.rows)], return_counts=True)
+    most = int(counts.argmax())
+    return int(lines[most]) if 2 * counts[most] > counts.sum() else 0
+
+
+def _mapped(cell: Code, frames: Stack, own: list[int]) -> str:
+    """The call that let another thread make it: no frame of its line lies around it."""
+    functions = {frame.function for frame in frames}
+    for call in cell.calls(".map", ".submit"):
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.Name) and given.id in functions and call.lineno not in own:
+            return f"what {cell.text(call.func)}() in line {call.lineno} gave"
+    return ""
+
+
+def _closed(lives: Lifetimes, cell: Code, growth: Growth) -> str:
+    """The context manager that gave it back as the error left its block: no function's variables
+    did, which live as long as the error, and have what was made last."""
+    freed = lives.freed_line[list(growth.rows)]
+    lines, counts = np.unique(freed[freed > 0], return_counts=True)
+    statement = cell.statement_at(int(lines[0])) if len(lines) == 1 else None
+    if not isinstance(statement, ast.With | ast.AsyncWith) or counts[0] < growth.passes - 1:
+        return ""
+    given = [cell.text(i.optional_vars) for i in statement.items if i.optional_vars]
+    what = " and ".join(given) if given else "what is entered"
+    return f"{what}, of the with in line {statement.lineno},"

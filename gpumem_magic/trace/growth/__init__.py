@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpumem_magic.trace.growth.entries import are_models
 from gpumem_magic.trace.growth.loops import left_by_passes
 from gpumem_magic.trace.growth.module_outputs import kept_by_modules
 from gpumem_magic.trace.growth.recursion import held_by_calls
@@ -61,11 +61,3 @@ def _whole(recording: Recording, lives: Lifetimes, growth: Growth) -> Growth:
     size, passes = lives.bytes(held), growth.passes - 1
     kept = tuple(np.flatnonzero(held).tolist())
     return replace(growth, rows=kept, size=size, passes=passes, each=size // passes)
-
-
-def are_models(lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
-    """Whether these storages, int64 rows, all are parameters that a module made of its own."""
-    if not len(rows) or not lives.all_of(rows, Category.PARAMETER):
-        return False
-    stacks = [lives.stacks[place] for place in np.unique(lives.stack[rows]).tolist()]
-    return all(any("/torch/nn/" in f.filename.replace("\\", "/") for f in s) for s in stacks)

@@ -3,10 +3,7 @@ it."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.trace.growth.copies import copies_of_weights, sets_of_weights
+from gpumem_magic.trace.growth.entries import are_models, are_of_calls, are_of_layers, count_entries
 from gpumem_magic.trace.growth.ways import (
     BETWEEN,
     GRAPH,
@@ -31,7 +29,6 @@ from gpumem_magic.trace.growth.ways import (
     root_of,
 )
 from gpumem_magic.trace.passes import LoopPasses
-from gpumem_magic.trace.peak import module_at
 from gpumem_magic.units import MIB
 from gpumem_magic.values.findings import Growth, Line
 from gpumem_magic.values.lifetimes import Lifetimes
@@ -54,9 +51,6 @@ _BESIDE = 256
 
 _BY_A_PASS = 0.8
 """Of all of it, from which on a pass is said to have made it, and as much to have been there."""
-
-_LAYERS = re.compile(r"\[(\d+)\.\.(\d+)\]")
-"""How the layers of one list are written together: "model.h[0..11]"."""
 
 _OWNED = (Category.WORKSPACE, Category.OPTIMIZER_STATE)
 
@@ -186,29 +180,29 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    own = [row for row, one in group if one and not one.path.endswith(GRAPH)] or rows
+    own = [row for row, one in group if one and not one.path.endswith(GRAPH)]
+    own = own or rows.tolist()
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
-    at_once &= 2 * int(lives.size[own].sum()) >= int(lives.size[rows].sum())  # not their graph
-    if at_once or all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
-        return None  # of each parameter there is one, however often its model is run
-    if _is_replaced(passes.recording, lives, rows):
+    models = _models(passes, group)
+    one_set = _is_one_set(lives, group, own if at_once else [], models)
+    if one_set or _is_replaced(passes.recording, lives, rows):
         return None
-    kinds = [one.kind for _, one in group if one]
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
     survived, first, ran = _survived(passes, rows)
     if not holder and lives.all_of(rows, Category.PARAMETER):  # of each model there are several
-        survived, first = len(np.unique(lives.step[rows])), 1
-        ran = survived
-    numbered, keyed = _entries(group, survived, layers=max(holder.count("[*]") - 1, 0))
+        survived = ran = len(np.unique(lives.step[rows]))
+        first = 1
+    layers = max(holder.count("[*]") - 1, 0)  # entries that one call made are no passes
+    numbered, keyed = (0, 0) if at_once else count_entries(group, survived, layers)
     if (hooks := hooks_of(group)) > survived:
         numbered, first, ran = hooks, 1, hooks  # all of them ran in the last pass
-    models = _models(passes, group)
     least = 1 if ran > survived and any("[" in model for model in models) else PASSES
-    if max(survived, numbered) < least or 0 < len(models) < least:
+    few = max(survived, numbered) < least or 0 < len(models) < least
+    if few or (survived < PASSES and are_of_layers(passes, rows, numbered)):
         return None
-    if survived < PASSES and _of_layers(passes, rows, numbered):
-        return None
-    survived = (numbered or keyed) if (numbered or keyed) >= PASSES else survived
+    many = numbered or keyed
+    if many >= PASSES and not are_of_calls(passes, rows, survived, many):
+        survived = many
     sets, begun, of_set = sets_of_weights(lives, rows)
     if sets >= PASSES:
         survived, first, ran = sets, 1, begun
@@ -233,7 +227,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         graph=any(graphs) if holder else bool(lives.graph[rows].any()),
         recorded=any(one.graph for _, one in group if one),
         rows=tuple(rows.tolist()),
-        kind=kinds[0] if kinds else "",
+        kind=next((one.kind for _, one in group if one), ""),
         size=size,
         each=of_set if sets >= PASSES else size // survived,
         passes=survived,
@@ -243,6 +237,18 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         cell=cell,
         shown=sum(one.shown for _, one in group if one),
     )
+
+
+def _is_one_set(lives: Lifetimes, group: Group, gradients: list[int], models: set[str]) -> bool:
+    """Whether it is the weights of one model, made by hand, or their gradients: those of one
+    backward pass, but for their graph, or what is in `.grad`, however often the model is run."""
+    rows = np.array([row for row, _ in group], np.int64)
+    if 2 * int(lives.size[gradients].sum()) >= int(lives.size[rows].sum()):
+        return True
+    if all(one and one.gradient and one.path.endswith(".grad") for _, one in group):
+        return True
+    by_hand = lives.all_of(rows, Category.PARAMETER) and not (models or are_models(lives, rows))
+    return by_hand and not np.ptp(lives.step[rows])
 
 
 def _is_replaced(recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]) -> bool:
@@ -259,16 +265,6 @@ def _is_replaced(recording: Recording, lives: Lifetimes, rows: NDArray[np.int64]
     left = lives.at_end if failure is None else lives.alive(lives.last_event(failure))
     as_much = lives.bytes(before) >= max(most, lives.bytes(like & left))
     return as_much and int(size[last].sum()) >= most
-
-
-def _of_layers(passes: LoopPasses, rows: NDArray[np.int64], entries: int) -> bool:
-    """Whether equal layers of one call of a model made it, one entry each, such as a cache of keys
-    and values."""
-    calls = passes.calls[rows]
-    stacks = np.unique(passes.lives.stack[rows]).tolist()
-    found = [_LAYERS.search(module_at(passes.recording, stack)) for stack in stacks]
-    many = [int(each[2]) - int(each[1]) + 1 if each else 0 for each in found]
-    return bool((calls == np.bincount(calls).argmax()).mean() >= 0.5) and min(many) >= entries
 
 
 def _risen(passes: LoopPasses, own: NDArray[np.bool_], event: int) -> list[Growth]:
@@ -338,56 +334,31 @@ def _rises(steps: NDArray[np.int64], last: int) -> bool:
 
 
 def _survived(passes: LoopPasses, rows: NDArray[np.int64]) -> tuple[int, int, int]:
-    """How many passes left something, the first of them, and how many ran: as most bytes say."""
+    """How many passes left something, the first of them, and how many ran: as most bytes say. One
+    place may have two stacks, one after the other, as torch finds a shorter way."""
     lives = passes.lives
-    votes: list[tuple[int, int, int, int]] = []
+    found: dict[object, tuple[int, int, int, int]] = {}
+    ends: dict[object, int] = {}
     alive = np.zeros(len(lives), bool)
     alive[rows] = True
     for stack in np.unique(lives.stack[rows]).tolist():
         own, number = passes.numbers(stack)
         kept = np.bincount(number, lives.size[own] * alive[own])
         left = np.flatnonzero(kept)
-        votes.append((len(left), int(left[0]) + 1, int(number[-1]) + 1, int(kept.sum())))
-    votes.sort()
+        place: object = lives.stacks[stack]
+        if ends.get(place, -1) > lives.birth[own[0]]:
+            place = stack
+        many, first, ran, size = found.get(place, (0, int(left[0]) + 1, 0, 0))
+        more = int(number[-1]) + 1
+        found[place] = many + len(left), first, ran + more, size + int(kept.sum())
+        ends[place] = int(lives.birth[own[-1]])
+    votes = sorted(found.values())
     half, total = sum(vote[3] for vote in votes) / 2, 0
     for survived, first, ran, size in votes:
         total += size
         if total >= half:
             return survived, first, ran
     return 0, 1, 0
-
-
-def _entries(group: Group, survived: int, layers: int) -> tuple[int, int]:
-    """In how many places of a container something is held: numbered ones, of a level with as many
-    as `survived`, and those with keys; more of these than numbers inside of them are the passes, as
-    are keys under which all was made before there was another. Of a tree, all its places. Not of
-    the outer levels, of `layers`."""
-    numbers: dict[int, set[str]] = {}
-    keys: dict[int, dict[str, list[int]]] = {}
-    ways = set()
-    for row, one in group:
-        places = BETWEEN.findall(one.path)[layers:] if one else []
-        if places:
-            ways.add(tuple(places))
-        for level, place in enumerate(places):
-            if place[1:-1].isdigit():
-                numbers.setdefault(level, set()).add(place)
-            else:
-                keys.setdefault(level, {}).setdefault(place, []).append(row)
-    counts = {*map(len, numbers.values())}
-    if len(ways) == survived < math.prod(map(len, numbers.values())):
-        return survived, 0  # places of a tree, of which not each is taken
-    numbered = survived if survived in counts - {1} else max(counts, default=0)
-    keyed = next((len(keys[n]) for n in sorted(keys) if len(keys[n]) >= PASSES), 0)
-    outer = keys.get(0, {})
-    apart = len(outer) >= PASSES and _follow_each_other(outer.values())
-    return (0, keyed) if apart or len(outer) > numbered else (numbered, keyed)
-
-
-def _follow_each_other(groups: Collection[list[int]]) -> bool:
-    """Whether all rows of one group come before those of the next."""
-    spans = sorted((min(rows), max(rows)) for rows in groups)
-    return all(one[1] < other[0] for one, other in itertools.pairwise(spans))
 
 
 def _models(passes: LoopPasses, group: Group) -> set[str]:

@@ -3,6 +3,8 @@ forward pass, or the same bytes twice."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("torch")
@@ -182,3 +184,33 @@ def test_another_optimizer_of_that_name_trains_nothing_less(words, predicted):
     report = predicted(NAMED_ALIKE.format(**words), "4GiB", (SETUP, earlier))
     assert report.error is None
     assert "frozen-layers-record" not in {advice.rule for advice in report.advice}
+
+
+PARAMETERS_OF_ONE = """\
+weights = [nn.Parameter(torch.randn(1024, 1024, device="cuda")) for _ in range(4)]
+kept = []
+for _ in range(30):
+    x = torch.randn(64, 1024, device="cuda")
+    for weight in weights:
+        x = torch.tanh(x @ weight)
+    kept.append(x)
+"""
+SOFT_LABELS = """\
+net = nn.Sequential(nn.Embedding(8000, 64), nn.Linear(64, 8000)).cuda()
+tokens = torch.randint(0, 8000, (16, 128), device="cuda")
+def loss_of(logits, of): return -(F.one_hot(of, 8000).float() * F.log_softmax(logits, -1)).sum(-1).mean()
+loss_of(net(tokens), tokens).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "card", "false"),
+    [
+        (PARAMETERS_OF_ONE, "44MiB", "weights holds|weights\\["),
+        (SOFT_LABELS, "220MiB", "addmm.*int64"),
+    ],
+)
+def test_nothing_false_is_said_beside_it(cell, card, false, predicted):
+    report = predicted(cell, card, (SETUP,))
+    assert report.oom
+    assert not any(re.search(false, f"{one.problem} {one.change}") for one in report.advice)

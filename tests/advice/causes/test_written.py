@@ -46,6 +46,7 @@ itself, another computes with linalg, so that both may mean it; models that comp
 used in ways that do not show, are not told apart."""
 
 HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
+HOW |= {"left-by-an-earlier-trainer": "%%gpucheck --advise"}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is
 worth its price only when memory is short is told when asked for."""
 

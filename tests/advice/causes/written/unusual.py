@@ -43,7 +43,7 @@ def run_epoch():
         if j == 5: break
         optimizer.zero_grad(); criterion(net(xb.to(device)), yb.to(device)).backward(); optimizer.step()
 for epoch in range(20): run_epoch()
-# %% sklearn-loss-curve | 60MiB | ^growth .* self\.loss_curve_\[\*\] in fit\(\) holds .*Keep \.item\(\)
+# %% sklearn-loss-curve | 60MiB | ^growth .* self\.loss_curve_\[\*\] in fit\(\) holds .*Keep loss\.detach\(\)
 class MLPRegressor:
     def __init__(self, max_iter=300): self.max_iter, self.loss_curve_ = max_iter, []
     def _loss(self, X, y):
