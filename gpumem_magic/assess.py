@@ -85,8 +85,9 @@ def question_of(
 
 
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
-    """Find and measure all advice for a cell: one dry run of it, one for each change, and one or
-    two for changes together; those of changes side by side. Where the cell as it is raises an
+    """Find and measure all advice for a cell: one dry run of it, another on the card as it is where
+    it does not fit, one for each change, and one or two for changes together; those of changes side
+    by side. Where the cell as it is raises an
     error, nothing is measured, and only what is to end it is tried.
 
     tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
@@ -104,7 +105,9 @@ def assessing(question: Question) -> Flow[Assessment]:
     outcome = outcome_of(result)
     report = report_of(scenario, outcome, question.name, question.ignore, everything=True)
     as_is = _Run(report, outcome.fits)
-    found = _distinct([*report.advice, *_told_before(question, report)])
+    too_large = as_is.fits is False
+    when_full = (yield from _told_when_full(question, report)) if too_large else []
+    found = _distinct([*report.advice, *_told_before(question, report), *when_full])
     room = run.plan.total - run.plan.card.context
     done: _Done = {(scenario.cell.source, ()): as_is}
     ran = question.peak if _differs(question.peak, report) else None
@@ -114,11 +117,23 @@ def assessing(question: Question) -> Flow[Assessment]:
     seconds = time.perf_counter() - began
     return replace(
         assessment,
-        runs=sum(run != _STOPPED for run in done.values()),
+        runs=too_large + sum(run != _STOPPED for run in done.values()),
         fits=as_is.fits,
         seconds=seconds,
         again=outcome.again,
     )
+
+
+def _told_when_full(
+    question: Question, report: Report
+) -> Generator[tuple[DryRun, ...], tuple[Result, ...], list[Advice]]:
+    """What rules say that the dry run without limit, whose report is given, gives no reason to:
+    what was asked for last, what was there then."""
+    limited = replace(question.scenario, limited=True)
+    (result,) = yield (planned(limited),)
+    told = {one.rule for one in (*report.advice, *question.known)}
+    when_full = report_of(limited, outcome_of(result), question.name, question.ignore)
+    return [one for one in when_full.advice if one.rule not in told]
 
 
 def _told_before(question: Question, report: Report) -> Iterator[Advice]:

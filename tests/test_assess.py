@@ -197,6 +197,17 @@ def test_it_tells_what_fits_the_card(ask):
     assert ask(half()).fits is True
 
 
+def test_what_is_told_when_the_card_is_full_is_told_here_too(ask):
+    source = (
+        "import torch\nvideo = torch.zeros(240, 3, 128, 128, dtype=torch.uint8).to('cuda')\n"
+        "clip = video.float() / 255\n"
+    )
+    found = ask(source=source, gpu="80MiB")
+    assert (found.fits, found.runs) == (False, 2)
+    assert "large-pass" in [one.rule for one in found.advice]
+    assert "large-pass" not in [one.rule for one in ask(source=source).advice]
+
+
 def test_a_cache_that_can_be_given_back_fits(ask):
     # GIVEN a cell whose cache and tensors together are more than the card, but never the tensors
     source = (
