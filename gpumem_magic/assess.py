@@ -87,8 +87,8 @@ def question_of(
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, another on the card as it is where
     it does not fit, one for each change, and one or two for changes together; those of changes side
-    by side. Where the cell as it is raises an
-    error, nothing is measured, and only what is to end it is tried.
+    by side. Where the cell as it is raises an error, nothing is measured, and only what is to end
+    it is tried.
 
     tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
     told. Raises as `predict`.
@@ -131,8 +131,10 @@ def _told_when_full(
     what was asked for last, what was there then."""
     limited = replace(question.scenario, limited=True)
     (result,) = yield (planned(limited),)
+    if isinstance(result, DryRunError):
+        return []
     told = {one.rule for one in (*report.advice, *question.known)}
-    when_full = report_of(limited, outcome_of(result), question.name, question.ignore)
+    when_full = report_of(limited, result, question.name, question.ignore)
     return [one for one in when_full.advice if one.rule not in told]
 
 
