@@ -334,3 +334,119 @@ out = pipe(
     max_sequence_length=256,
     output_type="pt",
 ).images
+
+# %% flux pipeline offloaded | https://huggingface.co/docs/diffusers/api/pipelines/flux
+import torch
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
+)
+
+transformer = FluxTransformer2DModel(
+    num_layers=3,
+    num_single_layers=6,
+    num_attention_heads=12,
+    attention_head_dim=64,
+    joint_attention_dim=1024,
+    pooled_projection_dim=512,
+    axes_dims_rope=(8, 28, 28),
+    guidance_embeds=True,
+)
+vae = AutoencoderKL(
+    block_out_channels=(128, 256, 512, 512),
+    down_block_types=("DownEncoderBlock2D",) * 4,
+    up_block_types=("UpDecoderBlock2D",) * 4,
+    latent_channels=16,
+    use_quant_conv=False,
+    use_post_quant_conv=False,
+    shift_factor=0.1,
+    scaling_factor=0.36,
+)
+pipe = FluxPipeline(
+    scheduler=FlowMatchEulerDiscreteScheduler(),
+    vae=vae,
+    text_encoder=None,
+    tokenizer=None,
+    text_encoder_2=None,
+    tokenizer_2=None,
+    transformer=transformer,
+).to(torch.bfloat16)
+pipe.enable_model_cpu_offload()
+pipe.vae.enable_tiling()
+image = pipe(
+    prompt_embeds=torch.randn(1, 128, 1024, dtype=torch.bfloat16, device="cuda"),
+    pooled_prompt_embeds=torch.randn(1, 512, dtype=torch.bfloat16, device="cuda"),
+    height=768,
+    width=768,
+    num_inference_steps=4,
+    guidance_scale=3.5,
+    generator=torch.Generator("cpu").manual_seed(0),
+).images[0]
+
+# %% dreambooth lora | https://huggingface.co/docs/diffusers/training/dreambooth
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
+from diffusers.training_utils import cast_training_params
+from peft import LoraConfig
+from transformers import CLIPTextConfig, CLIPTextModel
+
+unet = UNet2DConditionModel(
+    sample_size=64,
+    block_out_channels=(160, 320, 640, 640),
+    cross_attention_dim=512,
+    attention_head_dim=8,
+)
+text = CLIPTextModel(
+    CLIPTextConfig(
+        vocab_size=1000,
+        hidden_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        intermediate_size=2048,
+    )
+)
+vae = AutoencoderKL(
+    block_out_channels=(128, 256, 512, 512),
+    down_block_types=("DownEncoderBlock2D",) * 4,
+    up_block_types=("UpDecoderBlock2D",) * 4,
+)
+for m in (unet, text, vae):
+    m.requires_grad_(False)
+    m.to("cuda", torch.float16)
+unet.add_adapter(
+    LoraConfig(
+        r=8,
+        lora_alpha=8,
+        init_lora_weights="gaussian",
+        target_modules=["to_k", "to_q", "to_v", "to_out.0", "add_k_proj"],
+    )
+)
+unet.enable_gradient_checkpointing()
+cast_training_params(unet, dtype=torch.float32)
+sched = DDPMScheduler()
+params = [p for p in unet.parameters() if p.requires_grad]
+opt = torch.optim.AdamW(params)
+scaler = torch.amp.GradScaler()
+for _ in range(2):
+    lat = (
+        vae.encode(
+            torch.randn(2, 3, 512, 512, device="cuda", dtype=torch.float16)
+        ).latent_dist.sample()
+        * vae.config.scaling_factor
+    )
+    noise = torch.randn_like(lat)
+    t = torch.randint(0, 1000, (2,), device="cuda")
+    h = text(torch.randint(0, 1000, (2, 77), device="cuda"))[0]
+    with torch.autocast("cuda", torch.float16):
+        pred = unet(sched.add_noise(lat, noise, t), t, h).sample
+    a, b = torch.chunk(pred.float(), 2)
+    loss = F.mse_loss(a, noise.float()[:1]) + F.mse_loss(b, noise.float()[1:])
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    torch.nn.utils.clip_grad_norm_(params, 1.0)
+    scaler.step(opt)
+    scaler.update()
+    opt.zero_grad()

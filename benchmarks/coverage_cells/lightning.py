@@ -230,3 +230,82 @@ trainer = L.Trainer(
 model = LitResnet()
 trainer.fit(model, DataLoader(data, 64, shuffle=True, num_workers=2), DataLoader(data, 64))
 predictions = trainer.predict(model, DataLoader(data, 64))
+
+# %% ema and checkpoints | https://lightning.ai/docs/pytorch/stable/extensions/callbacks.html
+import lightning as L
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    EMAWeightAveraging,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    RichProgressBar,
+)
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models import resnet34
+import torchmetrics
+
+
+class Lit(L.LightningModule):
+    def __init__(self, lr=1e-3):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = resnet34(weights=None, num_classes=10)
+        self.acc = torchmetrics.Accuracy("multiclass", num_classes=10)
+
+    def training_step(self, batch, i):
+        x, y = batch
+        loss = F.cross_entropy(self.net(x), y)
+        self.log("train_loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch, i):
+        x, y = batch
+        out = self.net(x)
+        self.acc(out, y)
+        self.log("val_acc", self.acc, on_epoch=True)
+        self.log("val_loss", F.cross_entropy(out, y))
+
+    def configure_optimizers(self):
+        opt = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr)
+        return {
+            "optimizer": opt,
+            "lr_scheduler": {
+                "scheduler": torch.optim.lr_scheduler.OneCycleLR(
+                    opt, 1e-2, total_steps=self.trainer.estimated_stepping_batches
+                ),
+                "interval": "step",
+            },
+        }
+
+
+class Data(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(
+            TensorDataset(torch.randn(96, 3, 64, 64), torch.randint(0, 10, (96,))), 32, shuffle=True
+        )
+
+    def val_dataloader(self):
+        return DataLoader(
+            TensorDataset(torch.randn(64, 3, 64, 64), torch.randint(0, 10, (64,))), 32
+        )
+
+
+trainer = L.Trainer(
+    max_epochs=2,
+    accelerator="gpu",
+    devices=1,
+    precision="16-mixed",
+    gradient_clip_val=0.5,
+    callbacks=[
+        ModelCheckpoint(monitor="val_acc", mode="max", save_top_k=1),
+        EarlyStopping("val_loss"),
+        LearningRateMonitor(),
+        EMAWeightAveraging(),
+    ],
+    enable_progress_bar=False,
+    logger=L.pytorch.loggers.CSVLogger("logs"),
+)
+trainer.fit(Lit(), datamodule=Data())
+trainer.validate(datamodule=Data(), ckpt_path="best")

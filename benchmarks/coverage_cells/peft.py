@@ -277,3 +277,35 @@ for _ in range(3):
     torch.nn.functional.cross_entropy(out, torch.randint(0, 5, (16,)).cuda()).backward()
     opt.step()
     opt.zero_grad()
+
+# %% adapters switched | https://huggingface.co/docs/peft/developer_guides/lora
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel
+
+base = GPT2LMHeadModel(GPT2Config()).cuda()
+model = get_peft_model(
+    base,
+    LoraConfig(
+        r=16,
+        lora_alpha=32,
+        use_rslora=True,
+        init_lora_weights="gaussian",
+        target_modules=["c_attn", "c_proj"],
+        lora_dropout=0.1,
+        fan_in_fan_out=True,
+        task_type="CAUSAL_LM",
+    ),
+)
+model.add_adapter(
+    "second", LoraConfig(r=8, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+)
+model.print_trainable_parameters()
+ids = torch.randint(0, 50257, (4, 128), device="cuda")
+model(input_ids=ids, labels=ids).loss.backward()
+model.set_adapter("second")
+model(input_ids=ids, labels=ids).loss.backward()
+with model.disable_adapter(), torch.no_grad():
+    reference = model(ids).logits
+model.add_weighted_adapter(["default", "second"], [0.5, 0.5], "mix", combination_type="cat")
+model.set_adapter("mix")

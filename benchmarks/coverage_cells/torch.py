@@ -467,3 +467,40 @@ for _ in range(3):
     for o in opts:
         o.step()
         o.zero_grad(set_to_none=True)
+
+# %% hessians by vmap | https://docs.pytorch.org/docs/stable/func.api.html
+import torch
+import torch.nn as nn
+import torch.autograd.forward_ad as fwAD
+from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
+
+net = nn.Sequential(
+    nn.Linear(2, 128),
+    nn.Tanh(),
+    *[m for _ in range(4) for m in (nn.Linear(128, 128), nn.Tanh())],
+    nn.Linear(128, 1),
+).cuda()
+params = dict(net.named_parameters())
+
+
+def u(p, xt):
+    return functional_call(net, p, (xt,)).squeeze()
+
+
+def residual(p, xt):
+    g = jacrev(u, argnums=1)(p, xt)
+    h = hessian(u, argnums=1)(p, xt)
+    return g[1] + u(p, xt) * g[0] - 0.01 * h[0, 0]
+
+
+opt = torch.optim.Adam(net.parameters())
+for _ in range(2):
+    xt = torch.rand(2048, 2, device="cuda")
+    loss = vmap(residual, in_dims=(None, 0))(params, xt).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+with fwAD.dual_level():
+    d = fwAD.make_dual(torch.rand(512, 2, device="cuda"), torch.ones(512, 2, device="cuda"))
+    tangent = fwAD.unpack_dual(net(d)).tangent
+out, jv = jvp(lambda x: net(x), (xt,), (torch.ones_like(xt),))

@@ -134,3 +134,59 @@ for epoch in range(3):
     loss.backward()
     optimizer.step()
     print(f"Epoch: {epoch:03d}, Loss: {loss:.4f}")
+
+# %% hetero conv | https://pytorch-geometric.readthedocs.io/en/latest/tutorial/heterogeneous.html
+import torch
+import torch.nn.functional as F
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import GATConv, HeteroConv, Linear, SAGEConv, to_hetero, HGTConv
+
+data = HeteroData()
+data["paper"].x = torch.randn(3000, 128)
+data["author"].x = torch.randn(2000, 64)
+data["paper"].y = torch.randint(0, 4, (3000,))
+data["author", "writes", "paper"].edge_index = torch.stack(
+    [torch.randint(0, 2000, (9000,)), torch.randint(0, 3000, (9000,))]
+)
+data["paper", "rev_writes", "author"].edge_index = data[
+    "author", "writes", "paper"
+].edge_index.flip(0)
+data["paper", "cites", "paper"].edge_index = torch.randint(0, 3000, (2, 12000))
+data = data.to("cuda")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = torch.nn.ModuleList(
+            [
+                HeteroConv(
+                    {
+                        ("paper", "cites", "paper"): SAGEConv(-1, 64),
+                        ("author", "writes", "paper"): GATConv((-1, -1), 64, add_self_loops=False),
+                        ("paper", "rev_writes", "author"): SAGEConv((-1, -1), 64),
+                    },
+                    aggr="sum",
+                )
+                for _ in range(2)
+            ]
+        )
+        self.lin = Linear(64, 4)
+
+    def forward(self, x, e):
+        for c in self.convs:
+            x = {k: v.relu() for k, v in c(x, e).items()}
+        return self.lin(x["paper"])
+
+
+model = Net().cuda()
+with torch.no_grad():
+    model(data.x_dict, data.edge_index_dict)
+opt = torch.optim.Adam(model.parameters(), 0.005)
+for _ in range(2):
+    loss = F.cross_entropy(model(data.x_dict, data.edge_index_dict), data["paper"].y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+hgt = HGTConv({"paper": 128, "author": 64}, 64, data.metadata(), heads=4).cuda()
+hgt(data.x_dict, data.edge_index_dict)

@@ -495,3 +495,127 @@ for _ in range(3):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+
+# %% transition scores of beams | https://huggingface.co/docs/transformers/generation_strategies
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
+ids = torch.randint(0, 50000, (2, 32), device="cuda")
+out = model.generate(
+    ids,
+    max_new_tokens=24,
+    num_beams=5,
+    do_sample=True,
+    num_return_sequences=3,
+    length_penalty=0.8,
+    early_stopping=True,
+    output_scores=True,
+    return_dict_in_generate=True,
+    pad_token_id=50256,
+    eos_token_id=50256,
+)
+probs = model.compute_transition_scores(
+    out.sequences, out.scores, out.beam_indices, normalize_logits=True
+)
+print(probs.shape)
+
+# %% seq2seq trainer | https://huggingface.co/docs/transformers/tasks/translation
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from tokenizers import Tokenizer, models
+
+tok = PreTrainedTokenizerFast(
+    tokenizer_object=Tokenizer(
+        models.WordLevel(
+            {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"w{i}": i + 3 for i in range(500)}},
+            unk_token="<unk>",
+        )
+    ),
+    pad_token="<pad>",
+    eos_token="</s>",
+    unk_token="<unk>",
+)
+model = T5ForConditionalGeneration(T5Config(vocab_size=512, decoder_start_token_id=0, num_layers=4))
+rng = np.random.default_rng(0)
+rows = [
+    {"input_ids": list(range(3, 3 + 20 + i % 30)), "labels": list(range(3, 20 + i % 10))}
+    for i in range(48)
+]
+data = Dataset.from_list(rows)
+
+
+def compute_metrics(eval_preds):
+    preds, labels = eval_preds
+    preds = np.where(preds != -100, preds, 0)
+    return {"gen_len": float(np.mean([np.count_nonzero(p) for p in preds]))}
+
+
+args = Seq2SeqTrainingArguments(
+    output_dir="out",
+    eval_strategy="epoch",
+    per_device_train_batch_size=16,
+    per_device_eval_batch_size=16,
+    num_train_epochs=1,
+    predict_with_generate=True,
+    fp16=True,
+    report_to="none",
+    save_strategy="no",
+    generation_max_length=24,
+)
+trainer = Seq2SeqTrainer(
+    model=model,
+    args=args,
+    train_dataset=data,
+    eval_dataset=data.select(range(16)),
+    data_collator=DataCollatorForSeq2Seq(tok, model=model),
+    processing_class=tok,
+    compute_metrics=compute_metrics,
+)
+trainer.train()
+
+# %% quantized after saving | https://huggingface.co/docs/transformers/quantization/torchao
+import torch
+from torchao.quantization import Int8WeightOnlyConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    TorchAoConfig,
+)
+
+LlamaForCausalLM(
+    LlamaConfig(
+        vocab_size=8000,
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+    )
+).save_pretrained("base")
+a = AutoModelForCausalLM.from_pretrained(
+    "base",
+    dtype=torch.bfloat16,
+    device_map="cuda",
+    quantization_config=TorchAoConfig(Int8WeightOnlyConfig()),
+)
+a.generate(torch.randint(0, 8000, (1, 32), device="cuda"), max_new_tokens=8, pad_token_id=0)
+b = AutoModelForCausalLM.from_pretrained(
+    "base",
+    quantization_config=BitsAndBytesConfig(
+        load_in_8bit=True, llm_int8_enable_fp32_cpu_offload=True
+    ),
+    device_map="auto",
+)
+b.generate(torch.randint(0, 8000, (1, 32), device="cuda"), max_new_tokens=8, pad_token_id=0)
+print(b.get_memory_footprint())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Collection
 from itertools import cycle, product
 from typing import Any
 
@@ -16,6 +17,8 @@ from gpumem_magic.virtual.storages import storage_id
 from gpumem_magic.virtual.traits import tensors_among
 
 Interval = tuple[torch.Tensor, torch.Tensor]
+"""Two ends: what a tensor is where what it comes from is least, and where that is greatest. Of
+`1 - mask` the one is the greater. What comes from more than one unknown tensor: least, greatest."""
 
 _MOST = 2**12
 """Elements of operands up to which an operator is asked twice."""
@@ -65,28 +68,33 @@ class Bounds:
         self._valueless = valueless
 
     def of_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The least and the greatest that `func(*args, **kwargs)`, which has one result, can be;
-        None where that is not told by those of its operands."""
+        """The ends of what `func(*args, **kwargs)`, which has one result, can be; None where that
+        is not told by those of its operands."""
         name, tensors = func._schema.name, tensors_among(args, kwargs)
         if (answer := _if_finite(name, args)) is not None:
             end = torch.full(args[0].shape, answer)
             return end, end
         if name not in _FOLLOWED or sum(tensor.numel() for tensor in tensors) > _MOST:
             return None
-        intervals = {id(tensor): self._interval(tensor) for tensor in tensors}
-        known = [each for each in intervals.values() if each is not None]
-        if len(known) < len(intervals) or "alpha" in kwargs or not _is_monotone(name, args, known):
+        found = {id(tensor): self._ends(tensor) for tensor in tensors}
+        intervals = {key: each for key, each in found.items() if each is not None}
+        if len(intervals) < len(found) or "alpha" in kwargs:
             return None
-        unknown = [key for key, each in intervals.items() if each and each[0] is not each[1]]
+        if not _is_monotone(name, args, intervals.values()):
+            return None
+        unknown = [key for key, each in intervals.items() if each[0] is not each[1]]
+        if several := len(unknown) > 1:
+            intervals |= {key: _in_order(intervals[key]) for key in unknown}
         corners = product((0, 1), repeat=1 if name in _ALIKE else len(unknown))
         ends = (dict(zip(unknown, cycle(corner), strict=False)) for corner in corners)
         end_of = (functools.partial(_end, intervals, corner) for corner in ends)
-        found = [func(*tree_map_only(torch.Tensor, end, args), **kwargs) for end in end_of]
-        return functools.reduce(torch.minimum, found), functools.reduce(torch.maximum, found)
+        results = [func(*tree_map_only(torch.Tensor, end, args), **kwargs) for end in end_of]
+        if not several and name not in _OF_FLAGS:  # which may rise here and fall there
+            return results[0], results[-1]
+        return functools.reduce(torch.minimum, results), functools.reduce(torch.maximum, results)
 
     def attach(self, tensor: torch.Tensor, interval: Interval) -> None:
-        """Remember the interval of a new tensor, and write its lower end where a stand-in is
-        read."""
+        """Remember the ends of a new tensor, and write the first where a stand-in is read."""
         low, high = (end.untyped_storage() for end in interval)
         self._valueless.ends[storage_id(tensor)] = low, high
         torch.ops.aten.copy_.default(tensor, interval[0])
@@ -131,11 +139,17 @@ class Bounds:
         return min(tensor.numel(), int(interval[1].max()) - int(interval[0].min()) + 1)
 
     def greatest(self, tensor: torch.Tensor) -> Any:
-        """The greatest value of a whole number in a tensor; None where there is no telling."""
-        interval = None if tensor.is_floating_point() else self._interval(tensor)
+        """The whole number in a tensor where there are as many as there can be; None where there
+        is no telling. So the start of a slice is less if its end is greater."""
+        interval = None if tensor.is_floating_point() else self._ends(tensor)
         return None if interval is None else interval[1].item()
 
     def _interval(self, tensor: torch.Tensor) -> Interval | None:
+        """The least and the greatest."""
+        ends = self._ends(tensor)
+        return None if ends is None else _in_order(ends)
+
+    def _ends(self, tensor: torch.Tensor) -> Interval | None:
         if tensor not in self._valueless:
             return tensor, tensor
         known = self._valueless.ends.get(storage_id(tensor))
@@ -163,17 +177,23 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
     return itself == (name == "aten::eq") if itself or of_infinity else None
 
 
-def _is_monotone(name: str, args: tuple[Any, ...], intervals: list[Interval]) -> bool:
+def _is_monotone(name: str, args: tuple[Any, ...], intervals: Collection[Interval]) -> bool:
     """Whether an operator of `_FOLLOWED` is so between these ends."""
     if name in _OF_FLAGS:
         numbers = (arg for arg in args if isinstance(arg, (int, float)))
         return all(map(_is_flags, intervals)) and all(number in (0, 1) for number in numbers)
-    return name not in _OF_TRUTH or all(bool((low >= 0).all()) for low, _ in intervals)
+    ends = (end for interval in intervals for end in interval)
+    return name not in _OF_TRUTH or all(bool((end >= 0).all()) for end in ends)
 
 
 def _is_flags(interval: Interval) -> bool:
-    low, high = interval
-    return not low.numel() or (bool((low >= 0).all()) and bool((high <= 1).all()))
+    return all(bool(((end >= 0) & (end <= 1)).all()) for end in interval)
+
+
+def _in_order(ends: Interval) -> Interval:
+    if ends[0] is ends[1]:
+        return ends
+    return torch.minimum(*ends), torch.maximum(*ends)
 
 
 def _end(intervals: dict[int, Any], ends: dict[int, int], tensor: torch.Tensor) -> torch.Tensor:

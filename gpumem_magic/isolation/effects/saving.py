@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
@@ -105,8 +106,7 @@ class SavingEffects:
         expect("_posixshmem", self._install_shared_memory)
         expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
         expect("safetensors.torch", self._install_safetensors)
-        for name in ("safetensors", "safetensors.torch", "transformers.modeling_utils"):
-            expect(name, self._install_safe_open)
+        expect("safetensors", self._install_safe_open)
 
     def _install_tables(self) -> None:
         for line in _BY_PATH.strip().split("\n"):
@@ -225,7 +225,10 @@ class SavingEffects:
                 return _KeptTensors(found, device)
             return original(self._files.path(filename), framework, device, **kwargs)
 
-        self._effects.wrap(module, "safe_open", safe_open)
+        known = module.safe_open  # a class, which modules that are loaded have as a name of theirs
+        for holder in list(sys.modules.values()):
+            if getattr(holder, "__dict__", {}).get("safe_open") is known:
+                self._effects.wrap(holder, "safe_open", safe_open)
 
 
 class _KeptTensors(contextlib.ExitStack):

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,15 +22,32 @@ _LAUNCHERS = (
 """Whose `run` begins with `kernel[grid](...)`."""
 
 
-def given_to(written: Callable[[torch.Tensor], None]) -> Callable[..., None]:
+def given_to(written: Callable[[torch.Tensor], None]) -> Callable[..., _Compiled]:
     """What stands for a kernel's method that launches it: all tensors may have been written."""
 
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> None:
+    def run(kernel: Any, *args: Any, **kwargs: Any) -> _Compiled:
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Tensor):
                 written(value)
+        return _Compiled(lambda *given, **named: run(kernel, *given, **named))
 
     return run
+
+
+class _Compiled:
+    """What a launch of Triton gives: a kernel that is compiled, each of whose numbers is one."""
+
+    n_regs = n_spills = 1
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+        self.metadata = SimpleNamespace(shared=1, num_warps=1, num_stages=1)
+
+    def _init_handles(self) -> None:
+        """Load it into the driver: there is nothing to load."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return self._run
 
 
 def launch_nothing(arrivals: Arrivals, written: Callable[[torch.Tensor], None]) -> None:
@@ -43,6 +60,12 @@ def launch_nothing(arrivals: Arrivals, written: Callable[[torch.Tensor], None]) 
 
     for module, owner in _LAUNCHERS:
         arrivals.expect(module, replace(owner), owner)
+    module, owner = _TRITONS_DRIVER
+    arrivals.expect(module, lambda driver: setattr(driver, owner, _Utilities), owner)
+
+
+_TRITONS_DRIVER = "triton.backends.nvidia.driver", "CudaUtils"
+"""What Triton compiles to speak to the driver, and where; the rest of its driver asks torch."""
 
 
 _TABLES = "str2optimizer"
@@ -58,6 +81,17 @@ class NoLibrary:
 
         setattr(self, name, call)
         return call
+
+
+class _Utilities(NoLibrary):
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        card: Any = torch.cuda.get_device_properties(device)
+        return {
+            "multiprocessor_count": card.multi_processor_count,
+            "max_shared_mem": card.shared_memory_per_block_optin,
+            "max_num_regs": card.regs_per_multiprocessor,
+            "warpSize": card.warp_size,
+        }
 
 
 class Bitsandbytes:

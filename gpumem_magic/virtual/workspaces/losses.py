@@ -29,11 +29,9 @@ def before_the_mean(memory: ScratchMemory, tensors: int, args: Args, kwargs: Kwa
     """One value per element first, which then is reduced."""
     names = [a for a in args[2:] if isinstance(a, int)]
     reduction = names[-1] if names else kwargs.get("reduction", 1)
-    if reduction and tensors:
-        memory.borrow(*[args[0].nbytes] * tensors)
-    elif reduction:
-        with memory.blocks() as mean:
-            mean.take(args[0].itemsize)
+    if reduction:
+        with memory.blocks() as first:
+            first.take(*[args[0].nbytes] * tensors or [args[0].itemsize])
             memory.reduce(args[0], None, "mean")
 
 

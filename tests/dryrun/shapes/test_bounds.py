@@ -61,6 +61,8 @@ def test_what_follows_for_every_value_is_known(true):
         "(unknown.int() >= (big[1, :4] > 0).int()).all()",
         "(unknown.int() < (big[1, :4] > 0).int()).any()",
         "(unknown != (big[1, :4] > 0)).any()",
+        "(unknown != half).long().sum() == 2",
+        "(1 - unknown.int() + (big[1, :4] > 0).int()).max() == 1",
         "((big[1, :4] > 0).int() - unknown.int()).max() == 0",
         "(unknown.long() * 3).max() == 2",
         "(unknown.fill_(True) | none).all()",
@@ -83,6 +85,15 @@ while not unfinished.max() == 0:
     done = torch.full((4,), ids.shape[1] >= 64, device="cuda", dtype=torch.bool)
     unfinished = unfinished & ~(done | torch.isin(ids[:, -1], torch.tensor([2], device="cuda")))
 assert ids.shape == (4, 64)
+"""
+    assert needs_values(predicted(code))
+
+
+def test_a_length_and_what_it_leaves_over_go_together():
+    code = """
+longest = (1 - unknown.long()).sum()
+assert big[:, : 8 - longest].numel() + big[:, 8 - longest : 8].numel() == 8 * 1024
+assert big[:, 8 - longest : 8].shape == big[:, :longest].shape
 """
     assert needs_values(predicted(code))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import sys
+import types
 
 import pytest
 
@@ -163,6 +165,20 @@ result += [os.path.getsize("a.safetensors") >> 30, torch.load("a.safetensors", "
     assert result == [["b", "w"], 4, {"format": "pt"}, 2, 4, 2]
     assert notes[0].count("safetensors.save_file(..., 'a.safetensors'") == 1
     assert "open(" not in notes[0]
+
+
+def test_libraries_that_are_loaded_open_safetensors_that_stay_in_memory(dry, monkeypatch):
+    loaded = types.ModuleType("loaded")
+    loaded.safe_open = pytest.importorskip("safetensors").safe_open
+    monkeypatch.setitem(sys.modules, "loaded", loaded)
+    result, _ = dry("""
+import loaded
+from safetensors.torch import save_file
+save_file({"b": torch.ones(2)}, "a.safetensors")
+with loaded.safe_open("a.safetensors", framework="pt") as file:
+    result = file.keys()
+""")
+    assert result == ["b"]
 
 
 def test_real_safetensors_are_read(dry, work):

@@ -20,6 +20,12 @@ TRITON = {
         "    def run(self, *args, grid=None): raise RuntimeError('no driver')\n"
         "    def __getitem__(self, grid):\n"
         "        return lambda *args: self.run(*args, grid=grid)\n"
+        "    def warmup(self, *args, grid): return self.run(*args, grid=grid)\n"
+    ),
+    **dict.fromkeys(("triton/backends/__init__.py", "triton/backends/nvidia/__init__.py"), ""),
+    "triton/backends/nvidia/driver.py": (
+        "class CudaUtils:\n    def __init__(self): raise AssertionError('libcuda.so')\n"
+        "class CudaDriver:\n    def __init__(self): self.utils = CudaUtils()\n"
     ),
 }
 
@@ -76,6 +82,22 @@ if a[0].item() > 0:
     report = predicted(code)
     assert report.peak.allocated == 512
     assert any("values that a dry run does not know" in note for note in report.notes)
+
+
+@pytest.mark.skipif("triton" in sys.modules, reason="torch has loaded the real one")
+def test_triton_is_told_of_the_card_and_of_a_compiled_kernel(library):
+    library(TRITON)
+    code = """
+from triton import JITFunction
+from triton.backends.nvidia.driver import CudaDriver
+told = CudaDriver().utils.get_device_properties(0)
+assert told["multiprocessor_count"] == 40 and told["max_num_regs"] == 65536
+kernel = JITFunction().warmup(torch.zeros(64, device="cuda"), grid=(1,))
+kernel._init_handles()
+assert told["max_shared_mem"] // kernel.metadata.shared // kernel.n_regs
+kernel[(40, 1, 1)](torch.zeros(64, device="cuda"))
+"""
+    assert predicted(code).peak.allocated == 512
 
 
 def test_a_native_library_does_nothing(library):

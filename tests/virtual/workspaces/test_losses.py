@@ -18,6 +18,14 @@ def test_a_sum_takes_one_value_per_element_first(blocks):
     del loss
 
 
+def test_many_values_are_reduced_by_many_blocks(blocks):
+    x, y = torch.ones(2048, 2048, device="cuda"), torch.zeros(2048, 2048, device="cuda")
+    blocks()
+    functional.huber_loss(x, y)
+    _, *taken, _ = blocks()
+    assert taken == [x.nbytes, 320, 4, -4, -320, -x.nbytes]
+
+
 def test_log_sigmoid_keeps_no_buffer(blocks):
     x = torch.ones(64, 32, device="cuda", requires_grad=True)
     blocks()
