@@ -391,8 +391,8 @@ ASKED = {
         (SHELF + "shelf = Shelf(60_000)\nloader = DataLoader(shelf, batch_size=4096)",),
         "for x in loader:\n    net(x).mean().backward()",
         "90MiB",
-        (),
-        ("shelf",),
+        ("dataset-on-device", "shelf holds 58.59 MiB on the device"),
+        ("earlier-cells",),
     ),
     "what a line frees of another name's": (
         ("frozen = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)]).cuda()",),
