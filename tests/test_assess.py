@@ -208,6 +208,12 @@ def test_what_is_told_when_the_card_is_full_is_told_here_too(ask):
     assert "large-pass" not in [one.rule for one in ask(source=source).advice]
 
 
+def test_a_card_without_limit_has_addresses_for_expandable_segments(ask, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    source = CELL + "small = torch.ones(8, device='cuda')\n"
+    assert ask(source=source).report.error is None
+
+
 def test_a_cache_that_can_be_given_back_fits(ask):
     # GIVEN a cell whose cache and tensors together are more than the card, but never the tensors
     source = (

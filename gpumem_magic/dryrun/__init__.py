@@ -34,8 +34,9 @@ __all__ = [
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """What importing torch's compiler names in the environment, for all processes started later."""
 
-UNLIMITED = 2**46
-"""Bytes of a card that never runs out: 64 TiB."""
+UNLIMITED = 2**42
+"""Bytes of a card that never runs out: 4 TiB. Each expandable segment has addresses for more than
+all of it, and there are 2**47 of them."""
 
 
 def plan_dry_run(
