@@ -184,7 +184,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     own = own or rows.tolist()
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
     models = _models(passes, group)
-    one_set = _is_one_set(lives, group, own if at_once else [], models)
+    one_set = _is_one_set(lives, group, rows, own if at_once else [], models)
     if one_set or _is_replaced(passes.recording, lives, rows):
         return None
     graphs = [one.path.endswith(GRAPH) for _, one in group if one]
@@ -239,10 +239,15 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     )
 
 
-def _is_one_set(lives: Lifetimes, group: Group, gradients: list[int], models: set[str]) -> bool:
+def _is_one_set(
+    lives: Lifetimes,
+    group: Group,
+    rows: NDArray[np.int64],
+    gradients: list[int],
+    models: set[str],
+) -> bool:
     """Whether it is the weights of one model, made by hand, or their gradients: those of one
     backward pass, but for their graph, or what is in `.grad`, however often the model is run."""
-    rows = np.array([row for row, _ in group], np.int64)
     if 2 * int(lives.size[gradients].sum()) >= int(lives.size[rows].sum()):
         return True
     if all(one and one.gradient and one.path.endswith(".grad") for _, one in group):

@@ -21,6 +21,9 @@ _LAUNCHERS = (
 )
 """Whose `run` begins with `kernel[grid](...)`."""
 
+_TRITONS_DRIVER = "triton.backends.nvidia.driver", "CudaUtils"
+"""What Triton compiles to speak to the driver, and where; the rest of its driver asks torch."""
+
 
 def given_to(written: Callable[[torch.Tensor], None]) -> Callable[..., _Compiled]:
     """What stands for a kernel's method that launches it: all tensors may have been written."""
@@ -62,10 +65,6 @@ def launch_nothing(arrivals: Arrivals, written: Callable[[torch.Tensor], None]) 
         arrivals.expect(module, replace(owner), owner)
     module, owner = _TRITONS_DRIVER
     arrivals.expect(module, lambda driver: setattr(driver, owner, _Utilities), owner)
-
-
-_TRITONS_DRIVER = "triton.backends.nvidia.driver", "CudaUtils"
-"""What Triton compiles to speak to the driver, and where; the rest of its driver asks torch."""
 
 
 _TABLES = "str2optimizer"

@@ -45,8 +45,11 @@ NOT_NAMED = frozenset(
 itself, another computes with linalg, so that both may mean it; models that compute together, or are
 used in ways that do not show, are not told apart."""
 
-HOW = {"deepcopy-best-if": "%%gpumem", "dataset-fits": "%%gpucheck --advise"}
-HOW |= {"left-by-an-earlier-trainer": "%%gpucheck --advise"}
+HOW = {
+    "deepcopy-best-if": "%%gpumem",
+    "dataset-fits": "%%gpucheck --advise",
+    "left-by-an-earlier-trainer": "%%gpucheck --advise",
+}
 """How the cell is asked about where that is no prediction: what depends on values is run; what is
 worth its price only when memory is short is told when asked for."""
 
