@@ -23,6 +23,10 @@ def _sign(library: str, pattern: str, certain: bool = True) -> _Sign:
     return _Sign(library, re.compile(pattern), certain)
 
 
+def _host(what: str, pattern: str, certain: bool = True) -> _Sign:
+    return _Sign(what, re.compile(pattern), certain, Origin.HOST)
+
+
 _NUMBER = r"[0-9][0-9,]{0,17}(?:\.[0-9]{0,6})?(?:[KMGT](?:i?B)?|bytes)?"
 _BYTES = f"(?P<asked>{_NUMBER})"
 _FREE = f"(?P<free>{_NUMBER})"
@@ -31,6 +35,12 @@ _OF = rf"(?P<free>[0-9.]+)/(?P<total>{_NUMBER})"
 _OF_SIZES = "[0-9.KMGTiBbytes]"
 _GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
 """What XLA says of a request that it then makes otherwise."""
+
+_PINNED = (
+    _host("pinned memory", rf"alloc(?:ate)?{_BYTES}onhost:CUDA_ERROR_OUT_OF_MEMORY"),
+    _host("pinned memory", "outofmemorywhencalling`?cu(?:daHost|MemHost|MemAllocHost)"),
+)
+"""Of the host, in words that are CUDA's."""
 
 # Frameworks with allocators of their own come before what CUDA says below them, then certain ones:
 # the first that fits decides.
@@ -104,7 +114,7 @@ _SIGNS = (
     ),
     _sign("MXNet", r"cudaMallocretryfailed:outofmemory"),
     _sign("TensorRT", rf"RequestedamountofGPUmemory\({_BYTES}\)couldnotbeallocated"),
-    _sign("TensorRT", r"ErrorCode2:OutOfMemory"),
+    _sign("TensorRT", r"ErrorCode2:OutOfMemory|Cuda(?:Runtime|Errorin\w+:2)\(outofmemory\)"),
     _sign("PyCUDA", r"cuMemAllocfailed:outofmemory"),
     _sign("RMM", rf"[pP]oolsizeexceeded\(failedtoallocate{_BYTES}\)"),
     _sign("RMM", r"bad_alloc:out_of_memory:CUDAerror|RMMfailure\S{0,200}?poolsizeexceeded"),
@@ -167,37 +177,38 @@ _KILLED = (
 """How torchrun, spawn, accelerate, DeepSpeed and containers tell of a process that was killed."""
 
 _HOSTS = (
-    _sign("NumPy", rf"Unabletoallocate{_BYTES}foranarraywithshape"),
-    _sign("shared memory", r"workersareoutofsharedmemory|killedbysignal:Buserror"),
-    _sign("shared memory", r"sharedmemoryobject</torch_\S{1,60}?>\S{0,40}?Nospaceleftondevice"),
-    _sign("pinned memory", rf"Notenoughmemorytoallocatethepinnedbufferof{_BYTES}"),
-    _sign("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
-    _sign("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
-    _sign("cuDNN", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
-    _sign("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
-    _sign("shared memory", "Errorwhilecreatingsharedmemorysegment"),
-    _sign("the Java machine", r"java\.lang\.OutOfMemoryError"),
-    _sign("Windows", r"(?:WinError|oserror)1455"),
-    _sign("the notebook", "sessioncrashedafterusingallavailableRAM"),
-    _sign("Ray", "killedduetothenoderunninglowonmemory"),
-    _sign("OpenCV", rf"Insufficientmemory\)Failedtoallocate{_BYTES}"),
-    _sign("Arrow", rf"mallocofsize{_BYTES}failed"),
-    _sign("the system", rf"memoryallocationof{_BYTES}failed"),
-    _sign("the system", rf"requiresmoresystemmemory\({_BYTES}\)than"),
-    _sign("the notebook", "triedtoallocatememorythanisavailable|triedtoallocatemorememorythan"),
-    _sign("the system", r"[oO]utofmemory:Killed?process|oom[-_]kill|OOM(?:Killed|killer)"),
-    _sign("a killed process", f"^Killed$|{_KILLED}", certain=False),
-    _sign("a killed worker", "TerminatedWorkerError|BrokenProcessPool", certain=False),
-    _sign("a killed process", "kernelappearstohavedied|[kK]ernelcrashedwhile", certain=False),
-    _sign("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
-    _sign(
+    _host("the system", rf"unabletommap{_BYTES}fromfile\S{{1,300}}?:Cannotallocatememory"),
+    _host("NumPy", rf"Unabletoallocate{_BYTES}foranarraywithshape"),
+    _host("shared memory", r"workersareoutofsharedmemory|killedbysignal:Buserror"),
+    _host("shared memory", r"sharedmemoryobject</torch_\S{1,60}?>\S{0,40}?Nospaceleftondevice"),
+    _host("pinned memory", rf"Notenoughmemorytoallocatethepinnedbufferof{_BYTES}"),
+    _host("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
+    _host("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
+    _host("cuDNN", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+    _host("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
+    _host("shared memory", "Errorwhilecreatingsharedmemorysegment"),
+    _host("the Java machine", r"java\.lang\.OutOfMemoryError"),
+    _host("Windows", r"(?:WinError|oserror)1455"),
+    _host("the notebook", "sessioncrashedafterusingallavailableRAM"),
+    _host("Ray", "killedduetothenoderunninglowonmemory"),
+    _host("OpenCV", rf"Insufficientmemory\)Failedtoallocate{_BYTES}"),
+    _host("Arrow", rf"mallocofsize{_BYTES}failed"),
+    _host("the system", rf"memoryallocationof{_BYTES}failed"),
+    _host("the system", rf"requiresmoresystemmemory\({_BYTES}\)than"),
+    _host("the notebook", "triedtoallocatememorythanisavailable|triedtoallocatemorememorythan"),
+    _host("the system", r"[oO]utofmemory:Killed?process|oom[-_]kill|OOM(?:Killed|killer)"),
+    _host("a killed process", f"^Killed$|{_KILLED}", certain=False),
+    _host("a killed worker", "TerminatedWorkerError|BrokenProcessPool", certain=False),
+    _host("a killed process", "kernelappearstohavedied|[kK]ernelcrashedwhile", certain=False),
+    _host("a killed worker", r"DataLoaderworker\(pid\(?s?\)?[0-9,]+\)iskilledbysignal:Killed"),
+    _host(
         "the batch system",
         r"TERM_MEMLIMIT|Exceededjobmemorylimit|exceededmemorylimit\("
         r"|jobkilled:v?mem[0-9]+kbexceededlimit",
     ),
-    _sign("Dask", r"exceeded[0-9]+%memorybudget"),
-    _sign("a killed worker", r"KilledWorker", certain=False),
-    _sign("the system", r"\[Errno12\]|std::bad_alloc|(?<![A-Za-z.])MemoryError"),
+    _host("Dask", r"exceeded[0-9]+%memorybudget"),
+    _host("a killed worker", r"KilledWorker", certain=False),
+    _host("the system", r"\[Errno12\]|std::bad_alloc|(?<![A-Za-z.])MemoryError"),
 )
 _HOST = re.compile(
     r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate([0-9]{1,18})"
@@ -217,25 +228,27 @@ def find_library(squeezed: str) -> Reading | None:
     if "outofmemory" in squeezed and _OLDEST.search(squeezed):
         unknown = dict.fromkeys(SIZES, "texts of this version do not tell it")
         return Reading(Origin.ALLOCATOR, "CUDA", unknown=unknown, written_by="PyTorch 0.4 or older")
-    for sign in _SIGNS:
-        if found := sign.pattern.search(squeezed):
-            words = _words(found.group())
-            return _told(sign, found, f"{sign.library}{words}", Origin.LIBRARY)
-    return _host(squeezed)
+    if found := _HOST.search(squeezed):
+        size = int(found[1]) if found[1] else int(found[2]) << 30
+        unknown = {name: "texts of this form do not tell it" for name in SIZES if name != "asked"}
+        return Reading(Origin.HOST, "CPU", asked=Size(size), unknown=unknown)
+    tried = ((sign, sign.pattern.search(squeezed)) for sign in (*_PINNED, *_SIGNS, *_HOSTS))
+    return next((_told(sign, found) for sign, found in tried if found), None)
 
 
-def _told(sign: _Sign, found: re.Match[str], library: str, origin: Origin) -> Reading:
+def _told(sign: _Sign, found: re.Match[str]) -> Reading:
     """What the words say: how much was asked for, seldom more."""
+    is_host = sign.origin is Origin.HOST
     texts = {name: text for name, text in found.groupdict().items() if text}
     if "total" in texts and texts.get("free", "")[-1:].isdigit():  # "3.2/24 GiB": one unit for both
         texts["free"] += texts["total"].lstrip("0123456789.,")
     sizes = {name: _size(text) for name, text in texts.items()}
     return Reading(
-        origin,
-        "CPU" if origin is Origin.HOST else None,
+        sign.origin,
+        "CPU" if is_host else None,
         unknown={name: _UNTOLD for name in SIZES if name not in sizes},
         certain=sign.certain,
-        library=library,
+        library=sign.library if is_host else f"{sign.library}{_words(found.group())}",
         asked=sizes.get("asked"),
         total=sizes.get("total"),
         free=sizes.get("free"),
@@ -285,6 +298,19 @@ _BESIDE = (
         "each tensor that a loader's worker hands over keeps a file open, and there are too many: "
         "torch.multiprocessing.set_sharing_strategy('file_system'), or a higher ulimit -n",
     ),
+    (
+        "Toomanyopenfiles",
+        "too many files are open: a higher ulimit -n helps, or fewer workers of loaders",
+    ),
+    (
+        r"Nospaceleftondevice|\[Errno28\]|filewritefailed",
+        "a disk is full (the device that it speaks of is the disk, not the GPU): df -h shows which",
+    ),
+    (
+        "unspecifiedlaunchfailure",
+        "a kernel failed, most often by an index out of range or by what an earlier kernel did: "
+        "CUDA_LAUNCH_BLOCKING=1 shows the line",
+    ),
     (r"NVIDIA-SMI[0-9.]+DriverVersion", "this is nvidia-smi's table, and no error"),
 )
 """What is taken for a lack of the card's memory, and is none; and what it is."""
@@ -299,13 +325,3 @@ def _words(found: str) -> str:
     """The status code, where the text has one."""
     code = re.search(r"[A-Za-z]+(?:_[A-Z]+)+$", found)
     return f" ({code.group()})" if code else ""
-
-
-def _host(squeezed: str) -> Reading | None:
-    found = _HOST.search(squeezed)
-    if found is None:
-        tried = ((sign, sign.pattern.search(squeezed)) for sign in _HOSTS)
-        return next((_told(s, m, s.library, Origin.HOST) for s, m in tried if m), None)
-    size = int(found[1]) if found[1] else int(found[2]) << 30
-    unknown = {name: "texts of this form do not tell it" for name in SIZES if name != "asked"}
-    return Reading(Origin.HOST, "CPU", asked=Size(size), unknown=unknown)

@@ -44,6 +44,8 @@ _OWN = MappingProxyType(
         "ONNX Runtime": "Its arena doubles as it grows: the provider's options "
         '{"arena_extend_strategy": "kSameAsRequested"} make it grow by what is asked for.',
         "the batch system": "Ask for more of the computer's memory with the job (Slurm: --mem).",
+        "pinned memory": "Pin less: DataLoader(..., pin_memory=False) or fewer prefetched batches; "
+        "what is page-locked cannot be swapped, and the system limits it.",
         "the Java machine": "Give its heap more: -Xmx, or Spark's spark.driver.memory and "
         "spark.executor.memory, before it starts.",
     }
