@@ -210,6 +210,20 @@ def test_control_flow_by_a_value_is_marked_and_goes_one_way():
     assert "Line 5 goes by values that a dry run does not know" in found.notes[0]
 
 
+@pytest.mark.parametrize("number", ["", ".item()"])
+@pytest.mark.parametrize("better", ["hits.double() / 9 > best", "x.mean() > best"])
+def test_the_best_of_unknown_numbers_is_kept_once(better, number):
+    one, other = better.split(" > ")
+    code = IMPORTS + (
+        "x, best, kept = torch.randn(2**16, device='cuda'), 0.0, []\n"
+        "hits = (x > 1).sum()\n"
+        "for _ in range(3):\n"
+        f"    now = ({one}){number}\n"
+        f"    if now > {other}:\n        best = now; kept.append(x.clone())\n"
+    )
+    assert [row[3] for row in rows(dry(code))].count(2**18) == 2  # x, and one clone
+
+
 def test_a_loop_that_waits_for_a_value_ends():
     code = (
         IMPORTS + "x = torch.ones(99999, device='cuda')\nwhile not (x > 1).all():\n    x.add_(1)\n"

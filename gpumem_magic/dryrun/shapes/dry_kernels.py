@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import ge, gt, le, lt
 from typing import Any
 
 import torch
@@ -43,6 +44,9 @@ _LOOKS_FOR_ZEROS = frozenset({"CumprodBackward0", "ProdBackward"})
 
 _USUALLY_TRUE = frozenset({"aten::all", "aten::_is_all_true"})
 """What programs check of values, and raise where it is not so."""
+
+_ORDERINGS = {f"aten::{each.__name__}": each for each in (gt, ge, lt, le)}
+"""What programs ask of two numbers, to keep the best: answered as it is of their stand-ins."""
 
 _KEEPS_ALL = frozenset(f"aten::{name}_loss" for name in ("mse", "smooth_l1", "soft_margin")) | {
     "aten::binary_cross_entropy"
@@ -141,7 +145,7 @@ class DryKernels:
             interval = self._bounds.of_result(func, args, kwargs)
             if interval is not None:
                 mostly = self._mostly_one.of_result(func, args, kwargs)
-                between = self._between(plan, interval, mostly)
+                between = self._between(plan, args, interval, mostly)
                 self._sampled.follow(plan.name, args, between)
                 return between
         shapes = self._shapes(plan, func, args, kwargs, tensors, known)
@@ -243,14 +247,24 @@ class DryKernels:
         ]
         if plan.name in _USUALLY_TRUE and isinstance(out[0], torch.Tensor):
             torch.ops.aten.fill_.Scalar(out[0], 1)
+        self._order(plan, args, out[0])
         return out[0] if single else tuple(out)
 
-    def _between(self, plan: _Plan, interval: Interval, mostly: Any) -> torch.Tensor:
+    def _order(self, plan: _Plan, args: tuple[Any, ...], answer: Any) -> None:
+        """Put into an answer the order of its two operands, if each is a single number."""
+        if plan.name in _ORDERINGS and answer.numel() == 1:
+            found = _ORDERINGS[plan.name](*map(self._number, args[:2]))
+            torch.ops.aten.fill_.Scalar(answer, int(found))
+
+    def _between(
+        self, plan: _Plan, args: tuple[Any, ...], interval: Interval, mostly: Any
+    ) -> torch.Tensor:
         """A result of which no more is known; it is known where both ends are the same."""
         low, high = interval
         if torch.equal(low, high):
             return low
         made: torch.Tensor = self._made(Layout.plain(low))
+        self._order(plan, args, made)
         self._bounds.attach(made, interval)
         if plan.name in _USUALLY_TRUE or (plan.name == "aten::any" and mostly is not None):
             torch.ops.aten.fill_.Scalar(made, 1)
@@ -314,8 +328,14 @@ class DryKernels:
         if running_node() in _LOOKS_FOR_ZEROS:
             return False if tensor.dtype is torch.bool else 0
         self.guesses.needed("the number in a tensor")
-        if tensor.dtype is torch.bool:  # what checks are taken to find: see _USUALLY_TRUE
-            return torch.ops.aten._local_scalar_dense.default(tensor)
+        return self._number(tensor)
+
+    def _number(self, tensor: Any) -> Any:
+        """The one number of a tensor; in place of one that nobody knows its stand-in."""
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        if tensor.dtype is torch.bool or tensor not in self.valueless:
+            return torch.ops.aten._local_scalar_dense.default(tensor)  # see _USUALLY_TRUE
         greatest = self._bounds.greatest(tensor)  # as a size it is what takes most
         return stand_in(tensor.dtype) if greatest is None else greatest
 

@@ -53,7 +53,7 @@ def test_each_place_that_asks_has_its_own_patience():
         {},
         gpu="T4",
     ).output
-    assert printed == "{False}\n"
+    assert printed == "{True}\n"
 
 
 def test_a_number_tells_when_it_is_compared():
