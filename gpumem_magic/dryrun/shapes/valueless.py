@@ -16,7 +16,11 @@ MOST_FLOATS = 2**16
 """Bytes of operands and results up to which values are computed: they cost less than they tell."""
 
 _MAPPED_FROM = 2**16
-"""Bytes from which a storage is a mapping of its own."""
+"""Bytes from which a storage is mapped."""
+
+_ARENA, _OWN_FROM = 2**30, 2**28
+"""Bytes of a mapping that storages share, and from which one has its own. To map takes four times
+as long as to take a part, and a process may have 65,530 mappings (vm.max_map_count)."""
 
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 """Python 3.10 has no name for it."""
@@ -47,6 +51,7 @@ class Valueless:
 
     def __init__(self) -> None:
         self._marks = Deaths(self._died)
+        self._arena, self._used = untouched(0), 0
         # By storage, until something is written to it: of `Bounds`, `MostlyOne` and `Sampled`.
         self.ends: dict[int, tuple[Any, Any]] = {}
         self.numbers: dict[int, tuple[torch.dtype, float, int, Any]] = {}
@@ -68,9 +73,21 @@ class Valueless:
 
     def blank(self, nbytes: int) -> torch.UntypedStorage:
         """A storage of unknown contents, which takes no memory."""
-        storage = untouched(nbytes)
+        storage = self._part(nbytes) if _MAPPED_FROM <= nbytes < _OWN_FROM else untouched(nbytes)
         self.mark(storage)
         return storage
+
+    def _part(self, nbytes: int) -> torch.UntypedStorage:
+        """Of the mapping that is shared; never used before, so that it reads as zeros. The mapping
+        lives as long as one of its parts."""
+        start = self._used
+        end = start + -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        if end > self._arena.nbytes():
+            self._arena = untouched(_ARENA)
+            start, end = 0, end - start
+        self._used = end
+        part: torch.UntypedStorage = self._arena[start : start + nbytes]
+        return part
 
     def written(self, tensor: torch.Tensor) -> None:
         """Code that no operator tells of may have written to `tensor`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ def test_a_terabyte_costs_nothing():
     kept = [untouched(2**36) for _ in range(16)]
     assert sum(storage.nbytes() for storage in kept) == 2**40
     assert resident() - before < 10**7
+
+
+@pytest.mark.parametrize("size", [65_536, 5_000_000, 2**28])
+def test_valueless_storages_lie_apart_read_as_zeros_and_cost_nothing(size):
+    valueless, before = Valueless(), resident()
+    kept = [valueless.blank(size) for _ in range(2**31 // size)]
+    starts = sorted(storage.data_ptr() for storage in kept)
+    assert all(b - a >= size for a, b in pairwise(starts))
+    assert resident() - before < 3 * 10**7  # what tells of 32,768 storages
+    torch.empty(0, dtype=torch.uint8).set_(kept[0]).fill_(1)
+    kept[0] = valueless.blank(size)
+    assert not torch.empty(0, dtype=torch.uint8).set_(kept[0]).any()
 
 
 def test_tensors_share_the_storage_they_are_made_over():
