@@ -29,6 +29,16 @@ _SPARSE = frozenset(
 _RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _LIKE_SELF = frozenset({torch.Tensor.new_tensor, torch.Tensor.new})
 _SET_ITEM = torch.Tensor.__setitem__
+_TENSOR: Any = torch.Tensor
+_TELLS = frozenset(
+    {
+        *(_TENSOR.data_ptr, _TENSOR.dim, _TENSOR.element_size, _TENSOR.is_contiguous),
+        *(_TENSOR.numel, _TENSOR.size, _TENSOR.stride),
+        *(_TENSOR.dtype.__get__, _TENSOR.is_leaf.__get__, _TENSOR.layout.__get__),
+        *(_TENSOR.requires_grad.__get__, _TENSOR.shape.__get__),
+    }
+)
+"""What is asked of a tensor most often, and reaches no operator."""
 
 
 class Facade(TorchFunctionMode):
@@ -49,6 +59,8 @@ class Facade(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _TELLS:
+            return func(*args, **kwargs)
         if func in _FROM_DATA:
             return self._make(func, args, kwargs)
         if func in _LIKE_SELF:
