@@ -13,7 +13,7 @@ import weakref
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.telling import Effects, described
 

@@ -15,7 +15,7 @@ import urllib.request
 import weakref
 from typing import Any, NoReturn
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects, described
 
 _ANSWER = (

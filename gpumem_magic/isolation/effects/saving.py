@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.checkpoints import Kept, KeptObjects
 from gpumem_magic.isolation.effects.databases import Databases
 from gpumem_magic.isolation.effects.files import ScratchFiles

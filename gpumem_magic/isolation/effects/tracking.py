@@ -6,7 +6,7 @@ import functools
 import types
 from typing import Any
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects
 
 _CLASSES = (

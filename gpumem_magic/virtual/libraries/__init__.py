@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.virtual.libraries.assumed import install_assumed
 from gpumem_magic.virtual.libraries.like_layers import LikeLayers, Values
 from gpumem_magic.virtual.libraries.native import Bitsandbytes, launch_nothing

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gpumem_magic.isolation import child as processes_of_ours
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
@@ -35,7 +35,7 @@ def processes(effects, arrivals, scratch):
 
 
 def waiting(effects, arrivals, scratch):
-    install_waiting_effects(effects)
+    install_waiting_effects(effects, arrivals)
 
 
 def network(effects, arrivals, scratch):
