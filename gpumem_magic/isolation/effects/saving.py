@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import pickle
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Collection
@@ -38,18 +39,30 @@ tokenizers.models WordPiece.from_file 0 r, WordPiece.read_file 0 r
 tokenizers.models BPE 0 r, BPE 1 r, WordLevel 0 r, WordPiece 0 r
 h5py._hl.files File.__init__ 1 ?
 tables open_file 0 ?
-pyarrow OSFile 0 ?, memory_map 0 ?
+pyarrow OSFile 0 ?, memory_map 0 ?, create_memory_map 0 w, input_stream 0 r, output_stream 0 w
+pyarrow CompressedInputStream 0 r, CompressedOutputStream 0 w
+pyarrow._fs FileSystem.open_input_stream 1 r, FileSystem.open_input_file 1 r
+pyarrow._fs FileSystem.open_output_stream 1 w, FileSystem.open_append_stream 1 a
+pyarrow._fs FileSystem.get_file_info 1 r
 pyarrow.parquet write_table 1 w, read_table 0 r
 pyarrow.parquet ParquetWriter.__init__ 1 w, ParquetFile.__init__ 1 r
-pyarrow.csv write_csv 1 w, read_csv 0 r
+pyarrow.csv write_csv 1 w, read_csv 0 r, open_csv 0 r
+pyarrow.json read_json 0 r, open_json 0 r
+pyarrow.orc write_table 1 w, read_table 0 r, ORCFile.__init__ 1 r, ORCWriter.__init__ 1 w
 pyarrow.ipc new_file 0 w, open_file 0 r, new_stream 0 w, open_stream 0 r
 pyarrow.dataset write_dataset 1 a, dataset 0 r
-pyarrow.feather write_feather 1 w, read_table 0 r
+pyarrow._feather write_feather 1 w, FeatherReader 0 r
 polars DataFrame.write_parquet 1 w, read_parquet 0 r, scan_parquet 0 r, LazyFrame.sink_parquet 1 w
 polars DataFrame.write_csv 1 w, read_csv 0 r, scan_csv 0 r, LazyFrame.sink_csv 1 w
 polars DataFrame.write_ipc 1 w, read_ipc 0 r, scan_ipc 0 r, LazyFrame.sink_ipc 1 w
 polars DataFrame.write_ndjson 1 w, read_ndjson 0 r, scan_ndjson 0 r, LazyFrame.sink_ndjson 1 w
-polars DataFrame.write_json 1 w, read_json 0 r
+polars DataFrame.write_json 1 w, read_json 0 r, DataFrame.write_avro 1 w, read_avro 0 r
+polars DataFrame.write_ipc_stream 1 w, read_ipc_stream 0 r, read_csv_batched 0 r, read_lines 0 r
+polars read_parquet_schema 0 r, read_parquet_metadata 0 r, read_ipc_schema 0 r, scan_lines 0 r
+polars DataFrame.serialize 1 w, DataFrame.deserialize 0 r
+polars LazyFrame.serialize 1 w, LazyFrame.deserialize 0 r
+sentencepiece._sentencepiece SentencePieceProcessor.LoadFromFile 1 r
+sentencepiece._sentencepiece SentencePieceProcessor_LoadFromFile 1 r
 torchvision.io.image write_file 0 w, read_file 0 r
 torchaudio save 0 w, load 0 r
 soundfile write 0 w, read 0 r
@@ -82,6 +95,9 @@ numpy save savez savez_compressed savetxt
 """
 """What is told under the name that users know it by."""
 
+_PIECES = re.compile(r"(?<=--)(input|model_prefix)=(\S+)")
+"""Options of SentencePiece that name files."""
+
 _SHARED = "/dev/shm"
 
 
@@ -107,6 +123,10 @@ class SavingEffects:
         expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
         expect("safetensors.torch", self._install_safetensors)
         expect("safetensors", self._install_safe_open)
+        expect(
+            "sentencepiece",
+            lambda module: effects.wrap(module.SentencePieceTrainer, "_Train", self._train_pieces),
+        )
 
     def _install_tables(self) -> None:
         for line in _BY_PATH.strip().split("\n"):
@@ -140,17 +160,17 @@ class SavingEffects:
             return original(*args, **kwargs)
         if values.get("readonly") or values.get("read_only"):
             kind = "r"
-        if kind == "r" and isinstance(given, list):
-            place = [self._files.path(each) for each in given]
-        elif kind == "r":
-            place = self._files.path(given)
+        if kind == "r":
+            place = self._files.path_of_whole(given)
         else:
             place = self._files.written(given, whole=kind == "a")
-        if place is not given:
-            values[key] = place
-            if kind != "r":
-                self._files.tell(described(known_as, args, kwargs))
-        return original(*[values.pop(i) for i in range(len(args))], **values)
+        if place is given:
+            return original(*args, **kwargs)
+        values[key] = place
+        if kind != "r":
+            self._files.tell(described(known_as, args, kwargs))
+        with self._effects.silence() if kind != "r" else contextlib.nullcontext():
+            return original(*[values.pop(i) for i in range(len(args))], **values)
 
     def _saving(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -189,6 +209,24 @@ class SavingEffects:
     def _downloading(self, url: str, *args: Any, **kwargs: Any) -> None:
         self._effects.blocked(described("torch.hub.download_url_to_file", (url,)))
         raise no_connection(url)
+
+    def _train_pieces(self, original: Any, /, arg: Any = None, **options: Any) -> Any:
+        """SentencePiece takes its options by name or in one text."""
+        if isinstance(arg, str):
+            return original(_PIECES.sub(lambda m: f"{m[1]}={self._piece_file(*m.groups())}", arg))
+        placed = {name: self._piece_file(name, value) for name, value in options.items()}
+        return original(arg, **placed)
+
+    def _piece_file(self, option: str, value: Any) -> Any:
+        """Where the texts are that it reads; the start of the names of the two files it writes."""
+        if option == "input":
+            names = value if isinstance(value, list) else str(value).split(",")
+            return ",".join(map(str, map(self._files.path, names)))
+        if option != "model_prefix":
+            return value
+        self._files.tell(described("SentencePieceTrainer.train", (), {option: value}))
+        place, _ = (str(self._files.written(f"{value}.{end}", False)) for end in ("model", "vocab"))
+        return place.removesuffix(".model")
 
     def _install_shared_memory(self, module: Any) -> None:
         """Linux has it in a folder."""

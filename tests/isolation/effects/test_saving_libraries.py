@@ -264,6 +264,28 @@ result += [parquet.ParquetFile("a.parquet").metadata.num_rows, dataset.dataset("
     assert "pyarrow.write_csv(..., 'a.csv')" in notes[0]
 
 
+def test_compressed_files_of_arrow(dry):
+    pytest.importorskip("pyarrow")
+    result, _ = dry("""
+import pyarrow
+from pyarrow import feather, fs, json
+table = pyarrow.table({"a": [1, 2]})
+feather.write_feather(table, "a.feather", compression="zstd")
+with pyarrow.output_stream("a.gz", compression="gzip") as file:
+    file.write(b'{"a": 1}')
+with pyarrow.OSFile("a.arrow", "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as rows:
+    rows.write(table)
+with fs.LocalFileSystem().open_output_stream("a.txt") as file:
+    file.write(b"text")
+result = [feather.read_table("a.feather").num_rows, feather.read_feather("a.feather").a.sum()]
+result += [pyarrow.input_stream("a.gz", compression="gzip").read(), json.read_json("a.gz").num_rows]
+with pyarrow.memory_map("a.arrow") as file:
+    result.append(pyarrow.ipc.open_stream(file).read_all().num_rows)
+result.append(fs.LocalFileSystem().open_input_file("a.txt").read())
+""")
+    assert result == [2, 3, b'{"a": 1}', 1, 2, b"text"]
+
+
 def test_tables_of_polars(dry):
     pytest.importorskip("polars")
     result, notes = dry("""
@@ -280,6 +302,40 @@ result = [each.equals(table) for each in found]
 """)
     assert result == [True] * 5
     assert "polars.DataFrame.write_csv(..., 'a.csv')" in notes[0]
+    assert notes[0].count("csv") == 2  # it is told once
+
+
+def test_folders_that_polars_looks_into(dry):
+    pytest.importorskip("polars")
+    result, _ = dry("""
+import polars
+table = polars.DataFrame({"a": [1, 2], "k": ["x", "y"]})
+os.mkdir("parts")
+for name in "pq":
+    table.write_parquet(f"parts/{name}.parquet")
+table.write_parquet("by", partition_by="k")
+table.serialize("a.bin")
+result = [len(polars.read_parquet(place)) for place in ("parts/*.parquet", "parts", "by")]
+result.append(len(polars.DataFrame.deserialize("a.bin")))
+""")
+    assert result == [4, 4, 2, 2]
+
+
+def test_models_of_sentencepiece(dry):
+    pytest.importorskip("sentencepiece")
+    result, notes = dry("""
+import sentencepiece
+with open("a.txt", "w") as file:
+    file.writelines(f"one line {i} of text {i * 7}\\n" for i in range(300))
+sentencepiece.SentencePieceTrainer.train(input="a.txt", model_prefix="m", vocab_size=40)
+sentencepiece.SentencePieceTrainer.Train("--input=a.txt --model_prefix=n --vocab_size=40")
+loaded = sentencepiece.SentencePieceProcessor()
+loaded.load("n.model")
+result = [sentencepiece.SentencePieceProcessor(model_file="m.model").vocab_size()]
+result += [loaded.vocab_size(), os.path.exists("m.vocab")]
+""")
+    assert result == [40, 40, True]
+    assert "SentencePieceTrainer.train(model_prefix='m')" in notes[0]
 
 
 def test_videos(dry):
