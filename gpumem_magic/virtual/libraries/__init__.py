@@ -29,7 +29,7 @@ def install_libraries(
     """
     forget_answers()
     name_a_runtime(arrivals)
-    keep_to_one_process()
+    arrivals.expect("torch.distributed.rendezvous", keep_to_one_process)
     install_assumed(assume, values.written, tell)
     arrivals.expect("bitsandbytes", Bitsandbytes(tell, values.written).stand_in)
     launch_nothing(arrivals, values.written)
