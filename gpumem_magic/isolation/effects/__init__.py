@@ -20,6 +20,7 @@ from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.child import Inside
 from gpumem_magic.isolation.effects.databases import keep_journals_in_memory
 from gpumem_magic.isolation.effects.files import ScratchFiles
+from gpumem_magic.isolation.effects.hub import install_hub_effects
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
@@ -91,6 +92,7 @@ class Stopped:
         install_network_effects(effects, arrivals)
         SavingEffects(effects, arrivals, files).install()
         install_tracking_effects(effects, arrivals)
+        install_hub_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
         install_shared_tensors(effects)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from gpumem_magic.isolation.arrivals import Arrivals
@@ -13,9 +15,13 @@ _CLASSES = (
     ("torch.utils.tensorboard.writer", "SummaryWriter"),
     ("tensorboardX.writer", "SummaryWriter"),
     ("wandb.sdk.wandb_run", "Run"),
+    ("wandb.apis.public", "Api"),
 )
 """Of which the cell may have an object from before."""
-_MODULES = ("wandb", "mlflow", "comet_ml", "neptune", "aim", "clearml")
+_MODULES = (
+    *("wandb", "comet_ml", "neptune", "aim", "clearml", "trackio", "swanlab", "dvclive"),
+    *("mlflow", "mlflow.pytorch", "mlflow.transformers", "mlflow.sklearn", "mlflow.models"),
+)
 
 
 class Inert:
@@ -54,6 +60,37 @@ class Inert:
     def __str__(self) -> str:
         return ""
 
+    def __repr__(self) -> str:
+        return "..."
+
+
+class Settings(dict[str, Any]):
+    """What a run was given to remember: a cell may read its sizes there. Other names are inert."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name] if name in self else Inert()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def update(self, given: Any = (), **options: Any) -> None:  # type: ignore[override]
+        """With a mapping, or what argparse gives."""
+        super().update(given if isinstance(given, (Mapping, tuple)) else vars(given))
+
+
+class Run(Inert):
+    """Of a module whose functions all answer with it; settings: those of the module."""
+
+    def __init__(self, settings: Settings) -> None:
+        vars(self)["config"] = settings
+
+    def __call__(self, *args: Any, config: Any = None, **kwargs: Any) -> Run:
+        """The answer to every call, of which one may say what the settings are."""
+        self.config.update(config or ())
+        return self
+
 
 def install_tracking_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Make what is loaded inert, and what will be."""
@@ -77,11 +114,14 @@ def _silence_class(effects: Effects, name: str, module: Any) -> None:
 
 
 def _silence_module(effects: Effects, module: Any) -> None:
-    inert = Inert()
+    config = Settings()
+    with contextlib.suppress(Exception):  # it tells in its own ways that there is no run
+        config.update(dict(module.config))
+    inert = Run(config)
     for name, value in list(vars(module).items()):
         own = not name.startswith("_") and not isinstance(value, (type, types.ModuleType))
         if own and callable(value):
             effects.skip(module, name, f"{module.__name__}.{name}", inert)
-    for name in ("run", "config", "summary"):
+    for name, value in (("run", inert), ("config", config), ("summary", inert)):
         if name in vars(module) and not callable(vars(module)[name]):
-            setattr(module, name, inert)
+            setattr(module, name, value)
