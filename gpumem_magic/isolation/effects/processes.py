@@ -30,6 +30,9 @@ _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
 errread, errwrite, after self and ten others."""
 
+_SAID = {("git", "version"): b"git version 2.40.0"}
+"""What programs say that others, here GitPython, cannot be imported without."""
+
 _OF_THE_PROCESS = (
     "setpriority startfile setuid setgid seteuid setegid setreuid setregid setresuid setresgid "
     "setgroups initgroups setsid setpgid"
@@ -264,12 +267,15 @@ def _nobody(what: str, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _not_started(effects: Effects, process: Any, args: Any, *others: Any) -> None:
-    """A process that has ended at once, without output, and successfully."""
+    """A process that has ended at once, in general without output, and successfully."""
     if not isinstance(args, (str, bytes, os.PathLike)):
         args = list(args)
         os.fspath(args[0])
     effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
     pipes = (process, args, *others)[_PIPES]
+    said = _SAID.get(tuple(args)) if isinstance(args, list) else None
+    if said and pipes[3] != -1:
+        os.write(pipes[3], said)
     if os.name == "posix" and pipes[1] != -1:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, pipes[1])

@@ -9,19 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpumem_magic.isolation.arrivals import Arrivals
-from gpumem_magic.isolation.telling import Effects
+from gpumem_magic.isolation.telling import Effects, described
 
 _CLASSES = (
     ("torch.utils.tensorboard.writer", "SummaryWriter"),
     ("tensorboardX.writer", "SummaryWriter"),
     ("wandb.sdk.wandb_run", "Run"),
-    ("wandb.apis.public", "Api"),
 )
 """Of which the cell may have an object from before."""
 _MODULES = (
     *("wandb", "comet_ml", "neptune", "aim", "clearml", "trackio", "swanlab", "dvclive"),
     *("mlflow", "mlflow.pytorch", "mlflow.transformers", "mlflow.sklearn", "mlflow.models"),
 )
+
+_KINDS = (
+    *(("wandb", "Api"), ("comet_ml", "Experiment"), ("comet_ml", "OfflineExperiment")),
+    *(("clearml", "Task"), ("aim", "Run"), ("git", "Repo")),
+)
+"""Of which it makes all objects; what GitPython tells is written down by trackers."""
 
 
 class Inert:
@@ -92,12 +97,35 @@ class Run(Inert):
         return self
 
 
+class Kind(Inert):
+    """In place of a class: what it makes, and what its methods return, is inert, and told."""
+
+    def __init__(self, effects: Effects, known_as: str) -> None:
+        vars(self).update(_effects=effects, _known_as=known_as)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Inert:
+        """An object of it."""
+        self._effects.blocked(described(self._known_as, args, kwargs))
+        return Inert()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Kind(self._effects, f"{self._known_as}.{name}")
+
+
 def install_tracking_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Make what is loaded inert, and what will be."""
     for module, name in _CLASSES:
         arrivals.expect(module, functools.partial(_silence_class, effects, name), name)
     for module in _MODULES:
         arrivals.expect(module, lambda m: _silence_module(effects, m))
+    for module, name in _KINDS:
+        arrivals.expect(module, functools.partial(_replace_kind, effects, name))
+
+
+def _replace_kind(effects: Effects, name: str, module: Any) -> None:
+    setattr(module, name, Kind(effects, f"{module.__name__}.{name}"))
 
 
 def _silence_class(effects: Effects, name: str, module: Any) -> None:

@@ -15,6 +15,10 @@ def init(**settings): raise OSError("network")
 def log(values): raise OSError("network")
 def watch(model): raise OSError("network")
 class Table: pass
+class Api:
+    def __init__(self): raise OSError("network")
+    @classmethod
+    def all(cls): raise OSError("network")
 """
 HUB = """
 import functools
@@ -124,6 +128,17 @@ def test_settings_of_a_run_are_remembered():
     """
     after = run(cell)
     assert (after.error, after.x) == (None, [3, 2, 4, 5, ""])
+
+
+def test_what_asks_a_server_is_inert():
+    cell = """
+        import wandb
+
+        x = [str(wandb.Api().runs("p")[0].name), str(wandb.Api.all())]
+    """
+    after = run(cell)
+    assert (after.error, after.x) == (None, ["", ""])
+    assert after.told == ["wandb.Api() (line 4)", "wandb.Api.all() (line 4)"]
 
 
 @pytest.mark.parametrize("loaded_before", [False, True])
