@@ -65,13 +65,22 @@ sentencepiece._sentencepiece SentencePieceProcessor.LoadFromFile 1 r
 sentencepiece._sentencepiece SentencePieceProcessor_LoadFromFile 1 r
 torchvision.io.image write_file 0 w, read_file 0 r
 torchaudio save 0 w, load 0 r
-soundfile write 0 w, read 0 r
+soundfile write 0 w, SoundFile.__init__ 1 ?
 cv2 imwrite 0 w, imread 0 r, VideoWriter 0 w, VideoCapture 0 r, FileStorage 0 ?
+cv2 imwritemulti 0 w, imreadmulti 0 r, imcount 0 r, haveImageReader 0 r
+av open 0 ?
 faiss write_index 1 w, read_index 0 r
 xgboost.core Booster.save_model 1 w, Booster.load_model 1 r
-lightgbm.basic Booster.save_model 1 w
+lightgbm.basic Booster.save_model 1 w, Booster.__init__ 3 r
+lightgbm.basic Dataset.save_binary 1 w, Dataset.__init__ 1 r
+onnx.checker check_model 0 r
+onnxruntime.capi.onnxruntime_inference_collection InferenceSession.__init__ 1 r
+netCDF4._netCDF4 Dataset.__init__ 1 ?
+plyvel DB 0 a
 lmdb open 0 a, Environment 0 a
-duckdb connect 0 a
+duckdb connect 0 a, read_csv 0 r, read_json 0 r, read_parquet 0 r
+duckdb DuckDBPyConnection.read_csv 1 r, DuckDBPyConnection.read_json 1 r
+duckdb DuckDBPyConnection.read_parquet 1 r
 duckdb DuckDBPyRelation.to_csv 1 w, DuckDBPyRelation.write_csv 1 w
 duckdb DuckDBPyRelation.to_parquet 1 w, DuckDBPyRelation.write_parquet 1 w
 dbm.gnu open 0 a

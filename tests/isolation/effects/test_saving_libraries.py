@@ -388,3 +388,52 @@ result.append(duckdb.connect(":memory:").execute("select 4").fetchall())
     assert result == [[(1, "a")], [(2,)], [(3,)], [(4,)]]
     assert "copy to 'a.parquet'" in notes[0]
     assert "duckdb.connect(database='a.db')" in notes[0]
+
+
+OTHERS = {
+    "soundfile": 'soundfile.write("a.wav", [0.0] * 9, 8000); result = soundfile.info("a.wav").frames == 9',
+    "lightgbm": """
+import numpy
+data = lightgbm.Dataset(numpy.arange(40.0).reshape(20, 2), numpy.arange(20.0))
+lightgbm.train({"verbose": -1, "num_threads": 1}, data, 2).save_model("a.txt")
+result = lightgbm.Booster(model_file="a.txt").num_trees() > 0
+""",
+    "netCDF4": """
+with netCDF4.Dataset("a.nc", "w") as file:
+    file.createDimension("x", 3)
+with netCDF4.Dataset("a.nc") as file:
+    result = [*file.dimensions] == ["x"]
+""",
+    "av": """
+with av.open("a.mp4", "w") as video:
+    stream = video.add_stream("mpeg4", rate=24)
+    stream.width = stream.height = 16
+    frame = av.VideoFrame(16, 16, "yuv420p")
+    video.mux([packet for each in (frame, None) for packet in stream.encode(each)])
+with av.open("a.mp4") as video:
+    result = len([*video.decode(video=0)]) == 1
+""",
+    "plyvel": """
+table = plyvel.DB("a", create_if_missing=True)
+table.put(b"k", b"v")
+result = table.get(b"k") == b"v"
+""",
+    "onnx": """
+onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])), "a.onnx")
+onnx.checker.check_model("a.onnx")
+result = True
+""",
+    "duckdb": """
+with duckdb.connect("a.db") as made:
+    made.execute("create table t as select 3 as a")
+    made.execute("copy t to 'a.parquet'")
+    made.execute("export database 'exported'")
+result = duckdb.read_parquet("a.parquet").fetchall() == [(3,)] and os.path.isdir("exported")
+""",
+}
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_libraries_that_write_in_other_languages(dry, library):
+    pytest.importorskip(library)
+    assert dry(f"import {library}\n{OTHERS[library]}")[0]
