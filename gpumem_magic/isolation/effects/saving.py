@@ -1,7 +1,7 @@
 """Libraries that write files without Python's `open`, or would write much through it."""
 
 # Paths are the cell's, as text.
-# ruff: noqa: PTH100, PTH108, PTH112, PTH113, PTH120, PTH123
+# ruff: noqa: PTH100, PTH108, PTH111, PTH112, PTH113, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import torch
 
@@ -43,7 +44,7 @@ pyarrow OSFile 0 ?, memory_map 0 ?, create_memory_map 0 w, input_stream 0 r, out
 pyarrow CompressedInputStream 0 r, CompressedOutputStream 0 w
 pyarrow._fs FileSystem.open_input_stream 1 r, FileSystem.open_input_file 1 r
 pyarrow._fs FileSystem.open_output_stream 1 w, FileSystem.open_append_stream 1 a
-pyarrow._fs FileSystem.get_file_info 1 r
+pyarrow._fs FileSystem.get_file_info 1 r, FileSystem.from_uri 0 -
 pyarrow.parquet write_table 1 w, read_table 0 r
 pyarrow.parquet ParquetWriter.__init__ 1 w, ParquetFile.__init__ 1 r
 pyarrow.csv write_csv 1 w, read_csv 0 r, open_csv 0 r
@@ -87,7 +88,8 @@ dbm.gnu open 0 a
 dbm.ndbm open 0 a
 """
 """Module; function, where it takes a path, and whether it reads it, writes it anew, or adds to it
-("?": as an argument after it says). They are written in other languages, or call such."""
+("?": as an argument after it says; "-": it only looks what sort it is). They are written in other
+languages, or call such."""
 
 _AS_ONE = """
 torch.jit save
@@ -106,6 +108,10 @@ numpy save savez savez_compressed savetxt
 
 _PIECES = re.compile(r"(?<=--)(input|model_prefix)=(\S+)")
 """Options of SentencePiece that name files."""
+
+_ELSEWHERE = re.compile(r"(?!file:)\w+://")
+_EXPANDING = ("polars.", "pyarrow.", "netCDF4.")
+"""Libraries for which a path may begin with the home folder's mark, as for a shell."""
 
 _SHARED = "/dev/shm"
 
@@ -165,8 +171,12 @@ class SavingEffects:
         key = position if position < len(args) else _parameter(original, position, kwargs)
         given = values.get(key)
         kind = mode if mode != "?" else _kind(values, position + 1)
-        if isinstance(given, str) and given.startswith(":"):  # a database in memory
-            return original(*args, **kwargs)
+        if isinstance(given, str):
+            if _ELSEWHERE.match(given):
+                return self._elsewhere(given, kind, described(known_as, args, kwargs))
+            if given.startswith(":") or kind == "-":  # a database in memory
+                return original(*args, **kwargs)
+            given = values[key] = _local(given, known_as)
         if values.get("readonly") or values.get("read_only"):
             kind = "r"
         if kind == "r":
@@ -174,12 +184,18 @@ class SavingEffects:
         else:
             place = self._files.written(given, whole=kind == "a")
         if place is given:
-            return original(*args, **kwargs)
+            return original(*[values.pop(i) for i in range(len(args))], **values)
         values[key] = place
         if kind != "r":
             self._files.tell(described(known_as, args, kwargs))
         with self._effects.silence() if kind != "r" else contextlib.nullcontext():
             return original(*[values.pop(i) for i in range(len(args))], **values)
+
+    def _elsewhere(self, address: str, kind: str, call: str) -> None:
+        """What is not on this machine is not written, and cannot be read."""
+        self._effects.blocked(call)
+        if kind in "r-":
+            raise no_connection(address)
 
     def _saving(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -305,6 +321,13 @@ class _KeptTensors(contextlib.ExitStack):
     def get_tensors(self) -> dict[str, Any]:
         """All of them."""
         return {name: self.get_tensor(name) for name in self._kept}
+
+
+def _local(path: str, known_as: str) -> str:
+    """The path of a file on this machine, with what some libraries put into its place."""
+    if path.startswith("file://"):
+        return unquote(urlsplit(path).path)
+    return os.path.expanduser(path) if known_as.startswith(_EXPANDING) else path
 
 
 def _is_path(file: Any) -> bool:

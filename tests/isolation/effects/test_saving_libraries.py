@@ -321,6 +321,30 @@ result.append(len(polars.DataFrame.deserialize("a.bin")))
     assert result == [4, 4, 2, 2]
 
 
+def test_files_elsewhere_and_at_home(dry, monkeypatch, tmp_path):
+    pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result, notes = dry("""
+import polars, pyarrow.parquet
+table = polars.DataFrame({"a": [1, 2]})
+table.write_parquet("s3://bucket/a.parquet")
+table.write_parquet("~/a.parquet")
+table.write_csv(f"file://{os.getcwd()}/a.csv")
+result = [os.path.exists(os.path.expanduser("~/a.parquet")), len(polars.read_csv("a.csv"))]
+result.append(pyarrow.parquet.read_table("~/a.parquet").num_rows)
+for read in (polars.read_parquet, pyarrow.parquet.read_table):
+    try:
+        read("s3://bucket/a.parquet")
+    except ConnectionError as error:
+        result.append(str(error))
+""")
+    refused = "a dry run makes no connections (here: to s3://bucket/a.parquet)"
+    assert result == [True, 2, 2, refused, refused]
+    assert "write_parquet(..., 's3://bucket/a.parquet')" in notes[0]
+    assert not (tmp_path / "a.parquet").exists()
+
+
 def test_models_of_sentencepiece(dry):
     pytest.importorskip("sentencepiece")
     result, notes = dry("""
