@@ -3,8 +3,11 @@ sent is told, and undefined there."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import ctypes
 import functools
+import importlib
 import io
 import os
 import pickle
@@ -13,6 +16,8 @@ import re
 import subprocess
 import sys
 import types
+import weakref
+from collections.abc import Mapping
 from dataclasses import replace
 from multiprocessing.shared_memory import ShareableList, SharedMemory
 from pathlib import Path
@@ -28,6 +33,7 @@ from gpumem_magic.dryrun.shapes.valueless import tensor_over, untouched
 from gpumem_magic.isolation.child import Child, Inside, Work, answer_of, explaining, read_file
 from gpumem_magic.isolation.effects import stop_effects
 from gpumem_magic.isolation.progress import Progress
+from gpumem_magic.sources.failures import one_line
 
 _NOT_SENT: Final = frozenset(
     ("In", "Out", "get_ipython", "exit", "quit", "open", "display", "__builtins__", "__spec__")
@@ -37,9 +43,12 @@ _OF_IPYTHON: Final = re.compile("_+|_i*[0-9]*|_[iod]h|_exit_code|__[a-z]+__")
 
 _NOT_READ: Final = (
     *(ctypes.CDLL, ctypes.Structure, torch._C.Generator),
-    *(SharedMemory, ShareableList, memoryview),
+    *(SharedMemory, ShareableList, memoryview, *weakref.ProxyTypes),
 )
 """A process that opens shared memory by its name has multiprocessing remove it at its end."""
+
+_PROTOCOL: Final = 3
+"""Of pickle, which numbers what it has written: what follows on a thing that cannot be read can."""
 
 _KEPT_VALUES = 2**20
 """Bytes up to which a storage is sent with its values."""
@@ -95,24 +104,39 @@ def main() -> None:
 
 def _carry_out(scratch: Path, inside: Inside) -> Outcome:
     with (scratch / "order").open("rb") as file:
-        sys.path[:], filename, randoms, dtype = pickle.load(file)
-        stopped = stop_effects(inside, filename)
-        stopped.close_doors()  # what comes next imports the user's modules
-        unpickler = _Unpickler(file)
-        with explaining("the notebook's names cannot be sent to the dry run"):
-            plan, anchor, names, sent, missing = unpickler.load()
+        sys.path[:], filename, randoms, dtype, modules, head, parts = pickle.load(file)
+    stopped = stop_effects(inside, filename)
+    stopped.close_doors()  # what comes next imports the user's modules
+    unpickler = _Unpickler()
+    with explaining("the cell cannot be sent to the dry run"):
+        plan, anchor, sent, missing = unpickler.read(head)
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    made = {name: unpickler.read_or_error(part) for name, part in parts.items()}
+    printed = stopped.output()  # by modules that were imported
     random.setstate(randoms[0])
     np.random.set_state(randoms[1])
     torch.set_rng_state(randoms[2])
     torch.set_default_dtype(dtype)
     namespace = anchor.__globals__  # of all functions that came from the notebook
-    namespace.update(names)
+    namespace.update({name: value for name, (value, error) in made.items() if not error})
     namespace["__name__"] = "__main__"
     plan = replace(plan, scenario=replace(plan.scenario, namespace=namespace))
     outcome = run_inside(plan, sent.card(unpickler.storages.values()), stopped)
-    told = "Not defined in the dry run, as it cannot be sent to its process"
-    notes = (*outcome.recording.notes, *([f"{told}: {', '.join(missing)}."] if missing else ()))
-    return replace(outcome, recording=replace(outcome.recording, notes=notes))
+    lost = [f"{name} ({error})" for name, (_, error) in made.items() if error]
+    notes = (
+        *_told("as it cannot be sent to its process", missing),
+        *_told("as it cannot be made in its process", lost),
+    )
+    recording = outcome.recording
+    output = recording.output.removeprefix(printed)
+    notes = (*recording.notes, *notes)
+    return replace(outcome, recording=replace(recording, notes=notes, output=output))
+
+
+def _told(why: str, names: list[str]) -> tuple[str, ...]:
+    return (f"Not defined in the dry run, {why}: {', '.join(names)}.",) if names else ()
 
 
 def _order(plan: Plan, in_use: CardInUse) -> bytes:
@@ -123,12 +147,23 @@ def _order(plan: Plan, in_use: CardInUse) -> bytes:
     anchor = types.FunctionType((lambda: None).__code__, scenario.namespace)
     anchor.__module__ = "__main__"
     missing = _cannot_be_sent(names, in_use)
-    names = {name: value for name, value in names.items() if name not in missing}
-    file = io.BytesIO()
-    pickle.dump((list(sys.path), scenario.cell.filename, randoms, torch.get_default_dtype()), file)
-    sent = in_use.sent(scenario.cell)
-    _Pickler(file, in_use).dump((bare, anchor, names, sent, missing))
-    return file.getvalue()
+    pickler = _Pickler(in_use)
+    head = pickler.write((bare, anchor, in_use.sent(scenario.cell), missing))
+    parts = {name: pickler.write(value) for name, value in names.items() if name not in missing}
+    state = list(sys.path), scenario.cell.filename, randoms, torch.get_default_dtype()
+    return pickle.dumps((*state, _submodules(scenario.cell.python, names), head, parts))
+
+
+def _submodules(code: str, names: Mapping[str, Any]) -> list[str]:
+    """Modules that the code finds as attributes of others, since a cell before has imported them:
+    `import xml.dom.minidom`."""
+    known = {name: value for name, value in names.items() if type(value) is types.ModuleType}
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute):
+            name, _, rest = ast.unparse(node).partition(".")
+            found |= {f"{known[name].__name__}.{rest}"} if name in known else set()
+    return sorted(found & sys.modules.keys())
 
 
 def _is_users(name: Any) -> bool:
@@ -139,7 +174,7 @@ def _is_users(name: Any) -> bool:
 def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:
     def fails(value: Any) -> bool:
         try:
-            _Pickler(io.BytesIO(), in_use).dump(value)
+            _Pickler(in_use).write(value)
         except KeyboardInterrupt:
             raise
         except BaseException:  # whatever the user's own ways to be pickled raise
@@ -152,13 +187,21 @@ def _cannot_be_sent(names: dict[str, Any], in_use: CardInUse) -> list[str]:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotations
     """Sends storages once each, large ones and those of a device without values."""
 
-    def __init__(self, file: io.BytesIO, in_use: CardInUse) -> None:
-        super().__init__(file)
+    def __init__(self, in_use: CardInUse) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, _PROTOCOL)
         self._in_use = in_use
+
+    def write(self, thing: Any) -> bytes:
+        """For `_Unpickler.read`, in the order in which it was written."""
+        self._file.seek(0)
+        self._file.truncate()
+        self.dump(thing)
+        return self._file.getvalue()
 
     def persistent_id(self, thing: Any) -> Any:
         """What stands for a storage: see `_Unpickler.persistent_load`."""
-        if not isinstance(thing, torch.UntypedStorage):
+        if not issubclass(type(thing), torch.UntypedStorage):
             return None
         size = thing.nbytes()
         on_host = torch._C.StorageBase.device.__get__(thing).type == "cpu"  # type: ignore[attr-defined]
@@ -169,11 +212,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotatio
     def reducer_override(self, thing: Any) -> Any:
         """Tensors are taken apart here: on a virtual card they would tell of a device. What can be
         written but not read elsewhere is refused."""
-        if isinstance(thing, _NOT_READ) or type(thing).__module__ == "_ctypes" or _is_open(thing):
-            raise pickle.PicklingError(f"{type(thing).__name__} is of this process alone")
-        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__ == "__main__":
+        kind = type(thing)  # a proxy may run things where it is asked what it is
+        if issubclass(kind, _NOT_READ) or kind.__module__ == "_ctypes" or _is_open(thing):
+            raise pickle.PicklingError(f"{kind.__name__} is of this process alone")
+        if any("__class__" in vars(each) for each in kind.__mro__[:-1]):
+            raise pickle.PicklingError(f"{kind.__name__} stands for something else")
+        if kind is functools._lru_cache_wrapper and thing.__module__ == "__main__":
             return _cached, (thing.__wrapped__, thing.cache_parameters())
-        if type(thing) not in (torch.Tensor, torch.nn.Parameter):
+        if kind not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(thing)
         if _base.grad_fn.__get__(thing) is not None:
             raise pickle.PicklingError("the graph of a tensor cannot be sent")
@@ -185,18 +231,34 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no annotatio
 
 def _is_open(thing: Any) -> bool:
     """Whether it is an open file: cloudpickle would read it, and so move the user's place in it."""
-    in_memory = isinstance(thing, (io.BytesIO, io.StringIO))
+    in_memory = issubclass(type(thing), (io.BytesIO, io.StringIO))
     standard = thing is sys.stdout or thing is sys.stderr  # sent by name
-    return isinstance(thing, io.IOBase) and not in_memory and not standard
+    return issubclass(type(thing), io.IOBase) and not in_memory and not standard
 
 
 class _Unpickler(pickle.Unpickler):
     """Makes storages anew. storages: each with its address on the card in use, None for one of the
     host, and whether its values came along."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file)
         self.storages: dict[int, tuple[torch.UntypedStorage, int | None, bool]] = {}
+
+    def read(self, part: bytes) -> Any:
+        """What `_Pickler.write` was given."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(part)
+        self._file.seek(0)
+        return self.load()
+
+    def read_or_error(self, part: bytes) -> tuple[Any, str]:
+        """What `_Pickler.write` was given, and ""; or why it cannot be made here."""
+        try:
+            return self.read(part), ""
+        except BaseException as error:  # whatever the user's own ways to be read raise
+            return None, one_line(error)
 
     def persistent_load(self, sent: Any) -> torch.UntypedStorage:
         """The storage of a `_cdata`: its size, bytes or None, address or None."""

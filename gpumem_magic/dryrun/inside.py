@@ -29,8 +29,8 @@ from gpumem_magic.dryrun.scenario import Scenario
 from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.stand_ins import Guesses
 from gpumem_magic.dryrun.taken_out import take_out
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects import Stopped
-from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.refusals import refuse
 from gpumem_magic.isolation.waits.event_loop import run_coroutine
 from gpumem_magic.sources import ACTIVE, Active

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 import threading
 import types
@@ -20,6 +21,9 @@ from gpumem_magic.sources.stacks.frames import LIBRARIES, outwards
 _LONGEST = 120
 _MOST = 40
 """Things of each sort that are named; a loop over thousands of files would fill the report."""
+
+
+_SECRET = re.compile("key|token|secret|passw", re.IGNORECASE)
 
 
 def _always() -> bool:
@@ -169,8 +173,11 @@ def renamed(
 
 
 def described(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> str:
-    """The call as users write it, with "..." for what is not a name or a number."""
-    named = [f"{key}={_shown(value)}" for key, value in (kwargs or {}).items()]
+    """The call as users write it, with "..." for what is not a name or a number, or is secret."""
+    named = [
+        f"{key}={'...' if _SECRET.search(key) else _shown(value)}"
+        for key, value in (kwargs or {}).items()
+    ]
     return f"{name}({', '.join([*map(_shown, args), *named])})"
 
 

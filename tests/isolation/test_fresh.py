@@ -89,8 +89,43 @@ ATTACKS = {
     "an import that starts a process": imported("import os; os.system('touch new')"),
     "an import that connects": {
         **imported("import socket; socket.create_connection(('127.0.0.1', 9))"),
-        "error": "the notebook's names cannot be sent to the dry run: ConnectionRefusedError",
+        "error": "NameError",
+        "says": "call (ConnectionRefusedError",
     },
+    "objects that stand for others": fresh(
+        {
+            "setup": """
+                import multiprocessing, weakref
+                from unittest.mock import MagicMock
+                kept = [1]
+                class Standing:
+                    @property
+                    def __class__(self): return int
+                    def __reduce_ex__(self, protocol): return kept.append(0) or (int, ())
+                class Ending:
+                    def __setstate__(self, state): raise SystemExit(2)
+                standing, mocked, old = Standing(), MagicMock(), Ending()
+                proxy, ended = weakref.proxy(old), Ending()
+                ended.x = 1
+                manager = multiprocessing.Manager()
+                shared = manager.dict(a=1)
+                pair = [kept, kept]
+            """,
+            "attack": """
+                assert not {'standing', 'mocked', 'proxy', 'ended', 'shared'} & {*globals()}
+                assert pair[0] is pair[1] is kept
+                kept.append(2)
+            """,
+            "after": "assert kept == [1] and shared['a'] == 1\nmanager.shutdown()",
+            "says": "ended (SystemExit: 2), shared (Conn",
+        }
+    ),
+    "modules of modules": fresh(
+        {
+            "setup": "import xml.dom.minidom, concurrent.futures as futures\nkept = []",
+            "attack": "kept.append(xml.dom.minidom.parseString('<a/>')); futures.thread",
+        }
+    ),
     "an object that writes as it arrives": fresh(
         {
             "setup": """

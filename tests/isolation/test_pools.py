@@ -30,6 +30,52 @@ ATTACKS = {
             assert isinstance(pool.submit(divmod, 1, 0).exception(), ZeroDivisionError)
         assert len(open('made2').read()) == 1
     """,
+    "the work of the copy that pickles more": {
+        "attack": """
+            import multiprocess
+            factor = 5
+            def work(i):
+                for j in range(1):
+                    open(f'made{i}', 'w').write('x')
+                return i * factor
+            with multiprocess.Pool(3) as pool, multiprocess.Manager() as manager:
+                assert pool.map(work, range(3)) == [*pool.imap(work, range(3))] == [0, 5, 10]
+                assert manager.dict(a=1)['a'] == 1
+                assert len({worker.pid for worker in pool._pool}) == 1
+            with multiprocess.get_context('spawn').Pool(2) as pool:
+                pool.starmap(divmod, [(7, 2)])
+            assert len(open('made2').read()) == 1
+        """,
+        "says": "counted with it: multiprocess.Pool",
+        "needs": "multiprocess",
+    },
+    "the copy that pickles more, loaded before": {
+        "setup": "import multiprocess.pool",
+        "attack": """
+            import os
+            with multiprocess.Pool(2) as pool:
+                pool.map(os.mkdir, ['m1', 'm2'])
+        """,
+        "says": "counted with it: multiprocess.Pool",
+        "needs": "multiprocess",
+    },
+    "a pool of before of the copy": {
+        "setup": OLD_POOL.replace("multiprocessing", "multiprocess"),
+        "attack": "live_pool.apply_async(os.mkdir, ('made',)).wait(2)",
+        "after": "assert live_pool.apply(os.getpid) == x\nlive_pool.terminate()",
+        "wait": 0.2,
+        "needs": "multiprocess",
+    },
+    "the work of datasets": {
+        "setup": "import datasets\nrows = datasets.Dataset.from_dict({'x': [*range(8)]})",
+        "attack": """
+            mapped = rows.map(lambda row: {'y': row['x'] * 2}, num_proc=2)
+            assert mapped[3]['y'] == 6
+            mapped.save_to_disk('saved', num_proc=2)
+            assert datasets.load_from_disk('saved')[5]['y'] == 10
+        """,
+        "needs": "datasets",
+    },
     "the work of joblib": {
         "setup": """
             from joblib import Parallel, delayed

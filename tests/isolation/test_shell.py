@@ -15,7 +15,31 @@ ATTACKS = {
     },
     "an expression at the end": {"attack": "6 * 7", "real": False},
     "the folder": {"attack": "%cd sub", "after": "assert open('sub/c.txt').read() == 'inner\\n'"},
-    "folders on a stack": "%pushd sub",
+    "folders on a stack": {
+        "setup": "%cd -q sub\n%cd -q ..\n%pushd sub",
+        "attack": """
+            import os
+            here = os.getcwd()
+            assert get_ipython().run_line_magic('dirs', '') == [os.path.dirname(here)]
+            %popd
+            %pushd sub
+            assert os.getcwd() == here and open('c.txt').read() == 'inner\\n'
+            %popd
+            %cd sub
+            %cd -
+            assert os.getcwd() == os.path.dirname(here)
+        """,
+        "after": "assert open('c.txt').read() == 'inner\\n'\n%popd\nassert open('sub/c.txt')",
+    },
+    "a folder by a name that it has": {
+        "setup": "%bookmark before sub",
+        "attack": "%bookmark mine sub\n%cd -b mine\n%cd -q ..\n%cd -b before\nopen('c.txt').read()",
+        "after": "%cd -b before\nassert open('c.txt').read() == 'inner\\n'",
+    },
+    "a name removed by a magic": {
+        "setup": "x, y = [1], [2]",
+        "attack": "%xdel x\n%reset_selective -f ^y$\nassert not {'x', 'y'} & {*globals()}",
+    },
     "the environment": "%env ISOLATION_NEW=1\n%set_env ISOLATION_NEWER=2",
     "a file by a magic": "%%writefile new.txt\nleak",
     "a file by a magic after code": "get_ipython().run_cell_magic('writefile', 'a.txt', 'leak')",

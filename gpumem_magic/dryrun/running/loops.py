@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import itertools
 import operator
 import sys
@@ -73,7 +74,7 @@ class Loops:
 
     def names(self) -> Mapping[str, object]:
         """What code from `bind` needs to find among its globals."""
-        return {_NAME: self._bounded, _TRACED: torch.compiler.is_dynamo_compiling}
+        return {_NAME: self, _TRACED: torch.compiler.is_dynamo_compiling}
 
     def install(self) -> None:
         """Count optimizers' steps and see loops over a DataLoader anywhere, from here on."""
@@ -90,7 +91,7 @@ class Loops:
         self.skipped = self.skipped or skipped
         self._notes.setdefault(place, what)
 
-    def _bounded(
+    def __call__(
         self, items: Iterable[Any], place: str, tests: Callable[[Any], Any] | None = None
     ) -> BoundedLoop:
         """What the cell's `for` iterates over in place of `items`; tests: see outcomes_of."""
@@ -103,8 +104,16 @@ class Loops:
             loop.kinds = Items(tests)
         return loop
 
+    def __reduce__(self) -> Any:
+        """What pickles a function with its globals (dill, cloudpickle) gets loops without ends."""
+        return functools.partial, (_unbounded,)
+
     def _note_step(self, optimizer: object, args: object, kwargs: object) -> None:
         self.stepped.append(id(optimizer))
+
+
+def _unbounded(items: Iterable[Any], *others: Any) -> Iterable[Any]:
+    return items
 
 
 class BoundedLoop:

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, dataloader
 
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.child import Inside
-from gpumem_magic.isolation.effects.arrivals import Arrivals
 from gpumem_magic.isolation.effects.databases import keep_journals_in_memory
 from gpumem_magic.isolation.effects.files import ScratchFiles
+from gpumem_magic.isolation.effects.hub import install_hub_effects
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
@@ -87,10 +88,11 @@ class Stopped:
         files.take_over(self._copied)
         files.install()
         install_process_effects(effects, arrivals)
-        install_waiting_effects(effects)
+        install_waiting_effects(effects, arrivals)
         install_network_effects(effects, arrivals)
         SavingEffects(effects, arrivals, files).install()
         install_tracking_effects(effects, arrivals)
+        install_hub_effects(effects, arrivals)
         install_shell_effects(effects, self._scripts)
         _load_data_in_process(effects)
         install_shared_tensors(effects)

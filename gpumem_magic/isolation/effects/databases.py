@@ -13,15 +13,15 @@ import weakref
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.telling import Effects, described
 
 _URI = 6
 """Where sqlite3.connect has its argument "uri", after the name."""
 
-_LITERAL = re.compile(r"(\bto\s+)?'([^'\n]+)'", re.IGNORECASE)
-"""A text in SQL, and the word that says that it is written."""
+_LITERAL = re.compile(r"(\b(?:to|export\s+database)\s+)?'([^'\n]+)'", re.IGNORECASE)
+"""A text in SQL, and the words that say that it is written."""
 
 _ATTACHED = re.compile(
     r"((?:^|;)(?:\s|--.*\n|/\*[\s\S]*?\*/)*(?:attach(?:\s+database)?|vacuum(?:\s+\w+)?\s+into)\s+)"

@@ -53,6 +53,12 @@ class ScratchFiles:
         """Where `file` is read: itself, unless there is something else in its place."""
         return self._overlay.read_at(file)
 
+    def path_of_whole(self, file: Any) -> Any:
+        """`path`, for code of another language: `file` may be a folder, a pattern, or a list."""
+        if isinstance(file, list):
+            return [*map(self._overlay.read_whole_at, file)]
+        return self._overlay.read_whole_at(file)
+
     def written(self, file: Any, whole: bool) -> Any:
         """Where `file` is written; with what it holds, if `whole`."""
         own = self._overlay.virtual(file)

@@ -15,7 +15,7 @@ import urllib.request
 import weakref
 from typing import Any, NoReturn
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.telling import Effects, described
 
 _ANSWER = (
@@ -71,6 +71,9 @@ def install_network_effects(effects: Effects, arrivals: Arrivals) -> None:
     effects.wrap(http.client.HTTPConnection, "putrequest", functools.partial(_requesting, effects))
     arrivals.expect("urllib3.connection", lambda module: _install_urllib3(effects, module))
     arrivals.expect("requests.sessions", lambda module: _install_requests(effects, module))
+    for package in ("httpcore", "httpcore2"):  # below httpx, which has been renamed
+        arrivals.expect(package, lambda module: _install_httpcore(effects, module))
+    arrivals.expect("aiohttp.connector", lambda module: _install_aiohttp(effects, module))
     arrivals.expect("smtplib", lambda module: _install_smtp(effects, module))
 
 
@@ -145,6 +148,62 @@ def _install_requests(effects: Effects, module: Any) -> None:
             return original(session, method, url, *args, **kwargs)
 
     effects.wrap(module.Session, "request", request)
+
+
+def _install_httpcore(effects: Effects, module: Any) -> None:
+    def answer(request: Any) -> Any:
+        url, port = request.url, f":{request.url.port}" if request.url.port else ""
+        text = f"{url.scheme.decode()}://{url.host.decode()}{port}{url.target.decode()}"
+        effects.blocked(described(f"httpx.{request.method.decode().lower()}", (text,)))
+        return module.Response(200, headers={"Content-Type": "application/json"}, content=b"{}")
+
+    def handle(pool: Any, request: Any) -> Any:
+        for _ in request.stream:  # it may be a generator of the cell's
+            pass
+        return answer(request)
+
+    async def handle_async(pool: Any, request: Any) -> Any:
+        async for _ in request.stream:
+            pass
+        return answer(request)
+
+    effects.put(module.ConnectionPool, "handle_request", handle)
+    effects.put(module.AsyncConnectionPool, "handle_async_request", handle_async)
+
+
+def _install_aiohttp(effects: Effects, module: Any) -> None:
+    async def connect(connector: Any, request: Any, *others: Any) -> Any:
+        text = described(f"aiohttp.{request.method.lower()}", (str(request.url),))
+        effects.blocked(text)
+        protocol = connector._factory()
+        protocol.connection_made(_AnsweringTransport(protocol))
+        return protocol
+
+    effects.put(module.TCPConnector, "_create_connection", connect)
+
+
+class _AnsweringTransport(asyncio.Transport):
+    """As `_Answering`, of a connection of asyncio."""
+
+    def __init__(self, protocol: Any) -> None:
+        super().__init__()
+        self._protocol, self._answer = protocol, _ANSWER
+
+    def write(self, data: Any) -> None:
+        """It goes nowhere."""
+        if self._answer:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._protocol.data_received, self._answer)
+        self._answer = b""
+
+    def is_closing(self) -> bool:
+        """It stays."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    abort = close
 
 
 def _install_smtp(effects: Effects, module: Any) -> None:

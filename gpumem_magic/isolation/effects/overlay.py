@@ -11,6 +11,7 @@ import shutil
 import stat
 from contextlib import suppress
 from functools import partial
+from glob import has_magic
 from io import open as open_file
 from os import lstat, makedirs, mkdir, readlink, rename, scandir, symlink
 from os import open as open_descriptor
@@ -93,6 +94,19 @@ class Overlay:
         if place == os.path.abspath(os.fsdecode(file)) and not self.away:
             return file
         return os.fsencode(place) if isinstance(file, bytes) else place
+
+    def read_whole_at(self, file: Any) -> Any:
+        """`read_at`, for code of another language that looks into folders itself: `file` may be
+        one, or a pattern of names."""
+        own = self.virtual(file) if self.changed else None
+        if own is None:
+            return file
+        folder = own
+        while has_magic(folder):
+            folder = os.path.dirname(folder)
+        if (folder == own and not self.is_folder(own)) or self.at(folder) == folder:
+            return self.read_at(file)
+        return self.brought_whole(folder) + own[len(folder) :]
 
     def exists(self, path: str) -> bool:
         """Whether the cell finds something at `path`."""

@@ -7,8 +7,8 @@ import builtins
 import concurrent.futures
 import functools
 import getpass
+import importlib
 import io
-import multiprocessing.process
 import os
 import signal
 import subprocess
@@ -16,7 +16,7 @@ import sys
 import webbrowser
 from typing import Any, NoReturn
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import MULTIPROCESSING, Arrivals
 from gpumem_magic.isolation.telling import Effects, described
 from gpumem_magic.sources.stacks.frames import outwards
 
@@ -29,6 +29,9 @@ _EXECUTORS = (
 _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
 errread, errwrite, after self and ten others."""
+
+_SAID = {("git", "version"): b"git version 2.40.0"}
+"""What programs say that others, here GitPython, cannot be imported without."""
 
 _OF_THE_PROCESS = (
     "setpriority startfile setuid setgid seteuid setegid setreuid setregid setresuid setresgid "
@@ -58,10 +61,6 @@ def install_process_effects(effects: Effects, arrivals: Arrivals) -> None:
             module.Kernel, "_input_request", functools.partial(_nobody, "input()")
         ),
     )
-    arrivals.expect(
-        "multiprocessing.resource_tracker",  # a process that removes what others leave
-        lambda module: effects.put(module.ResourceTracker, "_send", lambda *args: None),
-    )
     for name in ("stdin", "__stdin__"):
         setattr(sys, name, _Nobody())
 
@@ -76,8 +75,6 @@ def _install_starting(effects: Effects) -> None:
         effects.put(os, name, _refused(f"os.{name}"))
     other = _refused("starting another process")  # as joblib does
     effects.put(sys.modules.get("_posixsubprocess"), "fork_exec", other)
-    start = _refused("multiprocessing.Process.start")
-    effects.put(multiprocessing.process.BaseProcess, "start", start)
     for owner in (asyncio, asyncio.subprocess):
         for name in ("create_subprocess_exec", "create_subprocess_shell"):
             create = functools.partial(_not_started_by_asyncio, effects, f"asyncio.{name}")
@@ -86,12 +83,16 @@ def _install_starting(effects: Effects) -> None:
 
 def _install_pools(effects: Effects, arrivals: Arrivals) -> None:
     """What the processes of a pool would compute is computed here, one after the other."""
-    for package in ("multiprocessing", "multiprocess"):
-        arrivals.expect(f"{package}.pool", functools.partial(_make_thread_pool, effects))
-        arrivals.expect(
-            f"{package}.managers",
-            lambda module: effects.wrap(module.BaseManager, "start", _manage_here),
-        )
+    for package in MULTIPROCESSING:
+        refuse = _refused(f"{package}.Process.start")
+        for module, install in (
+            ("process", lambda m, refuse=refuse: effects.put(m.BaseProcess, "start", refuse)),
+            ("pool", functools.partial(_make_thread_pool, effects)),
+            ("managers", lambda m: effects.wrap(m.BaseManager, "start", _manage_here)),
+            # a process that removes what others leave
+            ("resource_tracker", lambda m: effects.put(m.ResourceTracker, "_send", _do_nothing)),
+        ):
+            arrivals.expect(f"{package}.{module}", install)
     for package, module in _EXECUTORS:
         compute = functools.partial(_compute_here, effects, f"{package}.ProcessPoolExecutor")
         arrivals.expect(f"{package}.{module}", compute)
@@ -114,13 +115,15 @@ def _compute_here(effects: Effects, name: str, module: Any) -> None:
 
 
 def _make_thread_pool(effects: Effects, module: Any) -> None:
-    threads = module.ThreadPool
+    threads, package = module.ThreadPool, module.__package__
+    # what a pool's threads are told apart by, as its processes would be
+    importlib.import_module(f"{package}.dummy").DummyProcess.pid = os.getpid()
 
     def begin(
         original: Any, /, pool: Any, processes: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         if not isinstance(pool, threads):
-            effects.done_here(f"{module.__name__.partition('.')[0]}.Pool")
+            effects.done_here(f"{package}.Pool")
             pool.__class__, processes = threads, 1
         original(pool, processes, *args[:2], **{**kwargs, "context": None})
 
@@ -152,6 +155,10 @@ def _submit(
     except BaseException as error:
         future.set_exception(error)
     return future
+
+
+def _do_nothing(*args: Any) -> None:
+    """In place of what would tell another process."""
 
 
 async def _not_started_by_asyncio(
@@ -260,12 +267,15 @@ def _nobody(what: str, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _not_started(effects: Effects, process: Any, args: Any, *others: Any) -> None:
-    """A process that has ended at once, without output, and successfully."""
+    """A process that has ended at once, in general without output, and successfully."""
     if not isinstance(args, (str, bytes, os.PathLike)):
         args = list(args)
         os.fspath(args[0])
     effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
     pipes = (process, args, *others)[_PIPES]
+    said = _SAID.get(tuple(args)) if isinstance(args, list) else None
+    if said and pipes[3] != -1:
+        os.write(pipes[3], said)
     if os.name == "posix" and pipes[1] != -1:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, pipes[1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.telling import renamed
 
 _ONE_PROCESS = "predict the code of one process without it"

@@ -1,7 +1,7 @@
 """Libraries that write files without Python's `open`, or would write much through it."""
 
 # Paths are the cell's, as text.
-# ruff: noqa: PTH100, PTH108, PTH112, PTH113, PTH120, PTH123
+# ruff: noqa: PTH100, PTH108, PTH111, PTH112, PTH113, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import functools
 import inspect
 import os
 import pickle
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.checkpoints import Kept, KeptObjects
 from gpumem_magic.isolation.effects.databases import Databases
 from gpumem_magic.isolation.effects.files import ScratchFiles
@@ -38,34 +40,56 @@ tokenizers.models WordPiece.from_file 0 r, WordPiece.read_file 0 r
 tokenizers.models BPE 0 r, BPE 1 r, WordLevel 0 r, WordPiece 0 r
 h5py._hl.files File.__init__ 1 ?
 tables open_file 0 ?
-pyarrow OSFile 0 ?, memory_map 0 ?
+pyarrow OSFile 0 ?, memory_map 0 ?, create_memory_map 0 w, input_stream 0 r, output_stream 0 w
+pyarrow CompressedInputStream 0 r, CompressedOutputStream 0 w
+pyarrow._fs FileSystem.open_input_stream 1 r, FileSystem.open_input_file 1 r
+pyarrow._fs FileSystem.open_output_stream 1 w, FileSystem.open_append_stream 1 a
+pyarrow._fs FileSystem.get_file_info 1 r, FileSystem.from_uri 0 -
 pyarrow.parquet write_table 1 w, read_table 0 r
 pyarrow.parquet ParquetWriter.__init__ 1 w, ParquetFile.__init__ 1 r
-pyarrow.csv write_csv 1 w, read_csv 0 r
+pyarrow.csv write_csv 1 w, read_csv 0 r, open_csv 0 r
+pyarrow.json read_json 0 r, open_json 0 r
+pyarrow.orc write_table 1 w, read_table 0 r, ORCFile.__init__ 1 r, ORCWriter.__init__ 1 w
 pyarrow.ipc new_file 0 w, open_file 0 r, new_stream 0 w, open_stream 0 r
 pyarrow.dataset write_dataset 1 a, dataset 0 r
-pyarrow.feather write_feather 1 w, read_table 0 r
+pyarrow._feather write_feather 1 w, FeatherReader 0 r
 polars DataFrame.write_parquet 1 w, read_parquet 0 r, scan_parquet 0 r, LazyFrame.sink_parquet 1 w
 polars DataFrame.write_csv 1 w, read_csv 0 r, scan_csv 0 r, LazyFrame.sink_csv 1 w
 polars DataFrame.write_ipc 1 w, read_ipc 0 r, scan_ipc 0 r, LazyFrame.sink_ipc 1 w
 polars DataFrame.write_ndjson 1 w, read_ndjson 0 r, scan_ndjson 0 r, LazyFrame.sink_ndjson 1 w
-polars DataFrame.write_json 1 w, read_json 0 r
+polars DataFrame.write_json 1 w, read_json 0 r, DataFrame.write_avro 1 w, read_avro 0 r
+polars DataFrame.write_ipc_stream 1 w, read_ipc_stream 0 r, read_csv_batched 0 r, read_lines 0 r
+polars read_parquet_schema 0 r, read_parquet_metadata 0 r, read_ipc_schema 0 r, scan_lines 0 r
+polars DataFrame.serialize 1 w, DataFrame.deserialize 0 r
+polars LazyFrame.serialize 1 w, LazyFrame.deserialize 0 r
+sentencepiece._sentencepiece SentencePieceProcessor.LoadFromFile 1 r
+sentencepiece._sentencepiece SentencePieceProcessor_LoadFromFile 1 r
 torchvision.io.image write_file 0 w, read_file 0 r
 torchaudio save 0 w, load 0 r
-soundfile write 0 w, read 0 r
+soundfile write 0 w, SoundFile.__init__ 1 ?
 cv2 imwrite 0 w, imread 0 r, VideoWriter 0 w, VideoCapture 0 r, FileStorage 0 ?
+cv2 imwritemulti 0 w, imreadmulti 0 r, imcount 0 r, haveImageReader 0 r
+av open 0 ?
 faiss write_index 1 w, read_index 0 r
 xgboost.core Booster.save_model 1 w, Booster.load_model 1 r
-lightgbm.basic Booster.save_model 1 w
+lightgbm.basic Booster.save_model 1 w, Booster.__init__ 3 r
+lightgbm.basic Dataset.save_binary 1 w, Dataset.__init__ 1 r
+onnx.checker check_model 0 r
+onnxruntime.capi.onnxruntime_inference_collection InferenceSession.__init__ 1 r
+netCDF4._netCDF4 Dataset.__init__ 1 ?
+plyvel DB 0 a
 lmdb open 0 a, Environment 0 a
-duckdb connect 0 a
+duckdb connect 0 a, read_csv 0 r, read_json 0 r, read_parquet 0 r
+duckdb DuckDBPyConnection.read_csv 1 r, DuckDBPyConnection.read_json 1 r
+duckdb DuckDBPyConnection.read_parquet 1 r
 duckdb DuckDBPyRelation.to_csv 1 w, DuckDBPyRelation.write_csv 1 w
 duckdb DuckDBPyRelation.to_parquet 1 w, DuckDBPyRelation.write_parquet 1 w
 dbm.gnu open 0 a
 dbm.ndbm open 0 a
 """
 """Module; function, where it takes a path, and whether it reads it, writes it anew, or adds to it
-("?": as an argument after it says). They are written in other languages, or call such."""
+("?": as an argument after it says; "-": it only looks what sort it is). They are written in other
+languages, or call such."""
 
 _AS_ONE = """
 torch.jit save
@@ -81,6 +105,13 @@ joblib dump
 numpy save savez savez_compressed savetxt
 """
 """What is told under the name that users know it by."""
+
+_PIECES = re.compile(r"(?<=--)(input|model_prefix)=(\S+)")
+"""Options of SentencePiece that name files."""
+
+_ELSEWHERE = re.compile(r"(?!file:)\w+://")
+_EXPANDING = ("polars.", "pyarrow.", "netCDF4.")
+"""Libraries for which a path may begin with the home folder's mark, as for a shell."""
 
 _SHARED = "/dev/shm"
 
@@ -107,6 +138,10 @@ class SavingEffects:
         expect("torch.onnx", lambda module: effects.skip(module, "export", "torch.onnx.export"))
         expect("safetensors.torch", self._install_safetensors)
         expect("safetensors", self._install_safe_open)
+        expect(
+            "sentencepiece",
+            lambda module: effects.wrap(module.SentencePieceTrainer, "_Train", self._train_pieces),
+        )
 
     def _install_tables(self) -> None:
         for line in _BY_PATH.strip().split("\n"):
@@ -136,21 +171,31 @@ class SavingEffects:
         key = position if position < len(args) else _parameter(original, position, kwargs)
         given = values.get(key)
         kind = mode if mode != "?" else _kind(values, position + 1)
-        if isinstance(given, str) and given.startswith(":"):  # a database in memory
-            return original(*args, **kwargs)
+        if isinstance(given, str):
+            if _ELSEWHERE.match(given):
+                return self._elsewhere(given, kind, described(known_as, args, kwargs))
+            if given.startswith(":") or kind == "-":  # a database in memory
+                return original(*args, **kwargs)
+            given = values[key] = _local(given, known_as)
         if values.get("readonly") or values.get("read_only"):
             kind = "r"
-        if kind == "r" and isinstance(given, list):
-            place = [self._files.path(each) for each in given]
-        elif kind == "r":
-            place = self._files.path(given)
+        if kind == "r":
+            place = self._files.path_of_whole(given)
         else:
             place = self._files.written(given, whole=kind == "a")
-        if place is not given:
-            values[key] = place
-            if kind != "r":
-                self._files.tell(described(known_as, args, kwargs))
-        return original(*[values.pop(i) for i in range(len(args))], **values)
+        if place is given:
+            return original(*[values.pop(i) for i in range(len(args))], **values)
+        values[key] = place
+        if kind != "r":
+            self._files.tell(described(known_as, args, kwargs))
+        with self._effects.silence() if kind != "r" else contextlib.nullcontext():
+            return original(*[values.pop(i) for i in range(len(args))], **values)
+
+    def _elsewhere(self, address: str, kind: str, call: str) -> None:
+        """What is not on this machine is not written, and cannot be read."""
+        self._effects.blocked(call)
+        if kind in "r-":
+            raise no_connection(address)
 
     def _saving(self, original: Any) -> Any:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -189,6 +234,24 @@ class SavingEffects:
     def _downloading(self, url: str, *args: Any, **kwargs: Any) -> None:
         self._effects.blocked(described("torch.hub.download_url_to_file", (url,)))
         raise no_connection(url)
+
+    def _train_pieces(self, original: Any, /, arg: Any = None, **options: Any) -> Any:
+        """SentencePiece takes its options by name or in one text."""
+        if isinstance(arg, str):
+            return original(_PIECES.sub(lambda m: f"{m[1]}={self._piece_file(*m.groups())}", arg))
+        placed = {name: self._piece_file(name, value) for name, value in options.items()}
+        return original(arg, **placed)
+
+    def _piece_file(self, option: str, value: Any) -> Any:
+        """Where the texts are that it reads; the start of the names of the two files it writes."""
+        if option == "input":
+            names = value if isinstance(value, list) else str(value).split(",")
+            return ",".join(map(str, map(self._files.path, names)))
+        if option != "model_prefix":
+            return value
+        self._files.tell(described("SentencePieceTrainer.train", (), {option: value}))
+        place, _ = (str(self._files.written(f"{value}.{end}", False)) for end in ("model", "vocab"))
+        return place.removesuffix(".model")
 
     def _install_shared_memory(self, module: Any) -> None:
         """Linux has it in a folder."""
@@ -258,6 +321,13 @@ class _KeptTensors(contextlib.ExitStack):
     def get_tensors(self) -> dict[str, Any]:
         """All of them."""
         return {name: self.get_tensor(name) for name in self._kept}
+
+
+def _local(path: str, known_as: str) -> str:
+    """The path of a file on this machine, with what some libraries put into its place."""
+    if path.startswith("file://"):
+        return unquote(urlsplit(path).path)
+    return os.path.expanduser(path) if known_as.startswith(_EXPANDING) else path
 
 
 def _is_path(file: Any) -> bool:

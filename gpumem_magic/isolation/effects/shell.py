@@ -8,6 +8,7 @@ import contextlib
 import io
 import re
 import sys
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -26,8 +27,9 @@ _RUNNING = {
 """Magics that run the code behind them, and their options that take a value."""
 
 _HARMLESS = frozenset(
-    "who who_ls whos pwd lsmagic pinfo pinfo2 pdoc pdef psource pfile env set_env cd config "
-    "matplotlib load_ext reload_ext autoreload aimport precision xmode colors".split()
+    "who who_ls whos pwd lsmagic pinfo pinfo2 pdoc pdef psource pfile psearch env set_env config "
+    "cd pushd popd dirs dhist bookmark history hist tb xdel reset_selective "
+    "matplotlib load_ext reload_ext autoreload aimport precision xmode colors automagic".split()
 )
 """Magics that only show something, or change only this process, which ends with the dry run."""
 
@@ -49,7 +51,7 @@ def install_shell_effects(effects: Effects, scripts: Scripts) -> None:
     effects.wrap(shell, "run_cell_magic", commands.cell_magic)
     effects.put(shell, "ask_exit", _leave)
     effects.skip(shell, "set_next_input", "set_next_input")
-    shell.db = {}  # it is a folder of files, and %cd writes there
+    shell.db = ChainMap({}, shell.db)  # it is a folder of files, and %cd writes there
 
 
 def _leave() -> NoReturn:
@@ -100,7 +102,8 @@ class _Commands:
             self._follow(told, lambda: self._scripts.run_magic(line, names))
             return None
         # To load ourselves anew would end the dry run that is under way.
-        if name in _HARMLESS and "gpumem_magic" not in line:
+        harmless = name in _HARMLESS or (name == "store" and "-r" in line.split())
+        if harmless and "gpumem_magic" not in line:
             with self._effects.silence():  # what a library keeps in files on the way
                 return original(name, line, *args, **kwargs)
         self._effects.blocked(f"%{name} {line}".strip())

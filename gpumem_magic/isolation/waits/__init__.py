@@ -10,6 +10,7 @@ import signal
 import time
 from typing import Any
 
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.builtin_functions import set_in_class
 from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.waits.clock import Clock
@@ -18,7 +19,7 @@ from gpumem_magic.isolation.waits.files import install_files, install_sockets
 from gpumem_magic.isolation.waits.locks import install_locks, install_pools
 
 
-def install_waiting_effects(effects: Effects) -> None:
+def install_waiting_effects(effects: Effects, arrivals: Arrivals) -> None:
     """Replace what waits, and the clocks that tell how long."""
     clock = Clock()
     effects.put(time, "sleep", clock.sleep)
@@ -27,11 +28,11 @@ def install_waiting_effects(effects: Effects) -> None:
         effects.replace(time, f"{name}_ns", clock.in_nanoseconds)
     for name in ("now", "utcnow"):  # the others of datetime ask `time.time`
         set_in_class(datetime.datetime, name, _set_forward(name, clock))
-    install_locks(effects, clock)
+    install_locks(effects, clock, arrivals)
     install_files(effects, clock)
     install_sockets(effects, clock)
     effects.replace(signal, "sigtimedwait", clock.of_signals)
-    install_pools(effects)
+    install_pools(effects, arrivals)
     keep_loop()
 
 

@@ -7,9 +7,9 @@ import _thread
 import queue
 import threading
 import weakref
-from multiprocessing import synchronize
 from typing import Any
 
+from gpumem_magic.isolation.arrivals import MULTIPROCESSING, Arrivals
 from gpumem_magic.isolation.telling import Effects
 from gpumem_magic.isolation.waits.clock import Clock, really_sleep, threads
 
@@ -19,7 +19,7 @@ _ENDING = 0.01
 _new_lock = threading.Lock
 
 
-def install_locks(effects: Effects, clock: Clock) -> None:
+def install_locks(effects: Effects, clock: Clock, arrivals: Arrivals) -> None:
     """Locks, and all that is made of them (Condition, Event, Queue, Future, Thread.join)."""
 
     def make_acquire(original: Any) -> Any:
@@ -63,7 +63,8 @@ def install_locks(effects: Effects, clock: Clock) -> None:
 
     effects.replace(_queue.SimpleQueue, "get", make_get)
     _install_joins(effects, clock)
-    synchronize._multiprocessing.SemLock = SharedSemaphore  # type: ignore[attr-defined]
+    for package in MULTIPROCESSING:
+        arrivals.expect(f"_{package}", lambda module: setattr(module, "SemLock", SharedSemaphore))
     _forget_left_behind(effects)
 
 
@@ -168,21 +169,21 @@ class SharedSemaphore:
         return self._get_value() == 0
 
 
-def install_pools(effects: Effects) -> None:
+def install_pools(effects: Effects, arrivals: Arrivals) -> None:
     """A pool of threads from before the fork has none; it makes new ones."""
     from concurrent.futures import ThreadPoolExecutor
-    from multiprocessing.pool import RUN, Pool
 
-    def make_checking(original: Any) -> Any:
-        def check_running(pool: Any) -> None:
-            if pool._state == RUN and not pool._worker_handler.is_alive():
-                pool._terminate.cancel()
-                pool.__init__(pool._processes, pool._initializer, pool._initargs)
-            original(pool)
+    def check_running(original: Any, pool: Any) -> None:
+        if pool._state == "RUN" and not pool._worker_handler.is_alive():
+            pool._terminate.cancel()
+            pool.__init__(pool._processes, pool._initializer, pool._initargs)
+        original(pool)
 
-        return check_running
-
-    effects.replace(Pool, "_check_running", make_checking)
+    for package in MULTIPROCESSING:
+        arrivals.expect(
+            f"{package}.pool",
+            lambda module: effects.wrap(module.Pool, "_check_running", check_running),
+        )
 
     def make(original: Any) -> Any:
         def submit(pool: Any, *args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.virtual.libraries.assumed import install_assumed
 from gpumem_magic.virtual.libraries.like_layers import LikeLayers, Values
 from gpumem_magic.virtual.libraries.native import Bitsandbytes, launch_nothing
@@ -29,7 +29,7 @@ def install_libraries(
     """
     forget_answers()
     name_a_runtime(arrivals)
-    keep_to_one_process()
+    arrivals.expect("torch.distributed.rendezvous", keep_to_one_process)
     install_assumed(assume, values.written, tell)
     arrivals.expect("bitsandbytes", Bitsandbytes(tell, values.written).stand_in)
     launch_nothing(arrivals, values.written)

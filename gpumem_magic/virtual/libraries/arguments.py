@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.sources.objects.contents import with_derived
 from gpumem_magic.values.advice import Argument
 from gpumem_magic.values.names import ArgumentFacts

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.nn.modules import module as torch_module
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.values.recording import Action
 from gpumem_magic.virtual.event_log import EventLog
 from gpumem_magic.virtual.libraries.layer_geometry import (

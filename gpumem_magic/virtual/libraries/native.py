@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 
 _LAUNCHERS = (
     ("triton.runtime.jit", "JITFunction"),

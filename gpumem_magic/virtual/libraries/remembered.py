@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.in_modules import InModules, namespace_of
 from gpumem_magic.isolation.telling import users_modules
 from gpumem_magic.virtual.devices import DEVICE

@@ -47,6 +47,8 @@ def _among_one(
             "torch.distributed with several processes is not covered by the virtual GPU, "
             "which is one card of one process: set WORLD_SIZE=1"
         )
+    if named == "fake":  # asked for in a dry run, on the card of another shell
+        return make(size, rank, ranks, backend, *others, **options)
     if is_dry:
         nothing_sent()
     options |= dict.fromkeys(options.keys() & _OF_NCCL)

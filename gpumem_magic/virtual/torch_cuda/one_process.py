@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,22 +10,30 @@ from typing import Any
 import torch
 
 _DOES_NOTHING = "torch.testing._internal.distributed.fake_pg"
-_RENDEZVOUS = "torch.distributed.rendezvous"
 
 
-def keep_to_one_process() -> None:
-    """From here on groups meet nowhere; those from before have no threads and connections left."""
-    rendezvous = sys.modules.get(_RENDEZVOUS)
-    if rendezvous is None or not torch.distributed.is_available():
-        return
+def keep_to_one_process(rendezvous: Any) -> None:
+    """From here on groups meet nowhere; those from before have no threads and connections left.
+
+    rendezvous: torch's module of that name.
+    """
     distributed: Any = torch.distributed
-    kept = list(_cut_off(distributed))  # with the last reference a group would wait for its threads
+    if not distributed.is_available():
+        return
+    before = list(_cut_off(distributed))  # with the last one a group would wait
 
-    def make_store(*args: Any, kept: object = kept, **options: Any) -> Any:
-        return distributed.HashStore()
+    class Alone(distributed.HashStore):  # type: ignore[misc]
+        """A store that nobody else is to find."""
 
-    for name in ("TCPStore", "FileStore"):
-        setattr(rendezvous, name, make_store)
+        kept = before
+
+        def __init__(self, host: Any = "", port: Any = 0, *others: Any, **options: Any) -> None:
+            super().__init__()
+            self.path, self.host, self.port = host, options.get("host_name", host), port
+
+    for module in (rendezvous, distributed, distributed.distributed_c10d):
+        for name in ("TCPStore", "FileStore"):
+            setattr(module, name, Alone)
 
 
 def _cut_off(distributed: Any) -> Iterator[Any]:

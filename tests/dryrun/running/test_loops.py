@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 
+import cloudpickle
 import pytest
 import torch
 from torch.optim import optimizer
@@ -263,3 +264,9 @@ def test_lines_and_comprehensions_stay():
 def test_a_wrong_number_of_steps():
     with pytest.raises(ValueError, match="the least is 1"):
         Loops(list, 0)
+
+
+def test_a_function_that_is_pickled_with_its_globals_has_loops_without_ends():
+    program = Program()
+    program.run("def last(items):\n    for i in items:\n        pass\n    return i")
+    assert cloudpickle.loads(cloudpickle.dumps(program.globals["last"]))([1, 2, 3]) == 3

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gpumem_magic.isolation import child as processes_of_ours
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
+from gpumem_magic.isolation.effects.hub import install_hub_effects
 from gpumem_magic.isolation.effects.network import install_network_effects
 from gpumem_magic.isolation.effects.output import capture
 from gpumem_magic.isolation.effects.processes import install_process_effects
@@ -35,7 +36,7 @@ def processes(effects, arrivals, scratch):
 
 
 def waiting(effects, arrivals, scratch):
-    install_waiting_effects(effects)
+    install_waiting_effects(effects, arrivals)
 
 
 def network(effects, arrivals, scratch):
@@ -44,6 +45,7 @@ def network(effects, arrivals, scratch):
 
 def tracking(effects, arrivals, scratch):
     install_tracking_effects(effects, arrivals)
+    install_hub_effects(effects, arrivals)
 
 
 class Unbound:

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 from gpumem_magic.isolation.effects.files import ScratchFiles
 from gpumem_magic.isolation.effects.saving import SavingEffects
 from gpumem_magic.isolation.telling import Effects

@@ -157,24 +157,43 @@ def test_sockets_say_that_a_dry_run_makes_no_connections(server):
     )
 
 
-def test_clients_built_on_sockets_are_refused_also_where_they_were_connected(server):
+def test_httpx_is_answered_as_others_are(server):
     httpx = pytest.importorskip("httpx")
-    url = "http://{}:{}".format(*server.server_address)
+    url = "http://{}:{}/".format(*server.server_address)
     with httpx.Client() as client:
-        assert client.get(f"{url}/1").text == "real"
+        assert client.get(f"{url}1").text == "real"
         cell = """
-            x = []
-            for get in (client.get, httpx.get):
-                try:
-                    get(url)
-                except httpx.HTTPError as error:
-                    x.append(type(error).__name__)
+            import asyncio
+            x = [get(url).json() for get in (client.get, httpx.get)]
+            x.append(httpx.post("https://example.com/a?b=1", content=iter([b"c"])).text)
+            with httpx.stream("GET", url) as response:
+                x.append(response.read())
+            async def put():
+                async with httpx.AsyncClient() as client:
+                    x.append((await client.put(url, json={})).status_code)
+            asyncio.run(put())
         """
         after = run(cell, client=client, httpx=httpx, url=url)
-        assert after.error is None
-        assert after.x[1] == "ConnectError"
-        assert client.get(f"{url}/2").text == "real"
+        assert (after.error, after.x) == (None, [{}, {}, "{}", b"{}", 200])
+        assert after.told[0] == f"httpx.get('{url}') (line 3)"
+        assert after.told[1] == "httpx.post('https://example.com/a?b=1') (line 4)"
+        assert client.get(f"{url}2").text == "real"
     assert server.asked == ["/1", "/2"]
+
+
+def test_aiohttp_is_answered_as_others_are():
+    pytest.importorskip("aiohttp")
+    cell = """
+        import aiohttp, asyncio
+        async def post():
+            async with aiohttp.ClientSession() as session:
+                async with session.post("https://example.com/a", data=b"x") as response:
+                    return response.status, await response.json()
+        x = [*asyncio.run(post())]
+    """
+    after = run(cell)
+    assert (after.error, after.x) == (None, [200, {}])
+    assert after.told == ["aiohttp.post('https://example.com/a') (line 5)"]
 
 
 def test_what_is_sent_goes_nowhere_but_between_pairs_of_the_cell():

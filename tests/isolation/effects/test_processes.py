@@ -41,6 +41,7 @@ def test_commands_succeed_without_output(command):
         assert subprocess.call(command) == 0
         assert subprocess.check_call(command) == 0
         assert subprocess.check_output(command) == b""
+        assert subprocess.check_output(["git", "version"]) == b"git version 2.40.0"
         assert subprocess.getoutput(" ".join(command)) == ""
         assert subprocess.getstatusoutput(" ".join(command)) == (0, "")
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -58,7 +59,8 @@ def test_commands_succeed_without_output(command):
     assert after.error is None
     assert [text.partition("(")[0] for text in after.told] == [
         *("subprocess.run", "subprocess.run", "subprocess.call", "subprocess.check_call"),
-        *("subprocess.check_output", "subprocess.getoutput", "subprocess.getstatusoutput"),
+        *("subprocess.check_output", "subprocess.check_output"),
+        *("subprocess.getoutput", "subprocess.getstatusoutput"),
         *("subprocess.Popen", "os.system", "os.popen", "subprocess.run"),
     ]
     assert after.told[0].endswith("(line 3)")

@@ -264,6 +264,28 @@ result += [parquet.ParquetFile("a.parquet").metadata.num_rows, dataset.dataset("
     assert "pyarrow.write_csv(..., 'a.csv')" in notes[0]
 
 
+def test_compressed_files_of_arrow(dry):
+    pytest.importorskip("pyarrow")
+    result, _ = dry("""
+import pyarrow
+from pyarrow import feather, fs, json
+table = pyarrow.table({"a": [1, 2]})
+feather.write_feather(table, "a.feather", compression="zstd")
+with pyarrow.output_stream("a.gz", compression="gzip") as file:
+    file.write(b'{"a": 1}')
+with pyarrow.OSFile("a.arrow", "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as rows:
+    rows.write(table)
+with fs.LocalFileSystem().open_output_stream("a.txt") as file:
+    file.write(b"text")
+result = [feather.read_table("a.feather").num_rows, feather.read_feather("a.feather").a.sum()]
+result += [pyarrow.input_stream("a.gz", compression="gzip").read(), json.read_json("a.gz").num_rows]
+with pyarrow.memory_map("a.arrow") as file:
+    result.append(pyarrow.ipc.open_stream(file).read_all().num_rows)
+result.append(fs.LocalFileSystem().open_input_file("a.txt").read())
+""")
+    assert result == [2, 3, b'{"a": 1}', 1, 2, b"text"]
+
+
 def test_tables_of_polars(dry):
     pytest.importorskip("polars")
     result, notes = dry("""
@@ -280,6 +302,64 @@ result = [each.equals(table) for each in found]
 """)
     assert result == [True] * 5
     assert "polars.DataFrame.write_csv(..., 'a.csv')" in notes[0]
+    assert notes[0].count("csv") == 2  # it is told once
+
+
+def test_folders_that_polars_looks_into(dry):
+    pytest.importorskip("polars")
+    result, _ = dry("""
+import polars
+table = polars.DataFrame({"a": [1, 2], "k": ["x", "y"]})
+os.mkdir("parts")
+for name in "pq":
+    table.write_parquet(f"parts/{name}.parquet")
+table.write_parquet("by", partition_by="k")
+table.serialize("a.bin")
+result = [len(polars.read_parquet(place)) for place in ("parts/*.parquet", "parts", "by")]
+result.append(len(polars.DataFrame.deserialize("a.bin")))
+""")
+    assert result == [4, 4, 2, 2]
+
+
+def test_files_elsewhere_and_at_home(dry, monkeypatch, tmp_path):
+    pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result, notes = dry("""
+import polars, pyarrow.parquet
+table = polars.DataFrame({"a": [1, 2]})
+table.write_parquet("s3://bucket/a.parquet")
+table.write_parquet("~/a.parquet")
+table.write_csv(f"file://{os.getcwd()}/a.csv")
+result = [os.path.exists(os.path.expanduser("~/a.parquet")), len(polars.read_csv("a.csv"))]
+result.append(pyarrow.parquet.read_table("~/a.parquet").num_rows)
+for read in (polars.read_parquet, pyarrow.parquet.read_table):
+    try:
+        read("s3://bucket/a.parquet")
+    except ConnectionError as error:
+        result.append(str(error))
+""")
+    refused = "a dry run makes no connections (here: to s3://bucket/a.parquet)"
+    assert result == [True, 2, 2, refused, refused]
+    assert "write_parquet(..., 's3://bucket/a.parquet')" in notes[0]
+    assert not (tmp_path / "a.parquet").exists()
+
+
+def test_models_of_sentencepiece(dry):
+    pytest.importorskip("sentencepiece")
+    result, notes = dry("""
+import sentencepiece
+with open("a.txt", "w") as file:
+    file.writelines(f"one line {i} of text {i * 7}\\n" for i in range(300))
+sentencepiece.SentencePieceTrainer.train(input="a.txt", model_prefix="m", vocab_size=40)
+sentencepiece.SentencePieceTrainer.Train("--input=a.txt --model_prefix=n --vocab_size=40")
+loaded = sentencepiece.SentencePieceProcessor()
+loaded.load("n.model")
+result = [sentencepiece.SentencePieceProcessor(model_file="m.model").vocab_size()]
+result += [loaded.vocab_size(), os.path.exists("m.vocab")]
+""")
+    assert result == [40, 40, True]
+    assert "SentencePieceTrainer.train(model_prefix='m')" in notes[0]
 
 
 def test_videos(dry):
@@ -332,3 +412,52 @@ result.append(duckdb.connect(":memory:").execute("select 4").fetchall())
     assert result == [[(1, "a")], [(2,)], [(3,)], [(4,)]]
     assert "copy to 'a.parquet'" in notes[0]
     assert "duckdb.connect(database='a.db')" in notes[0]
+
+
+OTHERS = {
+    "soundfile": 'soundfile.write("a.wav", [0.0] * 9, 8000); result = soundfile.info("a.wav").frames == 9',
+    "lightgbm": """
+import numpy
+data = lightgbm.Dataset(numpy.arange(40.0).reshape(20, 2), numpy.arange(20.0))
+lightgbm.train({"verbose": -1, "num_threads": 1}, data, 2).save_model("a.txt")
+result = lightgbm.Booster(model_file="a.txt").num_trees() > 0
+""",
+    "netCDF4": """
+with netCDF4.Dataset("a.nc", "w") as file:
+    file.createDimension("x", 3)
+with netCDF4.Dataset("a.nc") as file:
+    result = [*file.dimensions] == ["x"]
+""",
+    "av": """
+with av.open("a.mp4", "w") as video:
+    stream = video.add_stream("mpeg4", rate=24)
+    stream.width = stream.height = 16
+    frame = av.VideoFrame(16, 16, "yuv420p")
+    video.mux([packet for each in (frame, None) for packet in stream.encode(each)])
+with av.open("a.mp4") as video:
+    result = len([*video.decode(video=0)]) == 1
+""",
+    "plyvel": """
+table = plyvel.DB("a", create_if_missing=True)
+table.put(b"k", b"v")
+result = table.get(b"k") == b"v"
+""",
+    "onnx": """
+onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])), "a.onnx")
+onnx.checker.check_model("a.onnx")
+result = True
+""",
+    "duckdb": """
+with duckdb.connect("a.db") as made:
+    made.execute("create table t as select 3 as a")
+    made.execute("copy t to 'a.parquet'")
+    made.execute("export database 'exported'")
+result = duckdb.read_parquet("a.parquet").fetchall() == [(3,)] and os.path.isdir("exported")
+""",
+}
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_libraries_that_write_in_other_languages(dry, library):
+    pytest.importorskip(library)
+    assert dry(f"import {library}\n{OTHERS[library]}")[0]

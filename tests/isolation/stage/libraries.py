@@ -151,7 +151,8 @@ def look_at_shell(shell) -> dict[str, str]:
         "settings": (shell.ast_node_interactivity, shell.autocall, shell.autoawait, shell.colors),
         "exceptions": (shell.custom_exceptions, id(shell.CustomTB), shell.InteractiveTB.mode),
         "configuration": repr(shell.config),
-        "folders": list(shell.user_ns.get("_dh", ())),
+        "folders": (list(shell.user_ns.get("_dh", ())), list(shell.dir_stack)),
+        "bookmarks": shell.db.get("bookmarks"),
         "stored": sorted(map(str, shell.user_ns.get("_oh", {}))),
         "builtins": sorted(name for name in vars(sys.modules["builtins"]) if name != "_"),
     }

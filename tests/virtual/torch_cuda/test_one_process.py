@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpumem_magic import predict
+from gpumem_magic.virtual.catalog import lookup
+from gpumem_magic.virtual.source import VirtualSource
 from tests.dryrun.test_dryrun import dry, live, rows
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
@@ -89,6 +91,36 @@ def test_a_group_from_before_sends_nothing_and_is_left_alone():
     # AND the notebook's own goes on
     dist.all_reduce(x := torch.ones(2))
     assert (x.tolist(), dist.get_backend()) == ([1, 1], "gloo")
+
+
+def test_stores_that_a_cell_makes_find_nobody():
+    report = predict(
+        """
+import torch.distributed as dist
+for store in (dist.TCPStore("localhost", 29500, 1, True), dist.FileStore("at", 1)):
+    store.set("a", "b")
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    dist.destroy_process_group()
+print(store.get("a"), store.path, isinstance(store, dist.FileStore))
+        """,
+        {},
+        "T4",
+    )
+    assert report.error is None
+    assert report.output == "b'b' at True\n"
+
+
+def test_a_group_is_made_beside_the_virtual_card_of_another_shell():
+    shells = [VirtualSource(lookup("T4")) for _ in range(2)]
+    for source in shells:
+        source.enter()
+        source.leave()
+    try:
+        found = dry(GROUP + COLLECTIVES, origin=shells[-1])
+    finally:
+        for source in reversed(shells):
+            source.close()
+    assert found.error is None
 
 
 def test_what_is_not_set_is_missed_as_ever(monkeypatch):

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+MULTIPROCESSING = ("multiprocessing", "multiprocess")
+"""The package, and its copy that pickles more (`datasets` has it)."""
+
 
 class Arrivals:
     """Runs an action for a module that is loaded, now or by an import of the running code.
@@ -57,7 +60,7 @@ class Arrivals:
     def _act(self, expected: tuple[str, str, Callable[[Any], None]]) -> None:
         name, attribute, action = expected
         module = sys.modules.get(name)
-        if module is None:
+        if module is None or expected not in self._awaited:  # another action imports, and looks
             return
         if getattr(getattr(module, "__spec__", None), "_initializing", False):
             self._seen = 0  # still being imported: look again

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gpumem_magic.isolation.effects.arrivals import Arrivals
+from gpumem_magic.isolation.arrivals import Arrivals
 
 
 @pytest.fixture
