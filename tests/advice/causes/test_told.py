@@ -276,6 +276,17 @@ PREDICTED = {
         ("stale-exception", "inner of broken"),
         ("earlier-cells",),
     ),
+    "the variables of a library's function are told as its call": (
+        (
+            "import threading\nparts = [torch.zeros(2**20, device='cuda') for _ in range(5)]\n"
+            "copy.deepcopy([parts, threading.Lock()])",
+            "del parts",
+        ),
+        "x = torch.zeros(30, 2**18, device='cuda')",
+        "60MiB",
+        ("stale-exception", "(those of deepcopy(), 40.00 MiB)"),
+        ("memo",),
+    ),
     "what is made on the device is not moved": (
         (),
         "index = torch.randint(0, 40_000, (1000,), device='cuda')\n"
