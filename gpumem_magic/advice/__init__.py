@@ -18,6 +18,7 @@ from gpumem_magic.advice.rules.attention_matrix import AttentionMatrix
 from gpumem_magic.advice.rules.autocast_inference_cache import AutocastInferenceCache
 from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
+from gpumem_magic.advice.rules.computed_weights import ComputedWeights
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
 from gpumem_magic.advice.rules.copied_model import CopiedModel
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
@@ -76,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     BackwardUnderNoGrad(),
     FrozenLayersRecord(),
     ContextTensors(),
+    ComputedWeights(),
     GradientsKept(),
     MissingZeroGrad(),
     GradientAccumulationWrong(),

@@ -70,7 +70,7 @@ class Metric:
     def __init__(self):
         self.seen = []
 
-    def update(self, output):
+    def observe(self, output):
         self.seen.append(output)
 
 metric = Metric()
@@ -109,9 +109,9 @@ class GrowingMemory(Rule):
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
         mended(
-            ("metric.update(layer(x))", "metric.update(layer(x).detach().cpu())"),
+            ("metric.observe(layer(x))", "metric.observe(layer(x).detach().cpu())"),
             setup=_SETUP,
-            before="for x in data:\n    x = x.cuda()\n    metric.update(layer(x))\n",
+            before="for x in data:\n    x = x.cuda()\n    metric.observe(layer(x))\n",
             card="100MiB",
             rewritten=False,
         ),

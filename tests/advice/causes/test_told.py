@@ -276,6 +276,22 @@ PREDICTED = {
         ("stale-exception", "inner of broken"),
         ("earlier-cells",),
     ),
+    "what several lines made, and what an object keeps in a list": (
+        (
+            "class Tracker:\n    def __init__(self):\n        self.losses = []\n"
+            "    def update(self, loss):\n        self.losses.append(loss)\ntracker = Tracker()",
+        ),
+        "for x in data:\n    x = x.cuda()\n    out = net(x)\n    loss = F.mse_loss(out, x)\n"
+        "    tracker.update(loss)",
+        "60MiB",
+        (
+            "growth",
+            "tracker.losses[*] holds",
+            "made in lines 3, 4 and 5, with",
+            "Keep loss.detach()",
+        ),
+        ("kept-graph",),
+    ),
     "the variables of a library's function are told as its call": (
         (
             "import threading\nparts = [torch.zeros(2**20, device='cuda') for _ in range(5)]\n"
