@@ -36,7 +36,7 @@ from gpumem_magic.advice.rules.gradients_kept import GradientsKept
 from gpumem_magic.advice.rules.graph_used_twice import GraphUsedTwice
 from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
-from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
+from gpumem_magic.advice.rules.kept_graph import KeptGraph, tells_of
 from gpumem_magic.advice.rules.kv_cache import KvCache
 from gpumem_magic.advice.rules.large_pass import LargePass
 from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
@@ -250,11 +250,11 @@ class _Joined:
 
 def _told_once(advice: list[Advice]) -> list[Advice]:
     """Without what keeps graphs where it is told as what grew."""
-    grown = [one.name for one in advice if one.rule == GrowingMemory.name]
+    grown = [one for one in advice if one.rule == GrowingMemory.name]
     return [
         one
         for one in advice
-        if one.rule != KeptGraph.name or not any(is_same(one.name, name) for name in grown)
+        if one.rule != KeptGraph.name or not any(tells_of(each, one) for each in grown)
     ]
 
 

@@ -197,6 +197,13 @@ def is_same(target: str | None, holder: str | None) -> bool:
     return bool(plain) and f"{found}.".startswith(f"{plain}.")
 
 
+def tells_of(grown: Advice, kept: Advice) -> bool:
+    """Whether what is told as what grew is what keeps the graphs: by its name, or, where it has
+    none as yet, by the line that builds it."""
+    nameless = grown.name is None and grown.line is not None
+    return grown.line == kept.line if nameless else is_same(kept.name, grown.name)
+
+
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:
     """Those that hold the same graphs together: to mend one of them alone would free nothing."""
     groups: list[list[Accumulation]] = []

@@ -292,6 +292,13 @@ PREDICTED = {
         ),
         ("kept-graph",),
     ),
+    "what torch.func computes backward waits for nothing": (
+        ("from torch.func import jacrev, vmap",),
+        "jacobians = vmap(jacrev(net))(data[0, :256].cuda())",
+        "200MiB",
+        (),
+        ("activations",),
+    ),
     "the variables of a library's function are told as its call": (
         (
             "import threading\nparts = [torch.zeros(2**20, device='cuda') for _ in range(5)]\n"
