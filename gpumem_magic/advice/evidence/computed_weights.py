@@ -84,12 +84,21 @@ def _in_method(code: Code, function: Function) -> Iterator[ast.expr]:
 def _largest(code: Code, value: ast.expr, own: set[str]) -> Iterator[ast.expr]:
     code.work.spend(1)
     if isinstance(value, ast.BinOp | ast.Call) and _of_weights(value, own):
-        yield value
+        read = {n.attr for n in code.nodes(ast.Attribute, within=value)}
+        if not read & code.once(_states):
+            yield value
         return
     for child in ast.iter_child_nodes(value):
         inner = child.value if isinstance(child, ast.keyword) else child
         if isinstance(inner, ast.expr):
             yield from _largest(code, inner, own)
+
+
+def _states(code: Code) -> set[str]:
+    """Attributes that methods give new values as they run: no weights, whatever their shape."""
+    given = (n for n in code.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store))
+    within = ((n, code.function(n)) for n in given)
+    return {n.attr for n, function in within if function and function.name != "__init__"}
 
 
 def _of_weights(value: ast.expr, own: set[str]) -> bool:

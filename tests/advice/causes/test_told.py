@@ -292,6 +292,19 @@ PREDICTED = {
         ),
         ("kept-graph",),
     ),
+    "a state of the size of a weight is none": (
+        (
+            "class Leaky(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = nn.Linear(256, 256)\n"
+            "        self.register_buffer('level', torch.zeros(512, 256))\n"
+            "    def forward(self, x):\n        self.level = 0.9 * self.level + self.fc(x)\n"
+            "        return torch.sigmoid(self.level)\nleaky = Leaky().cuda()",
+        ),
+        "loss = 0\nfor x in data:\n    loss = loss + leaky(x.cuda()).mean()\nloss.backward()",
+        "60MiB",
+        ("growth", "backward() (line 5) comes after"),
+        ("computed-weights",),
+    ),
     "what torch.func computes backward waits for nothing": (
         ("from torch.func import jacrev, vmap",),
         "jacobians = vmap(jacrev(net))(data[0, :256].cuda())",
