@@ -80,6 +80,8 @@ def gradients_of(name: str, lives: Lifetimes, cell: Code, names: Names) -> NDArr
         return gradients
     rows = np.flatnonzero(gradients & lives.named()).tolist()
     others = [row for row in rows if not words_of(lives.name(row) or "") & words]
+    if len(others) == len(rows):
+        return gradients  # they go by another name
     return gradients & ~lives.rows(others)
 
 
