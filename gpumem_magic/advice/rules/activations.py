@@ -24,7 +24,6 @@ from gpumem_magic.advice.changes.mixed_precision import (
 from gpumem_magic.advice.changes.named_loss import of_plain, with_named_loss
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
-from gpumem_magic.advice.evidence.computed_weights import computed_weights
 from gpumem_magic.advice.evidence.passes import grown, is_after_training
 from gpumem_magic.advice.evidence.training_pass import (
     TrainingPass,
@@ -36,6 +35,7 @@ from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Case, Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
+from gpumem_magic.advice.rules.computed_weights import computed_weights
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
