@@ -21,16 +21,8 @@ from gpumem_magic.values.advice import Advice, Argument, Kind, Known, Saves
 from gpumem_magic.values.assessment import Assessment
 from gpumem_magic.values.report import Report
 
-__all__ = [
-    "TOGETHER",
-    "WORTH",
-    "Assessment",
-    "Question",
-    "assess",
-    "assess_source",
-    "assessing",
-    "question_of",
-]
+__all__ = ["TOGETHER", "WORTH", "Assessment", "Question"]
+__all__ += ["assess", "assess_source", "assessing", "question_of"]
 
 WORTH = 0.01
 """Share of the size as it is that a change has to save; less is told as "saves nothing here"."""
@@ -63,7 +55,8 @@ class Question:
     Python code of a cell as typed, with the same lines. known: advice of a report of the same cell,
     to be measured as well. ignore: rules that give no advice. name: of the report. peak: allocated
     bytes at the peak of the cell as it ran on this card; None where it did not run to its end.
-    so_far: called with each change that saves something, as soon as it is measured."""
+    filled: bytes of the card that it ran out of in that report. so_far: called with each change
+    that saves something, as soon as it is measured."""
 
     scenario: Scenario
     to_code: Callable[[str], str]
@@ -71,6 +64,7 @@ class Question:
     ignore: frozenset[str] = frozenset()
     name: str = ""
     peak: int | None = None
+    filled: int | None = None
     so_far: Callable[[Advice], object] = lambda advice: None
 
 
@@ -81,14 +75,15 @@ def question_of(
     where it ran."""
     ran = compare and not report.predicted and report.error is None
     peak = report.peak.allocated if ran else None
-    return Question(scenario, to_code, report.advice, name=report.name, peak=peak)
+    filled = report.device.total if report.oom is not None else None
+    return Question(scenario, to_code, report.advice, name=report.name, peak=peak, filled=filled)
 
 
 def assess(question: Question, tell: Tell = lambda done, asked: None) -> Assessment:
     """Find and measure all advice for a cell: one dry run of it, another on the card as it is where
-    it does not fit, one for each change, and one or two for changes together; those of changes side
-    by side. Where the cell as it is raises an error, nothing is measured, and only what is to end
-    it is tried.
+    it does not fit, unless that was looked at, one for each change, and one or two for changes
+    together; those of changes side by side. Where the cell as it is raises an error, nothing is
+    measured, and only what is to end it is tried.
 
     tell(done, asked): called after each dry run. An interrupt ends it: what is measured by then is
     told. Raises as `predict`.
@@ -105,8 +100,8 @@ def assessing(question: Question) -> Flow[Assessment]:
     outcome = outcome_of(result)
     report = report_of(scenario, outcome, question.name, question.ignore, everything=True)
     as_is = _Run(report, outcome.fits)
-    too_large = as_is.fits is False
-    when_full = (yield from _told_when_full(question, report)) if too_large else []
+    unknown = as_is.fits is False and question.filled != run.plan.total
+    when_full = (yield from _told_when_full(question, report)) if unknown else []
     found = _distinct([*report.advice, *_told_before(question, report), *when_full])
     room = run.plan.total - run.plan.card.context
     done: _Done = {(scenario.cell.source, ()): as_is}
@@ -117,7 +112,7 @@ def assessing(question: Question) -> Flow[Assessment]:
     seconds = time.perf_counter() - began
     return replace(
         assessment,
-        runs=too_large + sum(run != _STOPPED for run in done.values()),
+        runs=unknown + sum(run != _STOPPED for run in done.values()),
         fits=as_is.fits,
         seconds=seconds,
         again=outcome.again,
@@ -140,9 +135,10 @@ def _told_when_full(
 
 def _told_before(question: Question, report: Report) -> Iterator[Advice]:
     """What was said of the cell before; a dry run writes changes anew that have their price."""
+    anew = {one.rule for one in report.advice if KINDS.get(one.rule) is Kind.TRADE}
     for one in question.known:
-        anew = KINDS.get(one.rule) is Kind.TRADE and one.source is None and report.error is None
-        if one.rule not in question.ignore and not anew:
+        written = one.rule in anew and one.source is None and report.error is None
+        if one.rule not in question.ignore and not written:
             yield one
 
 

@@ -94,6 +94,18 @@ def test_one_line_reports_name_the_rules(notebook):
     assert "advice" not in notebook.show("z = 1")
 
 
+def test_what_a_prediction_said_of_a_full_card_is_not_looked_at_again(notebook):
+    notebook.show("%gpumem --device 80MiB")
+    cell = "v = torch.zeros(240, 3, 128, 128, dtype=torch.uint8).cuda()\nclip = v.float() / 255"
+    assert "1  large-pass: " in notebook.show(f"%%gpucheck\n{cell}")
+    notebook.show("%gpucheck --advise -o found")
+    found = notebook.shell.user_ns["found"]
+    assert ([one.rule for one in found.advice], found.runs) == (["large-pass"], 1)
+    # BUT there are two where nothing was said before
+    notebook.show(f"%%gpucheck --advise -o found\n{cell}")
+    assert notebook.shell.user_ns["found"].runs == 2
+
+
 def test_advise_measures_the_last_measured_cell_from_where_it_began(notebook):
     notebook.show(CELL)
     text = notebook.show("%gpucheck --advise -o found")

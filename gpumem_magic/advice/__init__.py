@@ -18,6 +18,7 @@ from gpumem_magic.advice.rules.attention_matrix import AttentionMatrix
 from gpumem_magic.advice.rules.autocast_inference_cache import AutocastInferenceCache
 from gpumem_magic.advice.rules.cache_not_the_problem import CacheNotTheProblem
 from gpumem_magic.advice.rules.checkpoint_on_device import CheckpointOnDevice
+from gpumem_magic.advice.rules.computed_weights import ComputedWeights
 from gpumem_magic.advice.rules.context_tensors import ContextTensors
 from gpumem_magic.advice.rules.copied_model import CopiedModel
 from gpumem_magic.advice.rules.dataset_on_device import DatasetOnDevice
@@ -35,7 +36,7 @@ from gpumem_magic.advice.rules.gradients_kept import GradientsKept
 from gpumem_magic.advice.rules.graph_used_twice import GraphUsedTwice
 from gpumem_magic.advice.rules.growth import GrowingMemory
 from gpumem_magic.advice.rules.idle_gpus import IdleGpus
-from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
+from gpumem_magic.advice.rules.kept_graph import KeptGraph, tells_of
 from gpumem_magic.advice.rules.kv_cache import KvCache
 from gpumem_magic.advice.rules.large_pass import LargePass
 from gpumem_magic.advice.rules.missing_no_grad import EvalIsNotNoGrad, MissingNoGrad
@@ -76,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     BackwardUnderNoGrad(),
     FrozenLayersRecord(),
     ContextTensors(),
+    ComputedWeights(),
     GradientsKept(),
     MissingZeroGrad(),
     GradientAccumulationWrong(),
@@ -248,11 +250,11 @@ class _Joined:
 
 def _told_once(advice: list[Advice]) -> list[Advice]:
     """Without what keeps graphs where it is told as what grew."""
-    grown = [one.name for one in advice if one.rule == GrowingMemory.name]
+    grown = [one for one in advice if one.rule == GrowingMemory.name]
     return [
         one
         for one in advice
-        if one.rule != KeptGraph.name or not any(is_same(one.name, name) for name in grown)
+        if one.rule != KeptGraph.name or not any(tells_of(each, one) for each in grown)
     ]
 
 

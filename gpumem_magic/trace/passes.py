@@ -219,6 +219,9 @@ _AT_ONCE = 64
 """Parts of a batch or of a model, each of its own size, that a comprehension goes through at most
 in each pass of the loop around it."""
 
+_NEARLY_ALL = 0.95
+"""Of what was made, from which on the other lines that did are not told."""
+
 _MODULE = "torch/nn/modules/module.py"
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 
@@ -316,6 +319,22 @@ class LoopPasses:
         one that was measured)."""
         line, cell = self._caller(int(self.lives.stack[row]))
         return (int(self.lives.line[row]) or None, "") if line is None else (line, cell)
+
+    def lines_of(self, rows: NDArray[np.int64], cell: str) -> tuple[int, ...]:
+        """The fewest lines of a cell that made nearly all that it made of these storages."""
+        sizes: Counter[int] = Counter()
+        for stack in np.unique(self.lives.stack[rows]).tolist():
+            own = rows[self.lives.stack[rows] == stack]
+            line, place = self.line_of(int(own[0]))
+            if line and place == cell:
+                sizes[line] += int(self.lives.size[own].sum())
+        found, left = [], sizes.total()
+        for line, size in sizes.most_common():
+            if left <= (1 - _NEARLY_ALL) * sizes.total():
+                break
+            found.append(line)
+            left -= size
+        return tuple(sorted(found))
 
     @cached_property
     def _caller(self) -> Callable[[int], tuple[int | None, str]]:

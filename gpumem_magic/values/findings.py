@@ -143,7 +143,8 @@ class Growth:
 
     holder: the way to it ("trainer.history[*]"), empty where nothing was found. graph: it is, or
     carries, autograd's graph. kind: of the holder, a HolderKind's value. line: where it was made,
-    in the cell that was measured or in `cell` ("In[3]"). anew: one block, made anew in each pass.
+    the largest of it, in the cell that was measured or in `cell` ("In[3]"); lines: the fewest that
+    nearly all of it was made in, where there are several. anew: one block, made anew in each pass.
     rows: which storages they are, as rows of Lifetimes. recorded: autograd recorded how some were
     made, whether or not backward() has freed their graph. unit: what is counted, where it is no
     passes. shown: bytes of these storages that tensors show, 0 where that is not known.
@@ -164,6 +165,7 @@ class Growth:
     recorded: bool = False
     unit: Unit = Unit.PASS
     shown: int = 0
+    lines: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

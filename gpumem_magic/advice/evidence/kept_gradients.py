@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.training_code import Step, find_steps, reads_gradients
+from gpumem_magic.advice.evidence.untrained_calls import trained_words, words_of
 from gpumem_magic.advice.tree import lines_of
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
@@ -24,7 +25,7 @@ class KeptGradients:
 
     line: where the peak was. step: the statement that read them last; None where that was in
     another cell. freed_lines: where they went in the end, if they did. owners: names of the models
-    that they belong to. forward: lines that made what backward passes freed.
+    that they belong to. forward: lines that made what backward passes freed. rows: which they are.
     """
 
     size: int
@@ -34,6 +35,7 @@ class KeptGradients:
     freed_lines: tuple[int, ...] = ()
     owners: tuple[str, ...] = ()
     forward: frozenset[int] = frozenset()
+    rows: tuple[int, ...] = ()
 
 
 def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | None:
@@ -58,12 +60,29 @@ def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | Non
         step = _reader(int(lives.line[done][-1]), cell, names)
         if step is None or _is_before_step(line, int(lives.line[done][-1]), step, cell):
             return None
+        done &= gradients_of(step.optimizer, lives, cell, names)
     freed = tuple(np.unique(lives.freed_line[done & (lives.death < lives.events)]).tolist())
     size = lives.bytes(done)
-    saving = size if step is None else _saved_by_release(lives)
     if step is None:
         saving = lives.saved_at_peak(done)
-    return KeptGradients(size, saving, line, step, freed, _owners(lives, done))
+    else:
+        saving = _saved_by_release(lives, gradients_of(step.optimizer, lives, cell, names))
+    owners, rows = _owners(lives, done), tuple(np.flatnonzero(done).tolist())
+    return KeptGradients(size, saving, line, step, freed, owners, rows=rows)
+
+
+def gradients_of(name: str, lives: Lifetimes, cell: Code, names: Names) -> NDArray[np.bool_]:
+    """The gradients that zero_grad() of a model or an optimizer clears, as far as their names tell
+    of another's."""
+    gradients = lives.of(Category.GRADIENT)
+    words = {name} if name in names.modules else trained_words(cell, names, name)
+    if not words:
+        return gradients
+    rows = np.flatnonzero(gradients & lives.named()).tolist()
+    others = [row for row in rows if not words_of(lives.name(row) or "") & words]
+    if len(others) == len(rows):
+        return gradients  # they go by another name
+    return gradients & ~lives.rows(others)
 
 
 def find_zeroed(trace: Trace, cell: Code) -> KeptGradients | None:
@@ -133,11 +152,12 @@ def _is_before_step(peak: int, backward: int, step: Step, cell: Code) -> bool:
     return backward <= peak <= step.line or peak == 0
 
 
-def _saved_by_release(lives: Lifetimes) -> int:
-    """How much lower the peak were if gradients went after the last pass or step of their life."""
+def _saved_by_release(lives: Lifetimes, of_step: NDArray[np.bool_]) -> int:
+    """How much lower the peak were if these gradients went after the last pass or step of their
+    life."""
     busy = np.concatenate([events_of(lives, p) for p in (Phase.BACKWARD, Phase.OPTIMIZER)])
     busy.sort()
-    gradients = np.flatnonzero(lives.of(Category.GRADIENT) & (lives.line != BEFORE))
+    gradients = np.flatnonzero(of_step & (lives.line != BEFORE))
     last = np.searchsorted(busy, lives.death[gradients]) - 1
     change = np.zeros(lives.events + 2, np.int64)
     released = np.maximum(busy[np.maximum(last, 0)], lives.birth[gradients])

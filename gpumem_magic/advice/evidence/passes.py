@@ -22,7 +22,7 @@ from gpumem_magic.advice.tree import (
 )
 from gpumem_magic.values.findings import Growth, Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.recording import Frame
+from gpumem_magic.values.recording import Category, Frame
 
 _WITHOUT_GRAPH = (".detach", ".item", ".tolist", ".numpy")
 _ALWAYS_ALIVE = 2
@@ -137,6 +137,31 @@ def made_anew(cell: Code, name: str) -> bool:
     """Whether loops give the name a value in each pass, and none takes it from the pass before."""
     loops = {loop for statement in cell.assigned(name) if (loop := cell.loop(statement))}
     return bool(loops) and not any(name in carried_names(cell, loop) for loop in loops)
+
+
+def grown(cell: Code, trace: Trace) -> tuple[Growth, ...]:
+    """What grew in passes, rather than in one pass through the blocks of a model, each of which has
+    weights of its own: `for block in blocks: x = block(x)`."""
+    return tuple(one for one in trace.growth if not _is_of_blocks(cell, trace.lives, one))
+
+
+def _is_of_blocks(cell: Code, lives: Lifetimes, growth: Growth) -> bool:
+    statement, loop = cell.looped(growth.line, growth.cell)
+    if statement is None or not isinstance(loop, ast.For) or not growth.graph or growth.anew:
+        return False
+    made = {growth.name} if growth.name.isidentifier() else set[str]()
+    made |= computed_of(cell, loop, statement) if made or not growth.holder else set()
+    if not made & carried_names(cell, loop):
+        return False
+    own = {*plain_names(loop.target)}
+    called = (call.func for call in cell.nodes(ast.Call, within=loop))
+    if any(isinstance(each, ast.Name) and each.id in own for each in called):
+        return True
+    places = cell.nodes(ast.Subscript, within=loop)
+    chosen = [one.value for one in places if getattr(one.slice, "id", "") in own]
+    texts = {cell.text(each) for each in (*cell.nodes(ast.Name, within=loop.iter), *chosen)}
+    weights = lives.of(Category.PARAMETER)
+    return any((weights & lives.named(f"{text}[")).any() for text in texts)
 
 
 def is_of_last_pass(cell: Code, lives: Lifetimes, growth: Growth, found: Sequence[Growth]) -> bool:

@@ -51,7 +51,7 @@ def untrained_calls(cell: Code, lives: Lifetimes, names: Names) -> Iterator[Untr
         return
     stepped = _stepped(cell, names)
     built = {one for group in stepped.values() for one in group}
-    trained = {one: _trained(cell, names, one) for one in built}
+    trained = {one: trained_words(cell, names, one) for one in built}
     if not _calls_others(cell, names, [words for words in trained.values() if words]):
         return
     flow, known = GradientFlow(cell, names), _parameter_words(lives)
@@ -106,10 +106,10 @@ def given_for(cell: Code, function: ast.AST | None, name: str) -> str:
 def _parameter_words(lives: Lifetimes) -> list[set[str]]:
     """The words of each parameter's name: {"trainer", "gen", "0", "weight"}."""
     rows = np.unique(lives.label[lives.of(Category.PARAMETER) & (lives.label >= 0)])
-    return [_words(lives.labels[label].name or "") for label in rows.tolist()]
+    return [words_of(lives.labels[label].name or "") for label in rows.tolist()]
 
 
-def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
+def trained_words(cell: Code, names: Names, optimizer: str) -> set[str]:
     """The words of the models, or of the tensors, that an optimizer was given; empty where that is
     not known."""
     built = [one.call for one in find_built(cell) if one.target == optimizer]
@@ -132,7 +132,7 @@ def _trained(cell: Code, names: Names, optimizer: str) -> set[str]:
             n.id not in told and not cell.dotted(n).startswith(libraries) for n in used
         ):
             return set()
-        found |= {word for call in calls for word in _words(receiver(call, cell))}
+        found |= {word for call in calls for word in words_of(receiver(call, cell))}
     return found
 
 
@@ -155,12 +155,13 @@ def _calls_others(cell: Code, names: Names, trained: list[set[str]]) -> bool:
             known = isinstance(function, ast.Attribute) and bool(
                 definitions.of_attribute(function.attr)
             )
-        if known and not all(_words(cell.text(function)) & words for words in trained):
+        if known and not all(words_of(cell.text(function)) & words for words in trained):
             return True
     return False
 
 
-def _words(text: str) -> set[str]:
+def words_of(text: str) -> set[str]:
+    """The words of a name, whatever the places in it: {"model", "0", "weight"}."""
     return {*text.replace("[", ".").replace("]", "").split(".")} - {"self"}
 
 
@@ -185,7 +186,7 @@ class _TrainingStep:
                     yield call, model
 
     def _is_left_out(self, function: ast.expr, model: str) -> bool:
-        if _words(model) & self.trained:
+        if words_of(model) & self.trained:
             return False
         if isinstance(function, ast.Attribute):
             if self.cell.once(_speaks_of_freezing):
@@ -201,7 +202,7 @@ class _TrainingStep:
         if facts is None or not facts.trainable or (around and model in parameters(around)):
             return False
         others = {*self.names.optimizers, *(one.target for one in find_built(self.cell))}
-        own = any(model in _trained(self.cell, self.names, other) for other in others)
+        own = any(model in trained_words(self.cell, self.names, other) for other in others)
         return own or (not facts.optimized and self._are_models(self.trained))
 
     def _lies_apart(self, attribute: str) -> bool:
@@ -246,7 +247,7 @@ class _TrainingStep:
         return list(header(statement))
 
     def _is_trained(self, name: ast.expr) -> bool:
-        return bool(_words(self.cell.text(name)) & self.trained)
+        return bool(words_of(self.cell.text(name)) & self.trained)
 
 
 def _speaks_of_freezing(cell: Code) -> bool:

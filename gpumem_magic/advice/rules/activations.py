@@ -24,7 +24,7 @@ from gpumem_magic.advice.changes.mixed_precision import (
 from gpumem_magic.advice.changes.named_loss import of_plain, with_named_loss
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.casts import casts_of_parameters
-from gpumem_magic.advice.evidence.passes import is_after_training
+from gpumem_magic.advice.evidence.passes import grown, is_after_training
 from gpumem_magic.advice.evidence.training_pass import (
     TrainingPass,
     find_pass,
@@ -35,10 +35,12 @@ from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rewrite import UnsafeError, wrap_in_context
 from gpumem_magic.advice.rule import Case, Rule
 from gpumem_magic.advice.rules.activation_examples import EXAMPLES
+from gpumem_magic.advice.rules.computed_weights import computed_weights
 from gpumem_magic.sources.objects.last_error import ERROR
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Cost, Edit, Example, Kind, Known
 from gpumem_magic.values.findings import Trace
+from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import ModuleFacts, Names
 from gpumem_magic.values.recording import Category, Phase
 
@@ -48,6 +50,12 @@ _SHARE = 0.25
 _FOLLOWING = (Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
 """What goes with the activations: their gradients are temporary."""
 
+_MAPPED = "torch/_functorch/"
+_SMALLER_PARTS = (
+    "Checkpoint smaller parts: all that one checkpoint() is around is computed again at once, so "
+    "put it around each block, as checkpoint_sequential(model, n, x) does around n parts."
+)
+_INPUTS = "The input of each part is kept."
 _LEAST = 0.01
 _LONGEST = ("True", "'longest'", '"longest"')
 _SAVE_ON_CPU = "torch.autograd.graph.save_on_cpu"
@@ -133,20 +141,39 @@ def _waiting(trace: Trace, cell: Code, names: Names) -> NDArray[np.bool_]:
     """Activations at the peak that a backward pass read, or would have read."""
     lives = trace.lives
     kept = lives.of(Category.ACTIVATION) & lives.at_peak & (lives.birth >= 0)
+    code, whole = cell.joined() or (cell, trace) if kept.any() else (cell, trace)
+    for _, made in code.once(computed_weights, whole.lives):
+        kept &= ~made  # no smaller batch makes them smaller
     if trace.error is None:
         read = lives.bytes(kept & (lives.freed == Phase.BACKWARD))
         return kept & (2 * read >= lives.bytes(kept))  # the rest are outputs, with a name
     if trace.oom is not None and is_after_training(cell, trace.oom.line):
         return np.zeros(len(lives), bool)
-    for growth in trace.growth:  # what is held from pass to pass waits for nothing
+    for growth in grown(cell, trace):  # what is held from pass to pass waits for nothing
         kept[list(growth.rows)] = False
         if growth.anew and growth.line and not growth.cell:
             kept &= cell.calling_lines(lives) != growth.line  # nor what it was a pass before
-    kept &= ~lives.named(ERROR)
+    kept &= ~lives.named(ERROR) & ~_mapped_back(lives)
     for graph in find_unused_graphs(trace, cell, names):
         kept &= ~graph.saved
     begun = bool(np.any(lives.born == Phase.BACKWARD))
     return kept & (begun or bool(cell.calls(".backward")))
+
+
+def _mapped_back(lives: Lifetimes) -> NDArray[np.bool_]:
+    """What backward passes made inside torch.func, such as the rows of a Jacobian."""
+    backward: NDArray[np.bool_] = lives.born == Phase.BACKWARD
+    return backward & _stacks_within(lives, _MAPPED)[lives.stack]
+
+
+def _stacks_within(lives: Lifetimes, part: str) -> NDArray[np.bool_]:
+    """For each stack, and for none, whether a file of such a name was running."""
+    found = [any(part in f.filename.replace("\\", "/") for f in s) for s in lives.stacks]
+    return np.array([*found, False], bool)
+
+
+def _untold() -> Iterable[Edit]:
+    raise UnsafeError("it is not seen which parts there are")
 
 
 def _case(trace: Trace, cell: Code, names: Names, held: NDArray[np.bool_]) -> _Case:
@@ -235,8 +262,13 @@ def _autocast_of_less(case: _Case) -> _Changes:
 
 def _checkpoint(case: _Case) -> _Changes:
     cell, model = case.cell, case.model
-    frames = (frame for stack in case.lives.stacks for frame in stack)
-    if model is None or any(frame.filename.endswith(CHECKPOINT) for frame in frames):
+    within = _stacks_within(case.lives, CHECKPOINT)
+    if within.any():
+        again = case.held & (case.lives.born == Phase.BACKWARD) & within[case.lives.stack]
+        if 2 * case.lives.bytes(again) >= case.size:
+            yield _advice(_SMALLER_PARTS, case.size // 2, Cost.NOTHING, _INPUTS), cell, _untold
+        return
+    if model is None:
         return
     name, facts = model
     path = repeated_path(name, facts)

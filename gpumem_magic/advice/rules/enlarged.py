@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from gpumem_magic.advice.code import Code
+from gpumem_magic.advice.evidence.passes import grown
 from gpumem_magic.advice.evidence.shortage import is_short
 from gpumem_magic.advice.evidence.unused_graphs import find_unused_graphs
 from gpumem_magic.advice.rule import Rule, mended
@@ -129,7 +130,9 @@ class EnlargedResult(Rule):
         paired = {int(np.prod(one.shape[:-1])) for one in of_pairs}
         for one in trace.enlarged:
             change = _cure(one) or (_OF_PAIRS if _positions(one) in paired else "")
-            if _are_collected(trace, one) or (_is_linear(one) and _are_read(trace.lives, one)):
+            if _are_collected(cell, trace, one) or (
+                _is_linear(one) and _are_read(trace.lives, one)
+            ):
                 change = ""
             if change and _is_linear(one) and not _trains(trace, cell, names):
                 change = _SCORES
@@ -189,9 +192,9 @@ def _trains(trace: Trace, cell: Code, names: Names) -> bool:
     return bool(np.any(lives.recorded)) and not find_unused_graphs(trace, cell, names)
 
 
-def _are_collected(trace: Trace, one: Enlarged) -> bool:
+def _are_collected(cell: Code, trace: Trace, one: Enlarged) -> bool:
     """Whether they are results of many passes, which something keeps: each alone is not large."""
-    kept = (g for g in trace.growth if g.passes >= one.count and not g.anew)
+    kept = (g for g in grown(cell, trace) if g.passes >= one.count and not g.anew)
     return one.count >= _MANY and any(2 * growth.size >= one.size for growth in kept)
 
 

@@ -19,7 +19,7 @@ from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import Lifetimes
-from gpumem_magic.values.names import Names
+from gpumem_magic.values.names import Names, variable_of
 from gpumem_magic.values.recording import Category, Phase
 
 _LEAST = 0.01
@@ -122,7 +122,8 @@ waves = [data.wave(k) for k in range(1, 4)]""",
             return
         rows = sorted(np.flatnonzero(held).tolist(), key=lambda row: -int(lives.size[row]))
         models = [n for n, m in names.modules.items() if {*m.dtypes} == {"float64"}]
-        tensors = (n for row in rows if (n := lives.name(row)) and ".state[" not in n)
+        told = (n for row in rows if (n := lives.name(row)) and ".state[" not in n)
+        tensors = (n for n in told if variable_of(n) not in models)
         names_of = list(dict.fromkeys([*(n for n in models if n in cell.spoken()), *tensors]))
         shown = f" ({', '.join(names_of[:_SHOWN])})" if names_of else ""
         why, change = _as_default(names) if names.default[0] == "float64" else ("", _ANY_CHANGE)
@@ -271,6 +272,8 @@ def _is_array(cell: Code, names: Names, given: ast.expr) -> bool:
     """Whether an expression is known to be a numpy array."""
     if isinstance(given, ast.Subscript):
         return _is_array(cell, names, given.value)
+    if isinstance(given, ast.BinOp):
+        return any(_is_array(cell, names, side) for side in (given.left, given.right))
     if isinstance(given, ast.Call):
         return cell.dotted(given.func).startswith("numpy.")
     if not isinstance(given, ast.Name):

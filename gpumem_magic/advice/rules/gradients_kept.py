@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import ClassVar
 
 from gpumem_magic.advice.code import Code
-from gpumem_magic.advice.evidence.kept_gradients import KeptGradients, find_finished, find_zeroed
+from gpumem_magic.advice.evidence.kept_gradients import (
+    KeptGradients,
+    find_finished,
+    find_zeroed,
+    gradients_of,
+)
 from gpumem_magic.advice.evidence.shortage import least_saving
 from gpumem_magic.advice.evidence.training_code import find_steps, receiver
 from gpumem_magic.advice.rewrite import (
@@ -119,7 +125,9 @@ final = loss.item()""",
             yield self._after_step(cell, kept)
         elif (statement := _outermost(cell, kept.line)) is not None:
             for name in _clearers(trace, cell, names, kept):
-                yield self._before(cell, kept, statement, name)
+                own = _cleared_by(name, trace, cell, names, kept)
+                if own.saving >= least_saving(trace, _SHARE):
+                    yield self._before(cell, own, statement, name)
 
     def _after_step(self, cell: Code, kept: KeptGradients) -> Advice:
         assert kept.step is not None
@@ -209,6 +217,15 @@ def _clearers(trace: Trace, cell: Code, names: Names, kept: KeptGradients) -> It
         yield stepped[0]
     elif stepped:
         yield from (name for name in kept.owners if name in names.modules)
+
+
+def _cleared_by(
+    name: str, trace: Trace, cell: Code, names: Names, kept: KeptGradients
+) -> KeptGradients:
+    """Those of them that zero_grad() of this frees."""
+    lives = trace.lives
+    own = lives.rows(kept.rows) & gradients_of(name, lives, cell, names)
+    return dataclasses.replace(kept, size=lives.bytes(own), saving=lives.saved_at_peak(own))
 
 
 def _outermost(cell: Code, line: int) -> ast.stmt | None:

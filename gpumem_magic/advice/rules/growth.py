@@ -16,6 +16,7 @@ from gpumem_magic.advice.evidence.passes import (
     carried_names,
     computed_anew,
     computed_of,
+    grown,
     is_of_last_pass,
     loaded,
     made_anew,
@@ -26,7 +27,7 @@ from gpumem_magic.advice.rule import Case, Rule, mended
 from gpumem_magic.advice.rules.growth_cures import COLLECTED, change, lines_of_makers, untrained
 from gpumem_magic.advice.rules.growth_cycles import cycled
 from gpumem_magic.advice.rules.growth_told import BUILDING, built, entries, told
-from gpumem_magic.advice.rules.kept_graph import KeptGraph, is_same
+from gpumem_magic.advice.rules.kept_graph import KeptGraph, tells_of
 from gpumem_magic.advice.tree import Loop, defined, lines_of
 from gpumem_magic.advice.work import TooMuchWorkError
 from gpumem_magic.trace.growth.ways import SEVERAL
@@ -70,7 +71,7 @@ class Metric:
     def __init__(self):
         self.seen = []
 
-    def update(self, output):
+    def observe(self, output):
         self.seen.append(output)
 
 metric = Metric()
@@ -109,9 +110,9 @@ class GrowingMemory(Rule):
     kind: ClassVar[Kind] = Kind.FACT
     examples: ClassVar[tuple[Example, ...]] = (
         mended(
-            ("metric.update(layer(x))", "metric.update(layer(x).detach().cpu())"),
+            ("metric.observe(layer(x))", "metric.observe(layer(x).detach().cpu())"),
             setup=_SETUP,
-            before="for x in data:\n    x = x.cuda()\n    metric.update(layer(x))\n",
+            before="for x in data:\n    x = x.cuda()\n    metric.observe(layer(x))\n",
             card="100MiB",
             rewritten=False,
         ),
@@ -156,7 +157,7 @@ class GrowingMemory(Rule):
             kept = tuple(KeptGraph().find(case.trace, case.cell, case.names))
         except TooMuchWorkError:
             return advice
-        same = next((one for one in kept if one.source and is_same(one.name, advice.name)), None)
+        same = next((one for one in kept if one.source and tells_of(advice, one)), None)
         if same is None:
             return advice
         listed = growth.holder.endswith("[*]") and ".detach()" in same.change
@@ -168,7 +169,7 @@ class GrowingMemory(Rule):
 def _worth_telling(case: Case) -> Iterator[Growth]:
     trace, cell = case.trace, case.cell
     told_of: set[tuple[object, ...]] = set()
-    for growth in _carried(cell, trace.lives, trace.growth):
+    for growth in _carried(cell, trace.lives, grown(cell, trace)):
         told_elsewhere = is_of_last_pass(cell, trace.lives, growth, trace.growth)
         told_elsewhere |= _is_of_graphs(case, growth)
         if told_elsewhere or _is_loaded(case, growth) or _is_one_call(trace.lives, cell, growth):

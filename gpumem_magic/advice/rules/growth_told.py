@@ -14,6 +14,9 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Stack
 
 BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+_LISTED = 4
+"""Lines that are told one by one."""
+
 _CONTAINERS = ("list", "tuple", "dict", "set", "sorted", "collections.deque")
 
 
@@ -51,12 +54,14 @@ def entries(together: list[Growth]) -> str:
 def _made(together: list[Growth]) -> str:
     """Where it was made: "line 3", "In[2] lines 3 and 4"; "" where that is not known."""
     cell = together[0].cell
-    lines = sorted({one.line for one in together if one.line})
+    lines = sorted({n for one in together for n in one.lines or (one.line,) if n})
     if not lines:
         return ""
     word = "line" if len(lines) == 1 else "lines"
     *others, last = map(str, lines)
     listed = f"{', '.join(others)} and {last}" if others else last
+    if len(lines) > _LISTED:
+        listed = f"{lines[0]}-{last}"
     return f"{f'{cell} ' if cell else ''}{word} {listed}"
 
 

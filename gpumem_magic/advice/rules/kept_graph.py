@@ -188,12 +188,20 @@ def _goes_on_beside(cell: Code, group: Sequence[Accumulation], growth: Growth) -
 
 def is_same(target: str | None, holder: str | None) -> bool:
     """Whether what is collected in `target` is held by what grew under the name `holder`: the same
-    container, whatever the places in it, or that of an object which calls itself `self`."""
+    container, whatever the places in it, or one of an object, which may call itself `self`."""
     plain = without_places(target or "")
     found = without_places(holder or "").rpartition("().")[2].removesuffix(".flat")
     if plain.startswith("self."):
-        return found.endswith(plain.removeprefix("self"))
-    return bool(plain) and plain == found
+        own = plain.removeprefix("self")
+        return found.endswith(own) or f"{own}." in found
+    return bool(plain) and f"{found}.".startswith(f"{plain}.")
+
+
+def tells_of(grown: Advice, kept: Advice) -> bool:
+    """Whether what is told as what grew is what keeps the graphs: by its name, or, where it has
+    none as yet, by the line that builds it."""
+    nameless = grown.name is None and grown.line is not None
+    return grown.line == kept.line if nameless else is_same(kept.name, grown.name)
 
 
 def _of_same_graphs(behind: Mapping[Accumulation, set[int]]) -> list[list[Accumulation]]:

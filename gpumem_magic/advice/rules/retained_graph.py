@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from gpumem_magic.advice.code import Code
 from gpumem_magic.advice.evidence.gradient_flow import GradientFlow, backward_calls, goes_backward
 from gpumem_magic.advice.evidence.shortage import least_saving
+from gpumem_magic.advice.evidence.training_code import receiver
+from gpumem_magic.advice.evidence.untrained_calls import UntrainedCall, untrained_calls
 from gpumem_magic.advice.evidence.unused_graphs import freed_by_backward
-from gpumem_magic.advice.rewrite import remove_keyword
-from gpumem_magic.advice.rule import Rule
-from gpumem_magic.advice.tree import Loop, lines_of
+from gpumem_magic.advice.rewrite import UnsafeError, remove_keyword
+from gpumem_magic.advice.rule import Case, Rule, mended
+from gpumem_magic.advice.tree import Loop, defined, header, lines_of
 from gpumem_magic.units import format_bytes
-from gpumem_magic.values.advice import Advice, Example, Known, Saves
+from gpumem_magic.values.advice import Advice, Edit, Example, Known, Saves
 from gpumem_magic.values.findings import Trace
 from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
@@ -63,6 +65,31 @@ for batch in data:
     optimizer.step()"""
 
 
+_GAN = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+layers = lambda: [m for _ in range(6) for m in (nn.Linear(256, 256), nn.LeakyReLU())]
+G, D = nn.Sequential(*layers()).cuda(), nn.Sequential(*layers(), nn.Linear(256, 1)).cuda()
+for weight in [*G.parameters(), *D.parameters()]:
+    nn.init.constant_(weight, 0.01)
+of_g, of_d = (torch.optim.SGD(m.parameters(), lr=1e-2) for m in (G, D))
+data = torch.ones(3, 4096, 256, device="cuda")
+"""
+_FAKES = """\
+for real in data:
+    fake = G(torch.full((4096, 256), 0.1, device="cuda"))
+    loss = F.softplus(-D(real)).mean() + F.softplus(D(fake)).mean()
+    of_d.zero_grad()
+    loss.backward(retain_graph=True)
+    of_d.step()
+    of_g.zero_grad()
+    F.softplus(-D(fake)).mean().backward()
+    of_g.step()
+last = loss.item()"""
+
+
 class RetainedGraph(Rule):
     """`backward(retain_graph=True)` keeps all activations after the backward pass.
 
@@ -71,7 +98,8 @@ class RetainedGraph(Rule):
     its peak holds two graphs. It is needed only where another `backward()` goes through the same
     graph: two losses of one forward pass (all but the last), a loss over several passes of a
     recurrent network that does not detach its state. Often it was added to silence the error
-    "Trying to backward through the graph a second time"; there, `detach()` what is carried over.
+    "Trying to backward through the graph a second time"; there, `detach()` what is carried over, or
+    what another optimizer trains: a GAN's discriminator reads `fake.detach()`.
     """
 
     name: ClassVar[str] = "retained-graph"
@@ -87,6 +115,13 @@ class RetainedGraph(Rule):
             setup=_SETUP,
             before=_TWO_LOSSES.format(argument="retain_graph=True"),
             after=_TWO_LOSSES.format(argument=""),
+            results=("last",),
+        ),
+        mended(
+            ("softplus(D(fake)).mean()\n", "softplus(D(fake.detach())).mean()\n"),
+            ("loss.backward(retain_graph=True)", "loss.backward()"),
+            setup=_GAN,
+            before=_FAKES,
             results=("last",),
         ),
     )
@@ -106,20 +141,26 @@ class RetainedGraph(Rule):
         lines, least = cell.calling_lines(lives), least_saving(trace)
         for call in retaining:
             loop = _of_one_graph(cell, call, graphs[call])
-            runs_more_often = loop is None and _runs_more_often(cell, trace, call, graphs[call])
-            if runs_more_often or _is_needed(cell, call, graphs, loop):
+            if loop is None and _runs_more_often(cell, trace, call, graphs[call]):
                 continue
+            through = _undetached(cell, lives, names, call, graphs) if loop is None else []
+            if not through and _is_needed(cell, call, graphs, loop):
+                continue
+            shared = {cell.statement(one.call) for one in through}
             own = np.isin(
-                lines, [call.lineno, *(n for s in graphs[call].made for n in lines_of(s))]
+                lines, [call.lineno, *(n for s in graphs[call].made - shared for n in lines_of(s))]
             )
             death = np.where(own, last if loop else sooner, lives.death)
-            found = self._advice(cell, lives, call, death, least)
-            if found is not None:
+            found = self._advice(cell, trace, call, death, least)
+            if found is not None and through:
+                yield self._with_detach(Case(trace, cell, names), found, through)
+            elif found is not None:
                 yield _of_last_pass(found, loop) if loop else found
 
     def _advice(
-        self, cell: Code, lives: Lifetimes, call: ast.Call, death: NDArray[np.int64], least: int
+        self, cell: Code, trace: Trace, call: ast.Call, death: NDArray[np.int64], least: int
     ) -> Advice | None:
+        lives = trace.lives
         levels, without = lives.levels(), replace(lives, death=death).levels()
         saving, saves = int(levels.max() - without.max()), Saves.PEAK
         if saving < least:
@@ -129,8 +170,8 @@ class RetainedGraph(Rule):
         advice = Advice(
             self.name,
             problem=f"retain_graph=True on line {call.lineno} keeps at least "
-            f"{format_bytes(saving)} of activations {saves.value}, and no second backward pass "
-            "reads them.",
+            f"{format_bytes(saving)} of activations {_when(trace, saves)}, and no second backward "
+            "pass reads them.",
             change="Leave out retain_graph=True.",
             line=call.lineno,
             size=saving,
@@ -139,6 +180,72 @@ class RetainedGraph(Rule):
             saves=saves,
         )
         return self.propose(cell, advice, lambda: remove_keyword(cell, call, "retain_graph"))
+
+    def _with_detach(self, case: Case, advice: Advice, through: list[UntrainedCall]) -> Advice:
+        """What is told where the graph is needed only because it leads on into what another step
+        trains."""
+        one = through[0]
+        model, steps = one.model, " and ".join(one.optimizers)
+        advice = replace(
+            advice,
+            problem=f"backward() on line {one.backward.lineno} goes through {model} (line "
+            f"{one.call.lineno}), which the step of {steps} does not change, and so needs "
+            f"retain_graph=True: it keeps at least {format_bytes(advice.size or 0)} of activations "
+            f"{_when(case.trace, advice.saves)}, which no second backward pass reads.",
+            change=f"Compute that loss with .detach() of what {model} made, and leave out "
+            "retain_graph=True.",
+            edits=(),
+            source=None,
+            name=model,
+        )
+        return self.propose(case.cell, advice, lambda: _detaching(case.cell, case.names, through))
+
+
+def _when(trace: Trace, saves: Saves) -> str:
+    return "when memory ran out" if trace.oom and saves is Saves.AFTER else saves.value
+
+
+def _undetached(
+    cell: Code,
+    lives: Lifetimes,
+    names: Names,
+    call: ast.Call,
+    graphs: dict[ast.Call, _Graph],
+) -> list[UntrainedCall]:
+    """The calls of models that all of the graph which this pass and later ones share comes of, and
+    whose weights the step after this pass leaves alone: a GAN's fake batch."""
+    later = [g.made for c, g in graphs.items() if c is not call and _is_after(cell, c, call)]
+    shared = graphs[call].made & frozenset().union(*later)
+    if not shared or graphs[call].carried:
+        return []
+    calls = [u for u in untrained_calls(cell, lives, names) if u.backward is call and u.needed]
+    return calls if {cell.statement(one.call) for one in calls} == shared else []
+
+
+def _detaching(cell: Code, names: Names, through: list[UntrainedCall]) -> Iterator[Edit]:
+    """The loss reads what the models made without its graph.
+
+    Raises UnsafeError where the gradients that they get of it may be wanted, or where others read
+    the same.
+    """
+    backward, flow = through[0].backward, GradientFlow(cell, names)
+    following = (c for c in cell.calls(".backward") if c.lineno > backward.lineno)
+    end = next((c.lineno for c in following), backward.lineno)
+    cleared = (c for c in cell.calls(".zero_grad") if backward.lineno < c.lineno < end)
+    if all(receiver(call, cell) in through[0].optimizers for call in cleared):
+        raise UnsafeError("nothing clears the gradients that it leaves there")
+    others = [c for c in cell.calls(".backward") if c is not backward]
+    elsewhere = flow.origin(v for c in others for v in goes_backward(c)).statements
+    made = {cell.statement(one.call) for one in through}
+    given = {name for statement in made for name in defined(statement)}
+    own = flow.origin(goes_backward(backward)).statements - elsewhere - made
+    parts = [part for statement in own for part in header(statement)]
+    reads = {read: None for part in parts for name in given for read in cell.reads(name, part)}
+    if not reads:
+        raise UnsafeError("it is not seen where it is read")
+    for read in reads:
+        yield Edit(cell.end(read), cell.end(read), ".detach()")
+    yield from remove_keyword(cell, backward, "retain_graph")
 
 
 def _of_last_pass(advice: Advice, loop: Loop) -> Advice:

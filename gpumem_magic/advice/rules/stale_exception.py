@@ -113,19 +113,23 @@ class StaleException(Rule):
         saving = lives.saved_at_peak(kept)
         if not named.any() or saving < least_saving(trace):
             return
-        largest = int(np.argmax(np.where(named & lives.at_peak, lives.size, 0)))
-        function, variable = (lives.name(largest) or "").removeprefix(ERROR).split(".", 1)
+        there = named & lives.at_peak
+        largest = int(np.argmax(np.where(there, lives.size, 0)))
+        name = lives.name(largest) or ""
+        function, _, variable = name.removeprefix(ERROR).partition(".")
+        which = f"{variable} of {function}" if variable else f"those of {function}"
+        alike = there & (lives.named(name) if not variable else lives.rows([largest]))
         size = lives.bytes(kept)
         with_graph = " and their graph" if graph.any() else ""
         yield Advice(
             self.name,
             problem=(
                 f"{format_bytes(size)} were held by {told.error}: the "
-                f"variables of functions that had not ended ({variable} of {function}, "
-                f"{format_bytes(int(lives.size[largest]))}){with_graph}."
+                f"variables of functions that had not ended ({which}, "
+                f"{format_bytes(lives.bytes(alike))}){with_graph}."
             ),
             change=told.change,
-            name=variable,
+            name=variable or function,
             size=size,
             saving=saving,
             known=Known.ESTIMATED if graph.any() else Known.EXACT,

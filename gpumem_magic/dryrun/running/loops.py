@@ -23,6 +23,7 @@ from gpumem_magic.dryrun.running.rounds import Rounds
 
 _NAME = "__bounded__"
 _TRACED = "__traced__"
+_CUTTING = (zip, itertools.islice, itertools.cycle)  # what may not end where what it is given does
 _LEAST = 3  # iterations: the first makes the optimizer's states, the second may move blocks
 
 _LOADING = str(Path(torch.utils.data.__file__).parent)
@@ -100,6 +101,7 @@ class Loops:
             iterator.place = place
             return iterator
         loop = BoundedLoop(self, iterator, _length(items), place)
+        loop.cuts = type(items) in _CUTTING
         if can_look_ahead(iterator) and (tests or type(items) is not range):
             loop.kinds = Items(tests)
         return loop
@@ -128,7 +130,8 @@ class BoundedLoop:
         self._items = items
         self._repeats = False
         self.kinds: Items | None = None  # of the items, where all can be seen beforehand
-        self._length = length
+        self.cuts = False  # it may not end where the loaders do that it is fed by
+        self.length = length
         self._count = 0
         self._ended = False
         self._first_step = self._steps_seen = len(loops.stepped)
@@ -184,7 +187,7 @@ class BoundedLoop:
         self._rounds.close()
         if self._loader is not None and self._loader is self._first_loader:
             return False  # it decides, and can tell its last batch from the others
-        if self._count == self._length:
+        if self._count == self.length:
             return False
         return self._has_steps() or (loops.may_skip and self._only_repeats())
 
@@ -216,9 +219,9 @@ class BoundedLoop:
         return True
 
     def _run(self) -> str:
-        if self._length is None:
+        if self.length is None:
             return f"only the first {self._count:,} iterations were run"
-        return f"{self._count:,} of {self._length:,} iterations were run"
+        return f"{self._count:,} of {self.length:,} iterations were run"
 
     def _at_the_end(self) -> str:
         """What else to say of the iterations that are left out."""
@@ -239,6 +242,8 @@ class BoundedLoader(BoundedLoop):
         for loop in self._loops.asking:
             loop.fed_by(self)
             self.place = loop.place
+            if loop.cuts:
+                self.length = loop.length
         return super().__next__()
 
     def __len__(self) -> int:
@@ -253,11 +258,13 @@ class BoundedLoader(BoundedLoop):
         return not self._goes_to_last  # then it ends by itself, after one more batch
 
     def _at_the_end(self) -> str:
-        sampler, left = self._source.batch_sampler, (self._length or self._count + 1) - self._count
+        sampler, left = self._source.batch_sampler, (self.length or self._count + 1) - self._count
         if type(sampler) is not BatchSampler or sampler.drop_last or left < 1:
             return ""
-        if self._length is None or not _leaves_rest(sampler):
+        if self.length is None or not _leaves_rest(sampler):
             return ""
+        if self.length != _length(self._source):
+            return ""  # what asks for them ends before the last
         indices = getattr(self._items, "_sampler_iter", None)
         if indices is None or self._source.num_workers:
             return "; the last batch, a smaller one, was not run"
@@ -285,6 +292,8 @@ class _Binder(ast.NodeTransformer):
 
 def _length(items: Any) -> int | None:
     """How many items there are, as far as they tell."""
+    if type(items) is zip:
+        return min((n for n in map(_length, items.__reduce__()[1]) if n is not None), default=None)
     try:
         length = operator.length_hint(items, -1)
     except Exception:  # user code: whatever it raises, the loop itself may never ask

@@ -18,7 +18,8 @@ from gpumem_magic.sources.stacks.frames import went_through
 from gpumem_magic.sources.stacks.tracebacks import chain_of
 
 ERROR: Final = "<error>."
-"""What names of such variables begin with: "<error>.forward.x"."""
+"""What names of such variables begin with: "<error>.forward.x"; of a library's function only that
+is told, "<error>.deepcopy()"."""
 
 _LONGEST = 200  # frames; a recursion that never ended has thousands
 
@@ -38,9 +39,17 @@ def kept_by(error: object, locate: Locate) -> tuple[Owned, ...]:
     names: dict[str, Any] = {}
     frames = (frame for one in chain_of(error) for frame, _ in went_through(one))
     for frame in _functions(frames):
+        call = "()" if is_librarys(frame) else ""
         for name, value in locals_of(frame).items():
-            names.setdefault(f"{ERROR}{frame.f_code.co_name}.{name}", value)
-    return tuple(scan(names, (), locate)) if names else ()
+            names.setdefault(f"{ERROR}{frame.f_code.co_name}{call}.{name}", value)
+    owned = scan(names, (), locate) if names else ()
+    return tuple(one._replace(name=_without_insides(one.name or "")) for one in owned)
+
+
+def _without_insides(name: str) -> str:
+    """The name; of a library's variable, such as the memo of deepcopy(), only the function."""
+    function, inside, _ = name.partition("().")
+    return f"{function}()" if inside else name
 
 
 def locals_at(error: BaseException | None) -> dict[str, Any]:

@@ -180,8 +180,7 @@ def _of_models(lives: Lifetimes) -> NDArray[np.bool_]:
 def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
     lives = passes.lives
     rows = np.array([row for row, _ in group], np.int64)
-    own = [row for row, one in group if one and not one.path.endswith(GRAPH)]
-    own = own or rows.tolist()
+    own = [row for row, g in group if g and not g.path.endswith(GRAPH)] or rows.tolist()
     at_once = bool((lives.born[own] == Phase.BACKWARD).all()) and not np.ptp(lives.step[own])
     models = _models(passes, group)
     one_set = _is_one_set(lives, group, rows, own if at_once else [], models)
@@ -236,6 +235,7 @@ def _of_group(passes: LoopPasses, holder: str, group: Group) -> Growth | None:
         line=line,
         cell=cell,
         shown=sum(one.shown for _, one in group if one),
+        lines=passes.lines_of(rows, cell),
     )
 
 

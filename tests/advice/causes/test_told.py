@@ -276,6 +276,53 @@ PREDICTED = {
         ("stale-exception", "inner of broken"),
         ("earlier-cells",),
     ),
+    "what several lines made, and what an object keeps in a list": (
+        (
+            "class Tracker:\n    def __init__(self):\n        self.losses = []\n"
+            "    def update(self, loss):\n        self.losses.append(loss)\ntracker = Tracker()",
+        ),
+        "for x in data:\n    x = x.cuda()\n    out = net(x)\n    loss = F.mse_loss(out, x)\n"
+        "    tracker.update(loss)",
+        "60MiB",
+        (
+            "growth",
+            "tracker.losses[*] holds",
+            "made in lines 3, 4 and 5, with",
+            "Keep loss.detach()",
+        ),
+        ("kept-graph",),
+    ),
+    "a state of the size of a weight is none": (
+        (
+            "class Leaky(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = nn.Linear(256, 256)\n"
+            "        self.register_buffer('level', torch.zeros(512, 256))\n"
+            "    def forward(self, x):\n        self.level = 0.9 * self.level + self.fc(x)\n"
+            "        return torch.sigmoid(self.level)\nleaky = Leaky().cuda()",
+        ),
+        "loss = 0\nfor x in data:\n    loss = loss + leaky(x.cuda()).mean()\nloss.backward()",
+        "60MiB",
+        ("growth", "backward() (line 5) comes after"),
+        ("computed-weights",),
+    ),
+    "what torch.func computes backward waits for nothing": (
+        ("from torch.func import jacrev, vmap",),
+        "jacobians = vmap(jacrev(net))(data[0, :256].cuda())",
+        "200MiB",
+        (),
+        ("activations",),
+    ),
+    "the variables of a library's function are told as its call": (
+        (
+            "import threading\nparts = [torch.zeros(2**20, device='cuda') for _ in range(5)]\n"
+            "copy.deepcopy([parts, threading.Lock()])",
+            "del parts",
+        ),
+        "x = torch.zeros(30, 2**18, device='cuda')",
+        "60MiB",
+        ("stale-exception", "(those of deepcopy(), 40.00 MiB)"),
+        ("memo",),
+    ),
     "what is made on the device is not moved": (
         (),
         "index = torch.randint(0, 40_000, (1000,), device='cuda')\n"

@@ -13,7 +13,7 @@ points = np.random.default_rng(0).normal(size=(20_000, 64))
 weights = np.ones((64, 64))"""
 CELL = """\
 x = torch.tensor(points).to("cuda")
-w = torch.as_tensor(weights, device="cuda")
+w = torch.as_tensor(weights / 64, device="cuda")
 mean = torch.tanh(x @ w).mean().item()"""
 
 

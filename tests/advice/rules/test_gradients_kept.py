@@ -124,6 +124,25 @@ for x, y in data * 2:
     assert advice.size == 6 * (1 << 20) + 6 * 2048
 
 
+def test_gradients_of_another_model_are_not_what_the_change_frees(notebook):
+    setup = (
+        SETUP
+        + """\
+other = nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]).cuda()
+adam = optim.Adam(model.parameters())
+model(other(big)).mean().backward()
+adam.step()
+"""
+    )
+    cell = "with torch.no_grad():\n    value = model(big).mean().item()"
+    with notebook("T4") as one:
+        one.set_up(Example("", "", setup=setup))
+        (advice,) = one.assess(cell, "gradients-kept").advice
+    assert "Call adam.zero_grad() before line 1" in advice.change
+    assert advice.size == 6 * (1 << 20) + 6 * 2048  # of the model alone
+    assert advice.before - advice.after == advice.size
+
+
 def test_a_list_that_still_grows_does_not_tell_its_length(notebook):
     cell = """\
 losses = []

@@ -206,6 +206,22 @@ def test_the_last_batch_of_a_loader_is_run_too(wrap):
     )
 
 
+@pytest.mark.parametrize(
+    ("wrap", "said"),
+    [
+        (lambda loader: itertools.islice(loader, 40), "only the first 3 iterations were run;"),
+        (lambda loader: zip(range(40), loader, strict=False), "3 of 40 iterations were run;"),
+        (itertools.cycle, "only the first 3 iterations were run;"),
+    ],
+)
+def test_what_ends_elsewhere_than_its_loader_is_told_by_its_own_length(wrap, said):
+    loader = DataLoader(TensorDataset(torch.zeros(1003, 2)), batch_size=10)
+    program = Program()
+    assert program.run(BATCHES, loader=loader, wrap=wrap)[:3] == [10, 10, 10]
+    assert said in program.loops.notes[0]
+    assert "last batch" not in program.loops.notes[0]
+
+
 def test_batches_of_one_size_have_no_last_one():
     data = TensorDataset(torch.zeros(1003, 2))
     loader = DataLoader(data, batch_size=10, drop_last=True)

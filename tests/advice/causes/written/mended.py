@@ -1,4 +1,4 @@
-# %% models-of-separate-statements | 80MiB | ^growth experts\[\*\] holds 32\.03 MiB in 2 entries, made in line \d\. Models
+# %% models-of-separate-statements | 80MiB | ^growth experts\[\*\] holds 32\.03 MiB in 2 entries, made in lines 5 and 8\. Models
 def expert():
     def layer():
         return nn.Linear(1024, 1024)
