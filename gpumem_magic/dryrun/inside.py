@@ -40,6 +40,7 @@ from gpumem_magic.values.recording import Recording
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.libraries import install_libraries
 from gpumem_magic.virtual.libraries.arguments import Arguments
+from gpumem_magic.virtual.libraries.nvml import nvidia_smi
 from gpumem_magic.virtual.libraries.worst_batch import largest_first
 from gpumem_magic.virtual.torch_cuda.inductor import PLANNED, Inductor
 
@@ -155,6 +156,7 @@ class _Run:
         arrivals = Arrivals()
         tools = self._source, self._kernels.valueless, self._marks.append
         install_libraries(arrivals, *tools, self._scenario.assume)
+        self._stopped.programs["nvidia-smi"] = functools.partial(nvidia_smi, self._source)
         refuse(self._marks.append, namespace, arrivals)
         self._arguments.install(arrivals)
         told = self._marks.append, self._kernels.valueless.written

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import re
+import shlex
 import sys
 import threading
 import types
@@ -26,20 +27,29 @@ _MOST = 40
 _SECRET = re.compile("key|token|secret|passw", re.IGNORECASE)
 
 
+_OF_SHELLS = frozenset("|&;<>$`")
+
+
 def _always() -> bool:
     return True
+
+
+def _nothing(words: list[str]) -> str:
+    return ""
 
 
 class Effects:
     """Replaces functions by ones that do nothing outside, and keeps what they would have done.
 
-    filename: that of the cell's frames. It all happens in a process that ends with the dry run, so
-    nothing is ever put back.
+    filename: that of the cell's frames. programs: what some print, by their name, in place of being
+    started; they are called with what follows it in the command. It all happens in a process that
+    ends with the dry run, so nothing is ever put back.
     """
 
     def __init__(self, filename: str) -> None:
         self.filename = filename
         self.places = {filename: "line "}  # what a line's number is told after, by file
+        self.programs: dict[str, Callable[[list[str]], str]] = {}
         self._blocked: dict[str, Callable[[], bool]] = {}
         self._redirected: dict[str, Callable[[], bool]] = {}
         self._done_here: dict[str, Callable[[], bool]] = {}
@@ -70,6 +80,15 @@ class Effects:
         """Name a thing that is done, but in the scratch folder of the dry run; where it only may
         be, `happened` tells at the end."""
         self._keep(self._redirected, text, happened)
+
+    def said(self, command: Any) -> str:
+        """What the program of a command prints, a text or a list; in general nothing."""
+        words = [command] if isinstance(command, bytes | os.PathLike) else command
+        with contextlib.suppress(ValueError):  # a quote that is not closed
+            words = shlex.split(words) if isinstance(words, str) else [*map(os.fsdecode, words)]
+            if words and not _OF_SHELLS.intersection("".join(words)):
+                return self.programs.get(words[0].rpartition("/")[2], _nothing)(words[1:])
+        return ""
 
     def done_here(self, text: str) -> None:
         """Name what other processes would do, and this one does."""

@@ -45,6 +45,14 @@ ATTACKS = {
     "a file by a magic after code": "get_ipython().run_cell_magic('writefile', 'a.txt', 'leak')",
     "a command": {"attack": "!touch new.txt; rm a.txt", "says": "not executed"},
     "a command whose output is kept": "x = !touch new.txt; ls",
+    "a command that tells of the card": {
+        "attack": """
+            used = !nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits
+            int(used[0])
+        """,
+        "real": False,
+        "says": "not executed",
+    },
     "commands in their own cell": "%%bash\ntouch new.txt",
     "a script in the background": {
         "attack": "%%script --bg bash\nsleep 0.2; touch late.txt",

@@ -41,7 +41,8 @@ from gpumem_magic.values.recording import Cell
 
 class Stopped:
     """What the child may not do. output: gives what was printed so far. places: what the numbers of
-    lines are told after, by the user's files. copied: files that were open."""
+    lines are told after, by the user's files. copied: files that were open. programs: see Effects.
+    """
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Stopped:
         self._effects = effects
         self._copied = copied
         self.output = output
-        self.places = effects.places
+        self.places, self.programs = effects.places, effects.programs
         self._scripts: Scripts | None = None
 
     @property

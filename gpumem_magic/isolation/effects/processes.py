@@ -30,9 +30,6 @@ _PIPES = slice(11, 17)
 """Where Popen._execute_child has the ends of its pipes: p2cread, p2cwrite, c2pread, c2pwrite,
 errread, errwrite, after self and ten others."""
 
-_SAID = {("git", "version"): b"git version 2.40.0"}
-"""What programs say that others, here GitPython, cannot be imported without."""
-
 _OF_THE_PROCESS = (
     "setpriority startfile setuid setgid seteuid setegid setreuid setregid setresuid setresgid "
     "setgroups initgroups setsid setpgid"
@@ -70,7 +67,13 @@ def _install_starting(effects: Effects) -> None:
     endings = ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")
     for name in ("system", "posix_spawn", "posix_spawnp", *(f"spawn{end}" for end in endings)):
         effects.skip(os, name, f"os.{name}", 0)
-    effects.skip(os, "popen", "os.popen", lambda *command, **options: io.StringIO())
+    effects.skip(
+        os,
+        "popen",
+        "os.popen",
+        lambda command, *options, **named: io.StringIO(effects.said(command)),
+    )
+    effects.programs["git"] = _git
     for name in ("fork", "forkpty", *(f"exec{end}" for end in endings)):
         effects.put(os, name, _refused(f"os.{name}"))
     other = _refused("starting another process")  # as joblib does
@@ -267,15 +270,14 @@ def _nobody(what: str, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _not_started(effects: Effects, process: Any, args: Any, *others: Any) -> None:
-    """A process that has ended at once, in general without output, and successfully."""
+    """A process that has ended at once, successfully."""
     if not isinstance(args, (str, bytes, os.PathLike)):
         args = list(args)
         os.fspath(args[0])
     effects.blocked(described(f"subprocess.{_called_by_name()}", (args,)))
     pipes = (process, args, *others)[_PIPES]
-    said = _SAID.get(tuple(args)) if isinstance(args, list) else None
-    if said and pipes[3] != -1:
-        os.write(pipes[3], said)
+    if pipes[3] != -1:
+        os.write(pipes[3], effects.said(args).encode())
     if os.name == "posix" and pipes[1] != -1:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, pipes[1])
@@ -283,6 +285,11 @@ def _not_started(effects: Effects, process: Any, args: Any, *others: Any) -> Non
     process._close_pipe_fds(*pipes)
     process.pid, process.returncode = os.getpid(), 0
     process._child_created = False
+
+
+def _git(words: list[str]) -> str:
+    """What GitPython cannot be imported without."""
+    return "git version 2.40.0" if words == ["version"] else ""
 
 
 def _called_by_name() -> str:

@@ -70,7 +70,7 @@ class _Commands:
         self._shell.user_ns["_exit_code"] = 0
 
     def getoutput(self, command: str, split: bool = True, depth: int = 0) -> Any:
-        """`names = !command`: what a script printed, of another command nothing."""
+        """`names = !command`: what a script printed, of most other commands nothing."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             self._command(f"!{command}", command)
         output, text = printed.getvalue(), sys.modules["IPython.utils.text"]
@@ -80,6 +80,7 @@ class _Commands:
         """Run the scripts of a command, or name it as `told`."""
         expanded = _expanded(command, _caller())
         self._follow(told, lambda: self._scripts.run_command(expanded))
+        sys.stdout.write(self._effects.said(expanded))
 
     def _follow(self, told: str, run: Callable[[], bool]) -> None:
         try:

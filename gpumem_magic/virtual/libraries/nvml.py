@@ -1,12 +1,17 @@
-"""NVML, which `pynvml` and what stands on it read the driver by: it answers for the card."""
+"""What tells of the driver, NVML for `pynvml` and what stands on it, and `nvidia-smi`, answers for
+the card."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from gpumem_magic.isolation.arrivals import Arrivals
+from gpumem_magic.units import MIB
 from gpumem_magic.virtual.libraries.native import NoLibrary
 from gpumem_magic.virtual.source import VirtualSource
+
+_UNKNOWN = "[N/A]"
 
 
 def answer_for_card(arrivals: Arrivals, source: VirtualSource) -> None:
@@ -39,3 +44,34 @@ class _OneCard(NoLibrary):
         return 0
 
     nvmlDeviceGetMemoryInfo_v2 = nvmlDeviceGetMemoryInfo  # noqa: N815
+
+
+def nvidia_smi(source: VirtualSource, words: list[str]) -> str:
+    """What the program prints with these options, as far as they ask for lists: of cards (`-L`,
+    `--query-gpu=...`) or of processes (`--query-compute-apps=...`) as CSV."""
+    options = dict(word.partition("=")[::2] for word in words)
+    driver, name = source.gpu.allocator.driver, source.device.name
+    if "-L" in options or "--list-gpus" in options:
+        return f"GPU 0: {name} (UUID: {_UNKNOWN})\n"
+    used = driver.total - driver.free
+    told = {
+        **dict.fromkeys(("index", "utilization.gpu", "utilization.memory"), 0),
+        **dict.fromkeys(("name", "gpu_name"), name),
+        **{"count": 1, "pid": os.getpid(), "process_name": "python"},
+        **{"memory.total": driver.total // MIB, "memory.free": driver.free // MIB},
+        **dict.fromkeys(("memory.used", "used_memory", "used_gpu_memory"), used // MIB),
+    }
+    asked = options.get("--query-gpu") or options.get("--query-compute-apps")
+    if not asked:
+        return ""
+    form, fields = options.get("--format", "").split(","), asked.replace(" ", "").split(",")
+    units = {one: "" if "nounits" in form else _unit(one) for one in fields}
+    values = [f"{told[one]}{units[one]}" if one in told else _UNKNOWN for one in fields]
+    heads = [f"{one} [{units[one].strip()}]" if units[one] else one for one in fields]
+    rows = [values] if "noheader" in form else [heads, values]
+    return "".join(f"{', '.join(row)}\n" for row in rows)
+
+
+def _unit(field: str) -> str:
+    """Of the numbers of a field."""
+    return " MiB" if "memory" in field and "util" not in field else " %" if "util" in field else ""
