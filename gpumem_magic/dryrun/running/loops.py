@@ -93,15 +93,21 @@ class Loops:
         self._notes.setdefault(place, what)
 
     def __call__(
-        self, items: Iterable[Any], place: str, tests: Callable[[Any], Any] | None = None
+        self,
+        items: Iterable[Any],
+        place: str,
+        tests: Callable[[Any], Any] | None = None,
+        *,
+        leaves: bool = False,
     ) -> BoundedLoop:
-        """What the cell's `for` iterates over in place of `items`; tests: see outcomes_of."""
+        """What the cell's `for` iterates over in place of `items`. tests: see outcomes_of; leaves:
+        its body has a `break`."""
         iterator = iter(items)
         if isinstance(iterator, BoundedLoader):
-            iterator.place = place
+            iterator.place, iterator.leaves = place, leaves
             return iterator
         loop = BoundedLoop(self, iterator, _length(items), place)
-        loop.cuts = type(items) in _CUTTING
+        loop.cuts, loop.leaves = type(items) in _CUTTING, leaves
         if can_look_ahead(iterator) and (tests or type(items) is not range):
             loop.kinds = Items(tests)
         return loop
@@ -114,7 +120,7 @@ class Loops:
         self.stepped.append(id(optimizer))
 
 
-def _unbounded(items: Iterable[Any], *others: Any) -> Iterable[Any]:
+def _unbounded(items: Iterable[Any], *others: Any, **named: Any) -> Iterable[Any]:
     return items
 
 
@@ -131,6 +137,7 @@ class BoundedLoop:
         self._repeats = False
         self.kinds: Items | None = None  # of the items, where all can be seen beforehand
         self.cuts = False  # it may not end where the loaders do that it is fed by
+        self.leaves = False  # the program may leave it before its end
         self.length = length
         self._count = 0
         self._ended = False
@@ -221,7 +228,8 @@ class BoundedLoop:
     def _run(self) -> str:
         if self.length is None:
             return f"only the first {self._count:,} iterations were run"
-        return f"{self._count:,} of {self.length:,} iterations were run"
+        most = "up to " if self.leaves else ""
+        return f"{self._count:,} of {most}{self.length:,} iterations were run"
 
     def _at_the_end(self) -> str:
         """What else to say of the iterations that are left out."""
@@ -241,7 +249,7 @@ class BoundedLoader(BoundedLoop):
     def __next__(self) -> Any:
         for loop in self._loops.asking:
             loop.fed_by(self)
-            self.place = loop.place
+            self.place, self.leaves = loop.place, loop.leaves
             if loop.cuts:
                 self.length = loop.length
         return super().__next__()
@@ -284,10 +292,18 @@ class _Binder(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
         name, place = ast.Name(_NAME, ast.Load()), ast.Constant(f"{self._place}{node.lineno}")
-        call = ast.Call(name, [node.iter, place, *outcomes_of(node)], [])
+        leaves = [ast.keyword("leaves", ast.Constant(True))] if _has_break(node.body) else []
+        call = ast.Call(name, [node.iter, place, *outcomes_of(node)], leaves)
         traced = ast.Call(ast.Name(_TRACED, ast.Load()), [], [])
         node.iter = ast.copy_location(ast.IfExp(traced, node.iter, call), node.iter)
         return node
+
+
+def _has_break(nodes: Iterable[ast.AST]) -> bool:
+    """Whether statements may leave the loop that they stand in."""
+    inner = (ast.For, ast.AsyncFor, ast.While)
+    others = (node for node in nodes if not isinstance(node, inner))
+    return any(isinstance(n, ast.Break) or _has_break(ast.iter_child_nodes(n)) for n in others)
 
 
 def _length(items: Any) -> int | None:

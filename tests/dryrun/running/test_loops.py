@@ -222,6 +222,21 @@ def test_what_ends_elsewhere_than_its_loader_is_told_by_its_own_length(wrap, sai
     assert "last batch" not in program.loops.notes[0]
 
 
+@pytest.mark.parametrize("wrap", [iter, enumerate, counted])
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        ("if len(seen) == 40: break", "up to 101"),
+        ("for _ in range(3): break", "101"),
+    ],
+)
+def test_a_loop_that_the_cell_may_leave_has_no_known_end(wrap, body, most):
+    loader = DataLoader(TensorDataset(torch.zeros(1003, 2)), batch_size=10)
+    program = Program()
+    program.run(f"{BATCHES}    {body}\n", loader=loader, wrap=wrap)
+    assert f"line 6: 3 of {most} iterations were run;" in program.loops.notes[0]
+
+
 def test_batches_of_one_size_have_no_last_one():
     data = TensorDataset(torch.zeros(1003, 2))
     loader = DataLoader(data, batch_size=10, drop_last=True)
