@@ -49,8 +49,16 @@ class Deaths(dict[int, Death]):
         self[key] = death = Death(storage, self._died)
         death.key = key
 
+    def catch_up(self) -> None:
+        """Tell of those that died while nobody stood before Ctrl-C: Python drops it in a callback,
+        and the callback with it."""
+        for death in [one for one in self.values() if one() is None]:
+            self._died(death)
+
     def _died(self, death: Death) -> None:
         key = death.key
+        if self.get(key) is not death:
+            return  # caught up with
         if _WRAPPERS_DIE_FIRST and _lives_on(key):
             self.expect(torch.UntypedStorage._new_with_weak_ptr(key))
             return

@@ -34,7 +34,7 @@ _STEPS = {
     str(_PACKAGE / file): frozenset(names)
     for file, names in {
         "virtual/tracker.py": ("_make", "function_called", "function_returned"),
-        "sources/collected.py": ("_died",),
+        "sources/collected.py": ("_died", "catch_up"),
         "sources/accelerator/storages.py": ("_settle",),
         "isolation/child.py": ("fork",),
         "magics/display.py": ("start", "stop"),

@@ -169,6 +169,7 @@ class VirtualGPU:
     def enter(self) -> None:
         """Track this thread's operators from here on."""
         self._interrupts.install()
+        self.storages.catch_up()
         operators, functions = _python_dispatch, overrides
         enter_mode(self._facade, functions._get_current_function_mode_stack(), functions)
         self._facade.is_entered = True

@@ -67,6 +67,7 @@ class Storages:
         self.refused_segment: int | None = None
         self.addresses: dict[int, int] = {}
         self._deaths = Deaths(self._died)
+        self.catch_up = self._deaths.catch_up
         self._dead: deque[int] = deque()
         self._lock = threading.Lock()
         self._process = _process_id()

@@ -96,6 +96,7 @@ class StorageLog(TorchDispatchMode):
 
     def begin(self) -> LiveBlocks:
         """Record from here on; what is there. What no storage explains of it is the last block."""
+        self._deaths.catch_up()
         self.rows, self.failed, self.elsewhere, self._fault = [], None, False, None
         self._stacks = CallStacks()
         self._stacks.begin(sys._getframe(1))
