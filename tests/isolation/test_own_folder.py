@@ -116,7 +116,13 @@ ATTACKS = {
         "real": False,
     },
     "a lock of a file that is read": {
-        "setup": WATCHER % "fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        # through one opening: a lock goes on while a forked process has not closed its own of it
+        "setup": "\n    live_file = open('a.txt')"
+        + WATCHER
+        % (
+            "fcntl.flock(live_file, fcntl.LOCK_EX | fcntl.LOCK_NB); "
+            "fcntl.flock(live_file, fcntl.LOCK_UN)"
+        ),
         "attack": "f = open('a.txt'); fcntl.flock(f, fcntl.LOCK_EX)" + COUNT,
         "after": UNSEEN,
     },
