@@ -25,9 +25,10 @@ _MOST = 40
 
 
 _SECRET = re.compile("key|token|secret|passw", re.IGNORECASE)
-
+"""In the names of arguments that notes do not show."""
 
 _OF_SHELLS = frozenset("|&;<>$`")
+"""In commands of which a program's words are not all."""
 
 
 def _always() -> bool:

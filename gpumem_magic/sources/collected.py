@@ -52,8 +52,9 @@ class Deaths(dict[int, Death]):
     def catch_up(self) -> None:
         """Tell of those that died while nobody stood before Ctrl-C: Python drops it in a callback,
         and the callback with it."""
-        for death in [one for one in self.values() if one() is None]:
-            self._died(death)
+        for death in list(self.values()):  # others may die meanwhile
+            if death() is None:
+                self._died(death)
 
     def _died(self, death: Death) -> None:
         key = death.key

@@ -60,13 +60,13 @@ def find_finished(trace: Trace, cell: Code, names: Names) -> KeptGradients | Non
         step = _reader(int(lives.line[done][-1]), cell, names)
         if step is None or _is_before_step(line, int(lives.line[done][-1]), step, cell):
             return None
-        done &= gradients_of(step.optimizer, lives, cell, names)
+        of_step = gradients_of(step.optimizer, lives, cell, names)
+        done &= of_step
+        saving = _saved_by_release(lives, of_step)
+    else:
+        saving = lives.saved_at_peak(done)
     freed = tuple(np.unique(lives.freed_line[done & (lives.death < lives.events)]).tolist())
     size = lives.bytes(done)
-    if step is None:
-        saving = lives.saved_at_peak(done)
-    else:
-        saving = _saved_by_release(lives, gradients_of(step.optimizer, lives, cell, names))
     owners, rows = _owners(lives, done), tuple(np.flatnonzero(done).tolist())
     return KeptGradients(size, saving, line, step, freed, owners, rows=rows)
 

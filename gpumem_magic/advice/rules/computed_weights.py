@@ -70,8 +70,15 @@ for _ in range(2):
 last = loss.item()"""
 
 
-_MERGED = "F.linear(x, self.weight + self.B @ self.A)"
-_SCALED = "x @ torch.add(self.weight, self.B @ self.A, alpha=0.5).T"
+_APART = {
+    "F.linear(x, self.weight + self.B @ self.A)": (
+        "F.linear(x, self.weight) + x @ self.A.T @ self.B.T"
+    ),
+    "x @ torch.add(self.weight, self.B @ self.A, alpha=0.5).T": (
+        "x @ self.weight.T + (x @ self.A.T) @ (self.B.T * 0.5)"
+    ),
+}
+"""What makes new weights, and what gives the same beside them."""
 
 
 class ComputedWeights(Rule):
@@ -87,21 +94,15 @@ class ComputedWeights(Rule):
     name: ClassVar[str] = "computed-weights"
     problem: ClassVar[str] = "weights that each forward pass computes wait for the backward pass"
     kind: ClassVar[Kind] = Kind.FACT
-    examples: ClassVar[tuple[Example, ...]] = (
+    examples: ClassVar[tuple[Example, ...]] = tuple(
         mended(
-            (_MERGED, "F.linear(x, self.weight) + x @ self.A.T @ self.B.T"),
-            before=_SETUP.format(_MERGED),
+            (merged, apart),
+            before=_SETUP.format(merged),
             rewritten=False,
             results=("last",),
             within=1e-3,
-        ),
-        mended(
-            (_SCALED, "x @ self.weight.T + (x @ self.A.T) @ (self.B.T * 0.5)"),
-            before=_SETUP.format(_SCALED),
-            rewritten=False,
-            results=("last",),
-            within=1e-3,
-        ),
+        )
+        for merged, apart in _APART.items()
     )
 
     def find(self, trace: Trace, cell: Code, names: Names) -> Iterable[Advice]:

@@ -80,6 +80,7 @@ class _Plan:
             for info in (result.alias_info for result in schema.returns)
         ]
         self.may_have_bounds = self.aliases == [None] and self.name in MAY_BE_BOUNDED
+        self.order = _ORDERINGS.get(self.name)
         self.is_sized_by_values = self.name in SIZED_BY_VALUES
         self.makes_new = None in self.aliases
         self.resizes = any(argument.is_out for argument in schema.arguments)
@@ -247,13 +248,14 @@ class DryKernels:
         ]
         if plan.name in _USUALLY_TRUE and isinstance(out[0], torch.Tensor):
             torch.ops.aten.fill_.Scalar(out[0], 1)
-        self._order(plan, args, out[0])
+        if plan.order:
+            self._order(plan.order, args, out[0])
         return out[0] if single else tuple(out)
 
-    def _order(self, plan: _Plan, args: tuple[Any, ...], answer: Any) -> None:
+    def _order(self, order: Any, args: tuple[Any, ...], answer: torch.Tensor) -> None:
         """Put into an answer the order of its two operands, if each is a single number."""
-        if plan.name in _ORDERINGS and answer.numel() == 1:
-            found = _ORDERINGS[plan.name](*map(self._number, args[:2]))
+        if answer.numel() == 1:
+            found = order(*map(self._number, args[:2]))
             torch.ops.aten.fill_.Scalar(answer, int(found))
 
     def _between(
@@ -264,7 +266,8 @@ class DryKernels:
         if torch.equal(low, high):
             return low
         made: torch.Tensor = self._made(Layout.plain(low))
-        self._order(plan, args, made)
+        if plan.order:
+            self._order(plan.order, args, made)
         self._bounds.attach(made, interval)
         if plan.name in _USUALLY_TRUE or (plan.name == "aten::any" and mostly is not None):
             torch.ops.aten.fill_.Scalar(made, 1)
