@@ -24,7 +24,7 @@ _MOST = 40
 """Things of each sort that are named; a loop over thousands of files would fill the report."""
 
 
-_SECRET = re.compile("key|token|secret|passw", re.IGNORECASE)
+_SECRET = re.compile("key|token(?!s)|secret|passw", re.IGNORECASE)
 """In the names of arguments that notes do not show."""
 
 _OF_SHELLS = frozenset("|&;<>$`")
@@ -195,10 +195,15 @@ def renamed(
 def described(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> str:
     """The call as users write it, with "..." for what is not a name or a number, or is secret."""
     named = [
-        f"{key}={'...' if _SECRET.search(key) else _shown(value)}"
+        f"{key}={'...' if _is_secret(key, value) else _shown(value)}"
         for key, value in (kwargs or {}).items()
     ]
     return f"{name}({', '.join([*map(_shown, args), *named])})"
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    """Whether notes keep an argument to themselves: `max_new_tokens=8` and `sort_keys=True` not."""
+    return not isinstance(value, bool | None) and _SECRET.search(key) is not None
 
 
 def _listed(found: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of modules before a fork."""
+"""What is asked of modules before a fork, and what notes show of a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import types
 
-from gpumem_magic.isolation.telling import users_modules
+from gpumem_magic.isolation.telling import described, users_modules
 from gpumem_magic.virtual.libraries.remembered import functions_that_ask
 
 
@@ -26,3 +26,9 @@ def test_a_module_that_loads_itself_late_is_not_loaded(tmp_path, monkeypatch):
 def test_what_is_no_module_is_no_module_of_the_user(monkeypatch):
     monkeypatch.setitem(sys.modules, "number", 3)
     assert "number" not in users_modules()
+
+
+def test_notes_keep_secrets_to_themselves_and_nothing_else():
+    named = {"token": "a", "API_KEY": "b", "password": 1234, "max_new_tokens": 8, "sort_keys": True}
+    shown = described("f", (1,), named)
+    assert shown == "f(1, token=..., API_KEY=..., password=..., max_new_tokens=8, sort_keys=True)"
