@@ -18,6 +18,27 @@ ATTACKS = {
         "attack": "assert f.read(2) == bytes([10, 11])",
         "after": "assert f.read(1) == bytes([10])",
     },
+    "a descriptor above the limit": {
+        "setup": """
+            import os, resource
+            r, w = os.pipe()
+            f = os.dup2(w, 300)
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (128, most[1]))
+        """,
+        "attack": """
+            try:
+                n = os.write(f, b'more')
+            except OSError:
+                pass
+        """,
+        "after": """
+            n = os.write(f, b'end')
+            assert os.read(r, 10) == b'end'
+            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        """,
+        "not_sent": "a descriptor",
+    },
     "a descriptor half read": {
         "setup": "import os; f = os.open('a.txt', os.O_RDONLY); first = os.read(f, 3)",
         "attack": "assert os.read(f, 2) == b'ha'\nos.lseek(f, 0, os.SEEK_END)",

@@ -179,8 +179,12 @@ class _Replacements:
 
 
 def _put(private: int, number: int) -> None:
-    """Moves a descriptor to a number, which stays inheritable or not."""
-    os.dup2(private, number, os.get_inheritable(number))
+    """Moves a descriptor to a number, which stays inheritable or not; a number above the limit of
+    descriptors, which was higher once, is closed."""
+    try:
+        os.dup2(private, number, os.get_inheritable(number))
+    except OSError:
+        os.close(number)
     os.close(private)
 
 
