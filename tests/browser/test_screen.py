@@ -213,4 +213,9 @@ def check_looks(page, screenshots, kind):
             assert page.locator(PANEL).first.bounding_box()["height"] <= 900, (name, width)
             assert page.evaluate(WIDE, PANEL) == [], (name, width)
             assert page.evaluate(SCROLLED, SCREEN) == [], (name, width)
+        tab(page, "History")
+        row = page.locator(f"{SCREEN} .g-rows tbody tr").filter(has_text="scores")
+        shown = row.locator("svg").filter(visible=True)
+        assert re.search(r"[\d.]+ m?s", row.inner_text()) and "Tesla T4" in row.inner_text()
+        assert shown.count() == 1
     page.evaluate(style, [PANEL, ""])

@@ -23,5 +23,5 @@ def test_advice_of_one_rule_differs_in_its_label():
 
 def test_a_long_change_is_cut():
     told = label(1, Advice("activations", "A lot.", change="Take " * 60), make_calling())
-    assert len(told) == 110
+    assert len(told) == 120
     assert told.endswith("\u2026")
