@@ -101,6 +101,7 @@ def status(monitor: Monitor) -> str:
             "%gpumem STATEMENT    the same for one statement",
             "%gpumem --on         one line below every cell from now on",
             "%gpumem --history    what was measured so far",
+            "%gpumem --panel      all of this as a live panel",
             "%gpumem --device T4  another device; %gpumem? lists every option",
             "%gpucheck            who holds the memory now, and what of it can go",
             "%%gpucheck --gpu T4  on top of a cell: would it fit? nothing is run",
