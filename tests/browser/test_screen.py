@@ -230,7 +230,7 @@ def check_beside(page, screenshots):
     page.set_viewport_size({"width": 1400, "height": 820})
     page.locator(PANEL).first.get_by_text("Beside the notebook").click(button="right")
     page.locator(".lm-Menu").get_by_text("Create New View for Cell Output", exact=True).click()
-    beside = page.locator(".jp-LinkedOutputView .gpumem-screen")
+    beside = page.locator(".jp-LinkedOutputView .gpumem-screen").first
     beside.get_by_role("tab", name="Cell", exact=True).click()
     view = page.locator(".lm-TabBar-tab", has_text="Output View").first.bounding_box()
     notebook = page.locator(".jp-NotebookPanel").first.bounding_box()
@@ -240,7 +240,7 @@ def check_beside(page, screenshots):
     page.mouse.up()
     page.keyboard.press("Control+b")  # the list of files goes
     beside.locator(".g-plot").wait_for()
-    page.locator(f"{LAB.cell}", has_text="--name scores").scroll_into_view_if_needed()
+    page.locator(LAB.cell, has_text="import time, torch").evaluate("cell => cell.scrollIntoView()")
     page.wait_for_timeout(1000)
     page.screenshot(path=screenshots / "beside-jupyterlab.png")
     assert beside.bounding_box()["width"] <= page.viewport_size["width"] / 2 + 100
