@@ -202,7 +202,9 @@ def test_who_uses_a_device_that_is_off_is_told_how_to_turn_it_on(shell, cell):
     result, shown = run(shell, cell)
     assert result.error_in_exec
     assert shown.stderr.count("%gpumem --device auto brings the virtual GPU back") == 1
-    assert not run(shell, "torch.ones(2) + torch.ones(3)")[1].stderr  # an error, but of another kind
+    assert not run(shell, "torch.ones(2) + torch.ones(3)")[
+        1
+    ].stderr  # an error, but of another kind
 
 
 def test_settings_are_listed_with_help_and_can_be_set(loaded, source):

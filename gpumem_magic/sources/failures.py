@@ -61,7 +61,7 @@ def outside_allocator(error: BaseException | None) -> str | None:
 
 
 def lacks_cuda(error: BaseException | None) -> bool:
-    """Whether PyTorch says, in one of its many texts, that there is no CUDA device, and is right."""
+    """Whether PyTorch says, in one of its texts, that there is no CUDA device, and is right."""
     return any(_NO_CUDA.search(_text(one)) for one in chain_of(error)) and not cuda_devices()
 
 

@@ -219,7 +219,8 @@ def check_looks(page, screenshots, kind):
         tab(page, "History")
         row = page.locator(f"{SCREEN} .g-rows tbody tr").filter(has_text="scores")
         shown = row.locator("svg").filter(visible=True)
-        assert re.search(r"[\d.]+ m?s", row.inner_text()) and "Tesla T4" in row.inner_text()
+        assert re.search(r"[\d.]+ m?s", row.inner_text())
+        assert "Tesla T4" in row.inner_text()
         assert shown.count() == 1
     page.evaluate(style, [PANEL, ""])
 
