@@ -42,7 +42,7 @@ MOST = 3
 KINDS = {
     Kind.MISTAKE: "a mistake: always told",
     Kind.TRADE: "has its price: told when memory is short, and by %gpucheck --advise",
-    Kind.FACT: "a fact: always told, changes no cell",
+    Kind.FACT: "a fact: always told",
 }
 _KNOWN = {
     Known.MEASURED: "measured",

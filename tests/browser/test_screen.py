@@ -242,6 +242,7 @@ def check_beside(page, screenshots):
     page.keyboard.press("Control+b")  # the list of files goes
     beside.locator(".g-plot").wait_for()
     page.locator(LAB.cell, has_text="import time, torch").evaluate("cell => cell.scrollIntoView()")
+    beside.evaluate("panel => panel.scrollIntoView()")
     page.wait_for_timeout(1000)
     page.screenshot(path=screenshots / "beside-jupyterlab.png")
     assert beside.bounding_box()["width"] <= page.viewport_size["width"] / 2 + 100
