@@ -81,8 +81,10 @@ docs: .venv-docs/ready ## the pages of docs/ as a site, in build/docs
 	.venv-docs/bin/python -m sphinx -qW --keep-going docs build/docs
 	@echo "open build/docs/index.html"
 
-picture: .venv-test/ready ## draw the README's picture anew, from a real run
+picture: .venv-test/ready ## draw the README's pictures anew, from real runs
 	.venv-test/bin/python docs/picture.py docs/report.png
+	.venv-test/bin/python -m pytest -q -n0 tests/browser/test_screen.py -k jupyterlab
+	cp build/screenshots/beside-jupyterlab.png docs/panel.png
 
 clean: ## remove everything that was made here
 	rm -rf .venv-* build docs/notebooks *.egg-info .*_cache .coverage

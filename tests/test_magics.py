@@ -185,6 +185,28 @@ def test_off_runs_a_marked_cell_and_says_why_it_is_not_measured(shell):
     assert "--device auto" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        'torch.ones(2, device="cuda")',
+        "torch.nn.Linear(2, 2).cuda()",
+        "torch.cuda.get_device_name()",
+        'torch.Generator("cuda")',
+        "torch.cuda.Stream()",
+    ],
+)
+def test_who_uses_a_device_that_is_off_is_told_how_to_turn_it_on(shell, cell):
+    pytest.importorskip("torch")
+    for before in ('torch.ones(2, device="cuda")', "%gpumem --device off"):
+        run(shell, f"import torch\n%load_ext gpumem_magic\n{before}")
+    result, shown = run(shell, cell)
+    assert result.error_in_exec
+    assert shown.stderr.count("%gpumem --device auto brings the virtual GPU back") == 1
+    assert not run(shell, "torch.ones(2) + torch.ones(3)")[
+        1
+    ].stderr  # an error, but of another kind
+
+
 def test_settings_are_listed_with_help_and_can_be_set(loaded, source):
     with capture_output() as shown:
         loaded.run_line_magic("config", "GpuMem")

@@ -69,6 +69,18 @@ def notebook(shell):
     return one
 
 
+def test_gradients_that_an_earlier_cell_left_are_no_advice_on_a_model_of_this_one(notebook):
+    notebook.show("layer = torch.nn.Linear(1024, 1024).cuda()\n"
+                  "layer(torch.randn(2, 1024, device='cuda')).sum().backward()")  # fmt: skip
+    notebook.show("%%gpumem\nother = torch.nn.Sequential("
+                  "*[torch.nn.Linear(1024, 1024) for _ in range(2)]).cuda()\n"
+                  "optimizer = torch.optim.Adam(other.parameters())\n"
+                  "other(torch.randn(2, 1024, device='cuda')).sum().backward()\n"
+                  "optimizer.step()")  # fmt: skip
+    report = notebook.monitor.last_report
+    assert "frozen-layers-record" not in [advice.rule for advice in report.advice]
+
+
 def test_a_measured_cell_shows_its_advice(notebook):
     text = notebook.show(CELL)
     assert f"1  {RULE}: " in text

@@ -125,6 +125,8 @@ def test_several_names_and_attributes(run, shell):
     [
         ("modle", "no variable modle; did you mean model?"),
         ("model x", "no variable x"),
+        ("free", "'free' is no name here; did you mean --free?"),
+        ("--gpu T4, L4", "several cards go with commas and without spaces: T4,L4"),
         ("--free model", "--free takes no names and no code: model"),
         ("--free --watch", "--free and --watch do not go together"),
         ("--all", "--all goes with --free"),

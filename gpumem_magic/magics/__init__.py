@@ -134,6 +134,6 @@ def announce(monitor: Monitor) -> None:
     elif monitor.source.device.virtual:
         device = monitor.source.device
         tell(
-            f"gpumem_magic: no GPU here, so a virtual {device.name} stands in: "
-            'device="cuda" works, computed by the CPU. %gpumem for more'
+            f'gpumem_magic: no GPU here, so device="cuda" is a virtual {device.name}; '
+            "%gpumem tells more"
         )

@@ -351,6 +351,7 @@ def read_line(line: str, namespace: Mapping[str, Any]) -> Check:
     code is predicted. `--advise` without code is about the last cell.
     """
     given, rest = OPTIONS.scan(line, "%gpucheck")
+    OPTIONS.require_code(rest, namespace, "%gpucheck")
     check, task = _check(given, "%gpucheck"), _task(given)
     if task and task.key != "advise":
         if rest:

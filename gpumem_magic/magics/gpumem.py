@@ -38,7 +38,7 @@ def run_gpumem(monitor: Monitor, line: str, cell: str | None) -> Any:
         return run_measured(monitor, request, cell, 1, f"%%gpumem {line}\n{cell}")
     given, statement = OPTIONS.scan(line, "%gpumem")
     if statement:
-        _no_option_meant(monitor, statement)
+        OPTIONS.require_code(statement, monitor.shell.user_ns, "%gpumem")
         request = _request(for_code(given, "%gpumem STATEMENT"))
         request = replace(request, name=request.name or shorten(statement))
         return run_measured(monitor, request, statement, 0, statement)
@@ -48,12 +48,6 @@ def run_gpumem(monitor: Monitor, line: str, cell: str | None) -> Any:
     for each in given if not monitor.predicting else ():
         _act(monitor, each)
     return None
-
-
-def _no_option_meant(monitor: Monitor, statement: str) -> None:
-    """Raises UsageError for the name of an option that no variable has."""
-    if OPTIONS.find(f"--{statement}") and statement not in monitor.shell.user_ns:
-        raise UsageError(f"%gpumem: {statement!r} is no name here; did you mean --{statement}?")
 
 
 def read_cell(line: str) -> Request:
@@ -107,6 +101,7 @@ def status(monitor: Monitor) -> str:
             "%gpumem STATEMENT    the same for one statement",
             "%gpumem --on         one line below every cell from now on",
             "%gpumem --history    what was measured so far",
+            "%gpumem --panel      all of this as a live panel",
             "%gpumem --device T4  another device; %gpumem? lists every option",
             "%gpucheck            who holds the memory now, and what of it can go",
             "%%gpucheck --gpu T4  on top of a cell: would it fit? nothing is run",

@@ -19,7 +19,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.gpumem import read_cell
 from gpumem_magic.magics.monitor import Monitor, Request
-from gpumem_magic.sources.failures import out_of_memory
+from gpumem_magic.sources.failures import lacks_cuda, out_of_memory
 from gpumem_magic.sources.stacks.frames import outwards
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -254,12 +254,19 @@ class CellHooks:
             self._monitor.end_cell()
         if request is not None:
             self._monitor.show(request, reports)
-        elif not self._hinted and started is not None and not _names_us(started.raw):
+        elif started is not None and not _names_us(started.raw):
             self._hint(_error(result))
 
     def _hint(self, error: BaseException | None) -> None:
-        """Once in a session, after memory ran out in a cell that nobody measured."""
-        if error is not None and out_of_memory(error) is not None:
+        """After a cell that used the device that is off; once in a session, after memory ran out in
+        a cell that nobody measured."""
+        if self._monitor.source is None:
+            if lacks_cuda(error):
+                warn(
+                    'the device is off, so there is no "cuda" here; %gpumem --device auto brings '
+                    "the virtual GPU back"
+                )
+        elif not self._hinted and out_of_memory(error) is not None:
             self._hinted = True
             warn(
                 "%gpucheck --explain tells what it means; %%gpumem on top of the cell tells where "

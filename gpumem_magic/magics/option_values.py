@@ -125,6 +125,8 @@ def rule_names() -> list[str]:
 def cards(text: str) -> tuple[str, ...]:
     """The cards between commas."""
     names = tuple(name.strip() for name in text.split(","))
+    if "" in names:
+        raise ValueError("several cards go with commas and without spaces: T4,L4")
     for name in names:
         if is_cuda_device(name):
             check_device(name)

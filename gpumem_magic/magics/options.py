@@ -122,6 +122,11 @@ class OptionTable:
         """The option with that flag."""
         return next((option for option in self.options if flag in option.flags), None)
 
+    def require_code(self, text: str, namespace: Mapping[str, Any], magic: str) -> None:
+        """Raise UsageError for code that is the name of an option, and of nothing else."""
+        if self.find(f"--{text}") and text not in namespace:
+            raise UsageError(f"{magic}: {text!r} is no name here; did you mean --{text}?")
+
     def describe(self) -> str:
         """The table as text, for the magic's help."""
         lines = []

@@ -25,7 +25,7 @@ from gpumem_magic.values.report import Report
 
 _TOO_LONG = "The change is too long to be shown here; Insert cell gives all of it."
 
-_LABEL = 110  # characters of a row of the list
+_LABEL = 120  # characters of a row of the list
 
 _BOX = "border:1px solid rgba(128,128,128,0.45);border-radius:4px;padding:8px 12px;margin:4px 0"
 

@@ -130,7 +130,7 @@ def source_html(report: Report) -> str:
     texts = report.cell.source.splitlines()
     rows = [_source_row(report, n, text, by_number.get(n)) for n, text in enumerate(texts, 1)]
     if 0 in by_number:
-        rows.append(_source_row(report, 0, "(outside the lines of this cell)", by_number[0]))
+        rows.append(_source_row(report, 0, "(outside the cell)", by_number[0]))
     head = ("line", "peak", "allocated", "net", "runs")
     rest = " lines: see the report"
     return element("div", controls.table("The cell, line by line", head, rows, rest), style=ROOT)

@@ -101,8 +101,9 @@ class Desk:
                 except KeyboardInterrupt:
                     self.say(f"{what} was interrupted.")
                 except Exception as error:
-                    text = wording.visible(f"{type(error).__name__}: {error}")
-                    self.say(f"{what} failed: {text}", alarm=True)
+                    told = type(error) is ValueError  # ours, whose text is a sentence
+                    text = str(error) if told else f"{type(error).__name__}: {error}"
+                    self.say(f"{what} failed: {wording.visible(text)}", alarm=True)
 
         return run
 

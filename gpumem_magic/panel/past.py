@@ -29,11 +29,9 @@ NO_CELLS = "No cell was measured yet: put %%gpumem on top of one, or switch on e
 
 _CHOSEN = "rgba(128,128,128,0.28)"
 
-_NAME = 18  # so that a row is no wider than a column of the panel, but for the card
+_NAME = 13  # so that a row is no wider than a column of the panel
 
-HEAD = (
-    left("  No  report", 6 + _NAME) + right("peak", 12) + right("kept", 13) + right("time", 12)
-) + "  card"
+HEAD = left("  No  report", 6 + _NAME) + right("peak", 11) + right("kept", 12) + right("time", 12)
 
 
 def row_text(number: int, report: Report) -> str:
@@ -45,9 +43,8 @@ def row_text(number: int, report: Report) -> str:
     kept = wording.kept(report)
     size = format_change(kept, format_size)
     time = wording.format_seconds(report.seconds)
-    card = left(wording.visible(report.device.name), 24).rstrip()
-    numbers = right(format_size(report.peak.allocated), 12) + right(size, 13) + right(time, 12)
-    return f"{number:>4}  {name}{numbers}  {card}{'  out of memory' if report.oom else ''}"
+    numbers = right(format_size(report.peak.allocated), 11) + right(size, 12) + right(time, 12)
+    return f"{number:>4}  {name}{numbers}{'  out of memory' if report.oom else ''}"
 
 
 def _facts(numbered: tuple[int, Report]) -> dict[str, Any]:

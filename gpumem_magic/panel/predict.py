@@ -39,7 +39,8 @@ class PredictSection(Section):
         self.cancel = cancel_button(desk)
         self.result = controls.html()
         self.box = self.framed(
-            controls.across(self.cards, self.variable, self.what),
+            controls.across(self.cards),
+            controls.across(self.variable, self.what),
             self.code,
             controls.across(self.run, self.cancel),
             self.result,

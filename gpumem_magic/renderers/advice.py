@@ -34,7 +34,7 @@ from gpumem_magic.values.report import Report
 GROWTH = "growth"
 """The rule whose evidence an out-of-memory error is told with."""
 
-_FIRST = re.compile(r"; |(?<=\.) (?=[A-Z])")  # where the first thing that an advice says ends
+_FIRST = re.compile(r"; |(?<=\.) (?=[A-Z(])")  # where the first thing that an advice says ends
 _SHORT = 200  # characters of an advice that is told in short
 MOST = 3
 """Pieces of advice that are shown in full of one cell; the others are told in a line."""
@@ -42,7 +42,7 @@ MOST = 3
 KINDS = {
     Kind.MISTAKE: "a mistake: always told",
     Kind.TRADE: "has its price: told when memory is short, and by %gpucheck --advise",
-    Kind.FACT: "a fact: always told, changes no cell",
+    Kind.FACT: "a fact: always told",
 }
 _KNOWN = {
     Known.MEASURED: "measured",

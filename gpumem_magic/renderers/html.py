@@ -41,7 +41,7 @@ ROOT = (
 )
 
 _LONGEST = 120  # characters of code that are shown without pointing at it
-_SHORTEST = 17  # that stay in one piece
+_SHORTEST = 26  # that stay in one piece, such as "%gpucheck --free --outputs"
 _LEAST = 150  # pixels of a name beside its numbers; with less room they go below it
 _DIGIT, _WIDER, _BOLD = 8.3, 4, 1.1  # pixels in DejaVu Sans, among the widest; how much in bold
 _CHANGED = 200  # lines of a change; more would weigh on the notebook's file

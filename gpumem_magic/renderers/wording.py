@@ -144,7 +144,7 @@ def line_label(number: int | None) -> str:
 def line_text(line: Line) -> str:
     """The source of a line of the cell."""
     if not line.number:
-        return "(outside the lines of this cell)"
+        return "(outside the cell)"
     return visible(line.source.strip())
 
 
@@ -252,7 +252,7 @@ def _verdict(oom: OutOfMemory) -> str:
     if oom.is_in_pieces:
         return "fragmented: the free pieces together would have held it, but no single one did"
     if oom.fragmented:
-        return "full: the little that was free would have held it, but lay in pieces"
+        return "full: what was free lay in pieces too small for it"
     return f"truly full: {more}" if more else "truly full"
 
 

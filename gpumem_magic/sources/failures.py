@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import numpy as np
@@ -9,11 +10,16 @@ import numpy as np
 from gpumem_magic.allocator.segments import segment_size
 from gpumem_magic.oom_text import Origin, Reading, Size, parse
 from gpumem_magic.sources.cuda.block_sizes import round_size
+from gpumem_magic.sources.cuda.device import cuda_devices
 from gpumem_magic.sources.cuda.history import Columns
 from gpumem_magic.sources.stacks.tracebacks import chain_of
 from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Failure, Phase, Rules
 
 _CUDA = ("CUDA", "HIP")
+_NO_CUDA = re.compile(
+    "not compiled with CUDA|'CUDA' backend|support for cuda devices|ATen_cuda library"
+    "|requires CUDA support|no NVIDIA driver|No CUDA GPUs"
+)
 _LONGEST = 1000
 """Characters of an error's line; some hold all the data that they are about."""
 
@@ -52,6 +58,11 @@ def outside_allocator(error: BaseException | None) -> str | None:
             )
         return f"{reading.library} often fails so where memory is short, but not only then."
     return None
+
+
+def lacks_cuda(error: BaseException | None) -> bool:
+    """Whether PyTorch says, in one of its texts, that there is no CUDA device, and is right."""
+    return any(_NO_CUDA.search(_text(one)) for one in chain_of(error)) and not cuda_devices()
 
 
 def device_of(message: str) -> int | None:

@@ -114,7 +114,7 @@ def lookup(name: str) -> GPUModel:
         return exact[0]
     if re.fullmatch(r"\s*\d+(\.\d+)?\s*[KMGT]i?B\s*", name, re.IGNORECASE):
         return _of_size(parse_bytes(name))
-    return _only(name, [model for model in MODELS if wanted and _means(wanted, _plain(model.key))])
+    return _only(name, [model for model in MODELS if wanted and _means(wanted, model.key)])
 
 
 def _plain(name: str) -> str:
@@ -124,9 +124,10 @@ def _plain(name: str) -> str:
 
 
 def _means(wanted: str, key: str) -> bool:
-    """The name of a family ("a100"), or one without its "rtx" ("4090")."""
-    family = key.startswith(wanted) and not key[len(wanted)].isalpha()
-    return family or key.removeprefix("rtx").removeprefix("gtx") == wanted
+    """The name of a family ("a100", "a100 80"), or one without its "rtx" ("4090")."""
+    family, whole = _plain(key.partition("-")[0]), _plain(key)
+    begun = whole.startswith(wanted) and wanted.startswith(family)  # "h20" is no H200
+    return begun or family.removeprefix("rtx").removeprefix("gtx") == wanted
 
 
 class SeveralCardsError(ValueError):
@@ -143,7 +144,8 @@ def _only(name: str, found: list[GPUModel]) -> GPUModel:
     close = get_close_matches(_plain(name), keys, n=len(keys), cutoff=0.4)
     # the first of those that begin alike for longest: "h100x" is more like H200, but means H100
     meant = max(close, key=lambda key: _begins_alike(key, _plain(name)), default="")
-    hint = f"; did you mean {keys[meant]}?" if meant else "."
+    likely = f"{name}GiB" if re.fullmatch(r"\d{1,3}", name) else keys.get(meant)
+    hint = f"; did you mean {likely}?" if likely else "."
     known = ", ".join(model.key for model in MODELS)
     raise ValueError(f"unknown card {name!r}{hint} Known: {known}, or a size such as 24GiB")
 

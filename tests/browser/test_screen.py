@@ -11,6 +11,7 @@ pytest.importorskip("anywidget")
 
 from tests.browser.notebooks import (
     KINDS,
+    LAB,
     PANEL,
     RESERVE,
     appears,
@@ -87,6 +88,8 @@ def test_the_module_shows_the_panel(browser, serve, user_settings, tmp_path, scr
         page.locator(SCREEN).get_by_text("Allocated by line").first.wait_for()
         check_looks(page, screenshots, kind)
         check_accessible(page, PANEL)
+        if kind is LAB:
+            check_beside(page, screenshots)
         assert [error for error in errors if "blob:" in error] == []  # the module's own
 
 
@@ -213,4 +216,33 @@ def check_looks(page, screenshots, kind):
             assert page.locator(PANEL).first.bounding_box()["height"] <= 900, (name, width)
             assert page.evaluate(WIDE, PANEL) == [], (name, width)
             assert page.evaluate(SCROLLED, SCREEN) == [], (name, width)
+        tab(page, "History")
+        row = page.locator(f"{SCREEN} .g-rows tbody tr").filter(has_text="scores")
+        shown = row.locator("svg").filter(visible=True)
+        assert re.search(r"[\d.]+ m?s", row.inner_text())
+        assert "Tesla T4" in row.inner_text()
+        assert shown.count() == 1
     page.evaluate(style, [PANEL, ""])
+
+
+def check_beside(page, screenshots):
+    """JupyterLab puts the panel beside the notebook in the way that the header tells; the picture
+    is the README's."""
+    page.set_viewport_size({"width": 1400, "height": 820})
+    page.locator(PANEL).first.get_by_text("Beside the notebook").click(button="right")
+    page.locator(".lm-Menu").get_by_text("Create New View for Cell Output", exact=True).click()
+    beside = page.locator(".jp-LinkedOutputView .gpumem-screen").first
+    beside.get_by_role("tab", name="Cell", exact=True).click()
+    view = page.locator(".lm-TabBar-tab", has_text="Output View").first.bounding_box()
+    notebook = page.locator(".jp-NotebookPanel").first.bounding_box()
+    page.mouse.move(view["x"] + 30, view["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(notebook["x"] + notebook["width"] - 40, notebook["y"] + 200, steps=20)
+    page.mouse.up()
+    page.keyboard.press("Control+b")  # the list of files goes
+    beside.locator(".g-plot").wait_for()
+    page.locator(LAB.cell, has_text="import time, torch").evaluate("cell => cell.scrollIntoView()")
+    beside.evaluate("panel => panel.scrollIntoView()")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=screenshots / "beside-jupyterlab.png")
+    assert beside.bounding_box()["width"] <= page.viewport_size["width"] / 2 + 100

@@ -104,7 +104,9 @@ def test_a_plain_size_is_a_card_with_exactly_so_much(size, total, key):
     assert lookup(model.key) == model
 
 
-@pytest.mark.parametrize("wrong", ["T5", "RTX 4900", "h1000", "24", "", "gpu", "-3GiB"])
+@pytest.mark.parametrize(
+    "wrong", ["T5", "RTX 4900", "h1000", "h20", "a1", "24", "", "gpu", "-3GiB"]
+)
 def test_a_wrong_name_lists_the_right_ones(wrong):
     with pytest.raises(ValueError, match="unknown card") as raised:
         lookup(wrong)
@@ -118,6 +120,8 @@ def test_a_wrong_name_suggests_the_closest():
         lookup("T5")
     with pytest.raises(ValueError, match="did you mean H100-80GB"):
         lookup("h100x")
+    with pytest.raises(ValueError, match="did you mean 24GiB"):
+        lookup("24")
 
 
 def test_a_size_below_one_page_of_memory_is_refused():

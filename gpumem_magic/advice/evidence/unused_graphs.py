@@ -32,9 +32,7 @@ READ_AT_ONCE = 2  # further results while one lives that only an expression hold
 
 WITHOUT_GRAPH = ("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled")
 
-_UNTRAINED = (
-    "Nothing went backward in this cell: if nothing is to, torch.no_grad() records no graph."
-)
+_UNTRAINED = "Run it under torch.no_grad() if nothing is to go backward; nothing did in this cell."
 _SHARE = 0.02  # of the line that saves most: lines with less are not worth a wrapper
 
 _LOSS = re.compile(r"loss|criterion|cross_entropy", re.IGNORECASE)

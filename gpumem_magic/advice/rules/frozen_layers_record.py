@@ -30,7 +30,7 @@ from gpumem_magic.advice.tree import lines_of, root
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.advice import Advice, Edit, Example, Known
 from gpumem_magic.values.findings import Trace
-from gpumem_magic.values.lifetimes import Lifetimes
+from gpumem_magic.values.lifetimes import BEFORE, Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category, Phase
 
@@ -77,6 +77,9 @@ class FrozenLayersRecord(Rule):
                 f for f in frozen if f.text == name or f.text.startswith((f"{name}.", f"{name}["))
             ]
             size = sum(f.gradients for f in own)
+            older = lives.of(Category.GRADIENT) & (lives.line == BEFORE) & lives.named(f"{name}.")
+            if not cell.reads(name) and lives.bytes(older) >= size:
+                continue  # an earlier cell's, which this one does not use
             if size >= least_saving(trace) and made >= size:
                 made -= size  # a model may have several names
                 told.add(name)

@@ -272,9 +272,9 @@ class OptimizerState(Rule):
             self.name,
             _problem(lives, kind),
             f"bitsandbytes' {kind if kind == 'AdamW' else 'Adam'}8bit, the same algorithm, would "
-            f"keep about {format_bytes(size // 4)} of it; ZeRO or FSDP over N GPUs keeps an "
-            f"N-th on each ({format_bytes(size // 2)} on each of two). foreach and fused change "
-            "nothing about it.",
+            f"keep about {format_bytes(size // 4)} of state instead of {format_bytes(size)}; "
+            f"ZeRO or FSDP over N GPUs keeps an N-th on each ({format_bytes(size // 2)} on each of "
+            "two). foreach and fused change nothing about it.",
             line=line,
             size=size,
             price="A further package, or more GPUs.",

@@ -10,6 +10,7 @@ import re
 import sys
 from collections import ChainMap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gpumem_magic.isolation.effects.scripts import NotFollowedError, Scripts
@@ -51,7 +52,9 @@ def install_shell_effects(effects: Effects, scripts: Scripts) -> None:
     effects.wrap(shell, "run_cell_magic", commands.cell_magic)
     effects.put(shell, "ask_exit", _leave)
     effects.skip(shell, "set_next_input", "set_next_input")
-    shell.db = ChainMap({}, shell.db)  # it is a folder of files, and %cd writes there
+    # it is a folder of files, where %cd writes, and which IPython makes when it is first asked for
+    made = Path(shell.profile_dir.location, "db").is_dir()
+    shell.db = ChainMap({}, shell.db if made else {})
 
 
 def _leave() -> NoReturn:

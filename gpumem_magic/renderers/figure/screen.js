@@ -412,6 +412,7 @@ const PANEL = `
 .gpumem-screen .g-tools:has(label) { align-items: flex-end; }
 .gpumem-screen .g-tools label { flex: 1 1 170px; max-width: 320px; }
 .gpumem-screen .g-tools label:has([type=number]) { flex: 0 1 110px; }
+.gpumem-screen .g-tools select { min-width: 0; }
 .gpumem-screen label { display: flex; flex-direction: column; min-width: 0; font-size: 12px; }
 .gpumem-screen .g-tools input { width: 100%; }
 .gpumem-screen textarea { width: 100%; font-family: ui-monospace, Menlo, Consolas, monospace; }
@@ -426,10 +427,14 @@ const PANEL = `
   margin: 4px 0; }
 .gpumem-screen .g-card > button { border: 0; width: 100%; text-align: left; }
 .gpumem-screen .g-spark { fill: #4477AA; }
+.gpumem-screen [style*="max-width:920px"] { max-width: none !important; } /* as wide as charts */
+.gpumem-screen .g-more { display: flex; flex-wrap: wrap; gap: 0 8px; font-size: 12px; }
+.gpumem-screen .g-more svg { margin: 0; }
 @container (max-width: 699px) { .gpumem-screen .g-wide { display: none; } }
+@container (min-width: 700px) { .gpumem-screen .g-more { display: none; } }
 @container (max-width: 420px) {
   .gpumem-screen .g-rows .g-name { min-width: 60px; }
-  .gpumem-screen .g-rows :is(th, td):nth-child(6) { display: none; } }
+  .gpumem-screen .g-tools label { max-width: none; flex-basis: 100%; } }
 `;
 
 /** Call `act` now and whenever one of the traits changes; gives what ends that. */
@@ -506,10 +511,12 @@ function history(model) {
   const heads = [["number", "No"], ["name", "cell"], ["peak", "peak"], ["kept", "kept"],
     ["seconds", "time"], ["card", "card"]];
   const body = make("tbody", { onkeydown: step });
-  const buttons = heads.map(([name, text]) =>
-    make("button", { type: "button", onclick: () => sort(name) }, text));
+  const head = ([name, text]) =>
+    make("button", { type: "button", onclick: () => sort(name) }, text);
+  const buttons = heads.map(head);
   const cells = buttons.map((button, i) => make("th", { scope: "col",
-    class: i === 1 ? "g-name" : i === 5 ? "g-wide" : "" }, button));
+    class: i === 1 ? "g-name" : i > 3 ? "g-wide" : "" }, button));
+  cells[1].append(more(...heads.slice(4).map(head)));
   cells.splice(2, 0, make("th", { scope: "col", class: "g-wide" }, "course"));
   const caption = make("caption", {}, "Measured cells");
   const table = make("table", { class: "g-rows", role: "grid" }, caption,
@@ -546,9 +553,10 @@ function history(model) {
       "aria-selected": one.number === chosen, "data-number": one.number,
       onclick: () => model.send({ choose: one.number }) },
     make("td", {}, one.number), make("th", { scope: "row", class: "g-name" },
-      `${one.failed ? "✖ out of memory: " : ""}${one.name}`),
+      `${one.failed ? "✖ out of memory: " : ""}${one.name}`,
+      more(spark(one.course), make("span", {}, one.time), make("span", {}, one.card))),
     make("td", { class: "g-wide" }, spark(one.course)), make("td", {}, told(one.peak)),
-    make("td", {}, `${one.kept > 0 ? "+" : ""}${told(one.kept)}`), make("td", {}, one.time),
+    make("td", {}, `${one.kept > 0 ? "+" : ""}${told(one.kept)}`), make("td", { class: "g-wide" }, one.time),
     make("td", { class: "g-wide" }, one.card),
     make("td", {}, one.number === chosen ? "chosen" : versus));
     return made;
@@ -569,6 +577,11 @@ function history(model) {
   }
 
   return [make("div", { class: "g-scroll" }, table), draw];
+}
+
+/** What has no room beside a name stands below it. */
+function more(...children) {
+  return make("div", { class: "g-more" }, ...children);
 }
 
 function spark(course) {

@@ -20,7 +20,7 @@ from gpumem_magic.values.report import Report
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { margin: 32px auto; max-width: 960px; padding: 0 20px; background: #fff; color: #1c1c1c;
+body { margin: 32px auto; max-width: 920px; padding: 0 20px; background: #fff; color: #1c1c1c;
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 article { margin: 0 0 28px; padding: 0 0 28px; border-bottom: 1px solid rgba(128,128,128,.3); }
 article:last-of-type { border: 0; }
