@@ -360,8 +360,8 @@ def _told_of(failed: Mapping[str, Exception]) -> str:
     if not failed:
         return ""
     error = next(iter(failed.values()))
-    said = f"The rule{'s' * (len(failed) > 1)} {', '.join(failed)} failed"
-    return f"{defect(said, error)}."
+    rules = f"The rule{'s' * (len(failed) > 1)} {', '.join(failed)}"
+    return f"{defect(f'{rules} failed, your code is not affected', error)}."
 
 
 def pages_of(rules: Iterable[Rule]) -> tuple[RulePage, ...]:

@@ -316,9 +316,8 @@ class Monitor:
         ignore = {*request.ignore, *self.settings.ignored}
         found = finish(self.source, cell, self.files.cells(), error, name, ignore)
         reports = tuple(each.report for each in found)
-        if request.quiet or request.brief:  # what else is shown in full says it itself
-            for failed in {each.failed for each in found if each.failed}:
-                warn(failed)
+        for failed in {each.failed for each in found if each.failed}:
+            warn(failed)
         if request.kept:
             self.take_note(reports, shown=not request.brief)
         for each in found if request.kept else ():

@@ -95,13 +95,17 @@ class Regions:
     def spans(self) -> tuple[Span, ...]:
         """Outer spans before the ones they contain, so that later ones may overwrite earlier.
 
-        Raises what watching has raised, if it did.
+        Raises as `check`.
         """
-        if self._fault is not None:
-            raise self._fault
+        self.check()
         still = [self._span(region, sys.maxsize) for region in reversed(self._open)]
         outer_first = list(reversed(self._closed + still))  # inner spans close first
         return tuple(sorted(outer_first, key=lambda span: (span.start, -span.end)))
+
+    def check(self) -> None:
+        """Raise what watching has raised, if it did."""
+        if self._fault is not None:
+            raise self._fault
 
     def install(self) -> None:
         """Begin to watch. Forgets what an earlier watch saw."""
