@@ -167,11 +167,15 @@ class Storages:
         """Whether this process is a copy of the one that uses the device, as CUDA forbids it."""
         return _process_id() != self._process
 
+    def check_process(self) -> None:
+        """Raise RuntimeError, as CUDA does, in a process that was forked from the device's."""
+        if _process_id() != self._process:
+            raise RuntimeError(_BAD_FORK)
+
     def malloc(self, size: int) -> int:
         """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError, and
         RuntimeError in a process that was forked from the device's."""
-        if _process_id() != self._process:
-            raise RuntimeError(_BAD_FORK)
+        self.check_process()
         if size == 0:
             return ON_DEVICE_WITHOUT_BLOCK
         if self._reads_settings:
