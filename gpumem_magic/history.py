@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumem_magic.renderers import wording
+from gpumem_magic.renderers.formats.files import regular
 from gpumem_magic.renderers.formats.json import loads
 from gpumem_magic.snapshots import SNAPSHOTS, load_snapshot
 from gpumem_magic.trace.levels import NO_TIMELINE
@@ -100,7 +101,7 @@ class History:
                 f"({', '.join(SNAPSHOTS)})"
             )
         try:
-            self._add(loads(path.read_text(encoding="utf-8")))
+            self._add(loads(regular(path).read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 

@@ -20,11 +20,15 @@ from gpumem_magic.values.report import Basis, Report
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was recorded of a cell on one device, what it means, and the report of both."""
+    """What was recorded of a cell on one device, what it means, and the report of both.
+
+    failed: what its notes say of rules that have a defect.
+    """
 
     recording: Recording
     trace: Trace
     report: Report
+    failed: str = ""
 
 
 @no_collection()  # of a long cell there are millions of objects, and no garbage
@@ -53,7 +57,8 @@ def analyse(
         )
         recording = replace(recording, notes=(*recording.notes, *said.notes))
         trace = replace(trace, oom=trace.oom and explained(trace.oom, said.advice))
-    return Analysis(recording, trace, build_report(recording, trace, name, said.advice))
+    report = build_report(recording, trace, name, said.advice)
+    return Analysis(recording, trace, report, said.failed)
 
 
 def build_report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from dataclasses import replace
@@ -316,3 +317,12 @@ def test_a_line_that_changed_the_peak_is_told_with_its_text(history):
     frames, sources = (Difference("In[1]:2", 0, MIB),), {"In[1]:2": "b()"}
     text = replace(comparison, frames=frames, sources=sources).text()
     assert "the largest part of it: +1.00 MiB in In[1]:2  b()" in text
+
+
+@pytest.mark.parametrize("name", ["pipe.json", "pipe.pickle", "null.json"])
+def test_what_is_no_file_is_not_read(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe.json")
+    os.mkfifo(tmp_path / "pipe.pickle")
+    (tmp_path / "null.json").symlink_to(os.devnull)
+    with pytest.raises(OSError, match=f"not a regular file.*{name}"):
+        History().load(tmp_path / name)

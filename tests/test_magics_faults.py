@@ -31,6 +31,10 @@ FAULTS = {
     "the mark once more": (f"{MAGICS}mark.CellHooks._cleaned", CELL),
     "which cells run": (f"{MAGICS}mark._cells_on_stack", CELL),
     "beginning": (f"{MAGICS}mark.CellHooks._begin", CELL),
+    "standing before Ctrl-C": ("gpumem_magic.sources.interrupts.Interrupts.install", CELL),
+    "forgetting Ctrl-C": (f"{MAGICS}mark.CellHooks._forget_interrupt", CELL),
+    "letting Ctrl-C come": (f"{MAGICS}mark.CellHooks._let_interrupts_come", CELL),
+    "the line below": (f"{MAGICS}mark.CellHooks._prefiltered", "%%gpumem\nprint('ran') or 42"),
     "entering the device": ("source.enter", CELL),
     "leaving the device": ("source.leave", CELL),
     "starting the source": ("source.start", CELL),
@@ -50,6 +54,7 @@ FAULTS = {
     "the pipeline": ("gpumem_magic.pipeline.analyse", CELL),
     "unfolding stacks": ("gpumem_magic.pipeline.unfold_all", CELL),
     "the trace": ("gpumem_magic.pipeline.build_trace", CELL),
+    "a rule": ("gpumem_magic.advice.rules.missing_no_grad.MissingNoGrad.find", CELL),
     "the advice": ("gpumem_magic.pipeline.advise", CELL),
     "the report": ("gpumem_magic.pipeline.build_report", CELL),
     "the ignored rules": (f"{MAGICS}settings.rules", CELL),
@@ -346,16 +351,49 @@ def test_an_interrupt_before_a_cell_that_is_no_code_ends_with_it(loaded, source,
     assert run(loaded, CELL)[0].result == 42
 
 
-def test_an_error_in_the_midst_of_an_operator_is_told_at_the_end(shell, monkeypatch):
+@pytest.fixture
+def with_tensors(shell):
     pytest.importorskip("torch")
-    run(shell, "%load_ext gpumem_magic\nimport torch")
+    run(shell, "%load_ext gpumem_magic\nimport torch\nw = torch.ones(3, device='cuda')")
+    run(shell, "w.requires_grad_()\noptimizer = torch.optim.Adam([w])")
+    return shell
+
+
+TENSORS = """%%gpumem
+loss = (w * 1).sum()
+loss.backward()
+optimizer.step()
+loss.item()"""
+
+MIDST = ("stacks.callstacks.CallStacks.capture", "cuda.regions.stack_of", "cuda.regions.Span")
+
+
+@pytest.mark.parametrize("name", MIDST)
+def test_an_error_in_the_midst_of_an_operator_is_told_at_the_end(with_tensors, monkeypatch, name):
     with monkeypatch.context() as patch:
-        patch.setattr("gpumem_magic.sources.stacks.callstacks.CallStacks.capture", failing)
-        cell = "%%gpumem\nx = torch.ones(3, device='cuda')\nx.sum().item()"
-        result, shown = run(shell, cell)
+        patch.setattr(f"gpumem_magic.sources.{name}", failing)
+        result, shown = run(with_tensors, TENSORS)
     assert result.result == 3
     (line,) = shown.stderr.splitlines()
     assert "ZeroDivisionError: injected" in line
-    _, shown = run(shell, cell)
+    _, shown = run(with_tensors, TENSORS)
     assert shown.stderr == ""
-    assert len(monitor(shell).history) == 1
+    assert len(monitor(with_tensors).history) == 1
+
+
+@pytest.mark.parametrize("name", ["malloc", "free"])
+def test_books_of_an_allocator_that_failed_are_not_believed(with_tensors, monkeypatch, name):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gpumem_magic.allocator.caching.CachingAllocator.{name}", failing)
+        result, shown = run(with_tensors, TENSORS)
+    assert result.result == 3
+    assert "ZeroDivisionError: injected" in shown.stderr
+    assert "the report failed" in run(with_tensors, TENSORS)[1].stderr
+
+
+def test_names_that_could_not_be_read_are_told(with_tensors, monkeypatch):
+    monkeypatch.setattr("gpumem_magic.sources.objects.owners._Search._visit", failing)
+    result, _ = run(with_tensors, TENSORS)
+    assert abs(result.result - 3) < 0.1
+    (note,) = monitor(with_tensors).history[1].notes
+    assert note == "Names could not be read everywhere (ZeroDivisionError: injected)."

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 
@@ -58,6 +57,7 @@ from gpumem_magic.advice.rules.stale_variable import StaleVariable
 from gpumem_magic.advice.rules.step_in_backward import StepInBackward
 from gpumem_magic.advice.rules.weights_too_large import WeightsTooLarge
 from gpumem_magic.advice.work import CountedLifetimes, TooMuchWorkError
+from gpumem_magic.sources.failures import defect
 from gpumem_magic.values.advice import Advice, Cost, Kind
 from gpumem_magic.values.assessment import RulePage
 from gpumem_magic.values.findings import OutOfMemory, Trace, Way
@@ -140,18 +140,21 @@ _ALONE = Texts()
 @dataclass(frozen=True, slots=True)
 class Said:
     """What the rules say of a cell, what saves most first. left_out: names of rules that would have
-    had to look at more of a large cell than a rule may. on_host: why nothing was on the device."""
+    had to look at more of a large cell than a rule may. on_host: why nothing was on the device.
+    failed: a sentence on the rules that have a defect.
+    """
 
     advice: tuple[Advice, ...] = ()
     left_out: tuple[str, ...] = ()
     on_host: str = ""
+    failed: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the report: that all was on the host, that rules were left out."""
+        """Sentences for the report: all was on the host, rules were left out or failed."""
         rules = ", ".join(self.left_out)
         left_out = f"This cell is too large for these rules, which were left out: {rules}."
-        return tuple(filter(None, (self.on_host, left_out if rules else "")))
+        return tuple(filter(None, (self.on_host, left_out if rules else "", self.failed)))
 
 
 def advise(
@@ -177,6 +180,7 @@ def advise(
     short = everything or is_short(trace)
     found: list[Advice] = []
     left_out = []
+    failed: dict[str, Exception] = {}
     whole = _Joined(texts.join, names)
     code.joined = whole.made
     for rule in RULES:
@@ -185,11 +189,13 @@ def advise(
         code.work.begin(len(code) + len(lives) + lives.events)
         whole.begin()
         try:
-            said = _ask(rule, trace, code, names)
+            said = tuple(rule.find(trace, code, names))
             if rule.joins and not said:
                 said = whole.ask(rule)
         except TooMuchWorkError:
             left_out.append(rule.name)
+        except Exception as error:  # it must not cost the user the report of the cell
+            failed[rule.name] = error
         else:
             heard = (one for one in said if not code.ignores(rule.name, one.line))
             told = [one for one in heard if _helps(trace.oom, one)]
@@ -201,7 +207,7 @@ def advise(
     ordered = ranked(found, peak)
     if not everything:
         ordered = _worth_beside_causes(ordered, peak)
-    return Said(tuple(ordered), tuple(left_out), on_host)
+    return Said(tuple(ordered), tuple(left_out), on_host, _told_of(failed))
 
 
 class _Joined:
@@ -243,7 +249,7 @@ class _Joined:
         if made is None:
             return ()
         code, trace = made
-        found = _ask(rule, trace, code, self._names)
+        found = rule.find(trace, code, self._names)
         heard = (one for one in found if not code.ignores(rule.name, one.line))
         return tuple(replace(one, line=None, edits=(), source=None, arguments=()) for one in heard)
 
@@ -349,19 +355,13 @@ def find_rule(name: str) -> Rule:
     raise KeyError(f"no rule {name!r}; there are {', '.join(rule.name for rule in RULES)}")
 
 
-def _ask(rule: Rule, trace: Trace, code: Code, names: Names) -> tuple[Advice, ...]:
-    """Ask one rule; one that fails must not cost the user the report of the cell.
-
-    Raises TooMuchWorkError.
-    """
-    try:
-        return tuple(rule.find(trace, code, names))
-    except TooMuchWorkError:
-        raise
-    except Exception as error:
-        text = f"gpumem_magic: the rule {rule.name} failed: {type(error).__name__}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-        return ()
+def _told_of(failed: Mapping[str, Exception]) -> str:
+    """A sentence on the rules that raised something; "" for none."""
+    if not failed:
+        return ""
+    error = next(iter(failed.values()))
+    rules = f"The rule{'s' * (len(failed) > 1)} {', '.join(failed)}"
+    return f"{defect(f'{rules} failed, your code is not affected', error)}."
 
 
 def pages_of(rules: Iterable[Rule]) -> tuple[RulePage, ...]:

@@ -11,9 +11,8 @@ from IPython.core.error import UsageError
 from traitlets import TraitError
 
 from gpumem_magic.magics.display import warn
-from gpumem_magic.sources.failures import one_line
+from gpumem_magic.sources.failures import defect, one_line
 from gpumem_magic.sources.interrupts import Interrupts
-from gpumem_magic.sources.stacks.frames import place_of
 
 MOST = 3
 """Cells in a row in which something of ours failed, after which nothing is measured any more."""
@@ -70,15 +69,12 @@ class Faults:
         if self._told:
             return
         self._told = True
-        failed = f"{what} failed, your code is not affected: {one_line(error)}"
+        failed = f"{what} failed, your code is not affected"
         if isinstance(error, _NO_DEFECTS) or getattr(sys.stdout, "closed", False):
-            warn(failed)
+            warn(f"{failed}: {one_line(error)}")
             return
         self.in_a_row += 1
-        warn(
-            f"{failed} ({place_of(error)}). That is a defect of gpumem_magic: please report this "
-            "line"
-        )
+        warn(defect(failed, error))
         if self.too_many:
             warn(f"{MOST} cells in a row had such an error: {OFF}")
 

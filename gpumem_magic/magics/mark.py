@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,6 +79,17 @@ class _Started:
     number: int
 
 
+def _harmless(hook: Callable[..., None]) -> Callable[..., None]:
+    """IPython prints a traceback of what comes out of a hook."""
+
+    @functools.wraps(hook)
+    def harmless(self: CellHooks, *args: Any) -> None:
+        with self._monitor.faults.kept_away("following the cell"):
+            hook(self, *args)
+
+    return harmless
+
+
 class CellHooks:
     """Measures the outermost cell that asks for it, around IPython's own run of that cell."""
 
@@ -128,7 +140,8 @@ class CellHooks:
     def remember(self, lines: list[str]) -> list[str]:
         """Keep the final text of the cell: its file name is made from it."""
         if self._without_mark and len(lines) == 2 and lines[0].isspace():
-            lines = self._prefiltered(lines)
+            with self._monitor.faults.kept_away("reading the line below the mark"):
+                lines = self._prefiltered(lines)
         self._transformed = "".join(lines)
         return lines
 
@@ -138,6 +151,7 @@ class CellHooks:
         with self._shell.builtin_trap:
             return [lines[0], prefilter.prefilter_lines(lines[1].rstrip("\n")) + "\n"]
 
+    @_harmless
     def pre_execute(self) -> None:
         """Before a cell, and before a widget's callback, which may use the device as well."""
         try:
@@ -149,9 +163,10 @@ class CellHooks:
     def _enter(self) -> None:
         if self._elsewhere:
             return
-        self._monitor.interrupts.install()
         if not self._running:
             self._monitor.faults.cell_begins()
+        with self._kept_away("standing before Ctrl-C"):
+            self._monitor.interrupts.install()
         with self._kept_away("entering the device"):
             self._monitor.enter()
 
@@ -161,6 +176,7 @@ class CellHooks:
         except BaseException:  # what was held until now, or has come since, raises what it likes
             warn("the end of the cell was interrupted, your code is not affected")
 
+    @_harmless
     def post_execute(self) -> None:
         """After a widget's callback, or a silent cell; a cell proper ends in `post_run_cell`."""
         if not self._elsewhere and not self._running:
@@ -169,6 +185,7 @@ class CellHooks:
                 self._monitor.leave()
             self._let_interrupts_come()
 
+    @_harmless
     def pre_run_cell(self, info: ExecutionInfo) -> None:
         """Start to measure, if the cell or the settings ask for it."""
         if self._elsewhere:
@@ -189,6 +206,7 @@ class CellHooks:
             if self._interrupted:
                 self._shell.ast_transformers.append(_Interruption(self._shell.ast_transformers))
 
+    @_harmless
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """End the measurement and show its Report below the cell's output, also after an error."""
         blank = result is not None and not ((result.info and result.info.raw_cell) or "").strip()
@@ -198,9 +216,9 @@ class CellHooks:
             self._forget_ended(_cells_on_stack() + 1)
         started = self._running.pop()
         if not self._running:
-            self._forget_interrupt()
             asked, faults = self._request is not None, self._monitor.faults
             with faults.kept_away("the report"):
+                self._forget_interrupt()
                 self._end(started, result)
             with faults.kept_away("leaving the device"):
                 self._monitor.end_cell()  # where the step before did not come to it

@@ -100,12 +100,10 @@ class Request:
 
     name: of the report; None for the cell's number.
     device: the one to go over to; None for the one in use.
-    quiet: show nothing.
+    quiet: show nothing. no_plot: show no figure. kept: put the report into the history.
     output, save: the variable and the file that the report goes to.
-    no_plot: show no figure.
     ignore: rules that give no advice.
     brief: show one line instead of the report, as `--on` does.
-    kept: put the report into the history.
     """
 
     name: str | None = None
@@ -223,8 +221,10 @@ class Monitor:
 
     def end_cell(self) -> None:
         """Leave nothing on behind a cell."""
-        self.discard()
-        self.leave()
+        try:
+            self.discard()
+        finally:
+            self.leave()
 
     def cell_began(self) -> None:
         """Tell the observers that a cell runs."""
@@ -316,6 +316,8 @@ class Monitor:
         ignore = {*request.ignore, *self.settings.ignored}
         found = finish(self.source, cell, self.files.cells(), error, name, ignore)
         reports = tuple(each.report for each in found)
+        for failed in {each.failed for each in found if each.failed}:
+            warn(failed)
         if request.kept:
             self.take_note(reports, shown=not request.brief)
         for each in found if request.kept else ():

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from gpumem_magic.pipeline import analyse
+from gpumem_magic.renderers.formats.files import regular
 from gpumem_magic.snapshots.files import SNAPSHOTS
 from gpumem_magic.snapshots.sources import with_source
 from gpumem_magic.values.recording import Recording
@@ -40,7 +41,9 @@ def load_snapshot(path: str | PathLike[str]) -> tuple[Report, ...]:
     file, or OSError.
     """
     path = Path(path).expanduser()
-    with path.open("rb"):  # a missing or forbidden file is an OSError here, with its reason
+    with regular(path).open(
+        "rb"
+    ):  # a missing or forbidden file is an OSError here, with its reason
         pass
     return tuple(
         analyse(_with_sources(recording), path.name, advised=False).report

@@ -12,6 +12,7 @@ from gpumem_magic.oom_text import Origin, Reading, Size, parse
 from gpumem_magic.sources.cuda.block_sizes import round_size
 from gpumem_magic.sources.cuda.device import cuda_devices
 from gpumem_magic.sources.cuda.history import Columns
+from gpumem_magic.sources.stacks.frames import place_of
 from gpumem_magic.sources.stacks.tracebacks import chain_of
 from gpumem_magic.values.recording import LARGE_SEGMENT, Action, Failure, Phase, Rules
 
@@ -137,6 +138,14 @@ def one_line(error: BaseException) -> str:
     text = _text(error).partition("\n")[0]
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def defect(said: str, error: BaseException) -> str:
+    """`said` with what was raised where, and what to do about it."""
+    return (
+        f"{said}: {one_line(error)} ({place_of(error)}). That is a defect of gpumem_magic: please "
+        "report this line"
+    )
 
 
 def _text(error: BaseException) -> str:

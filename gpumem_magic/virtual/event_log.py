@@ -243,9 +243,9 @@ class EventLog:
         return tuple((tuple(s), str(d).removeprefix("torch.")) for s, d in self._results)
 
     def events(self, stacks: tuple[Stack, ...]) -> Events:
-        """The events as columns. Raises what collecting them has raised, if it did."""
-        if self._fault is not None:
-            raise self._fault
+        """The events as columns. Raises what collecting them has raised, or the allocator."""
+        if (fault := self._fault or self._gpu.storages.fault) is not None:
+            raise fault
         events = events_of(self.rows, stacks)
         made = np.full(len(events), -1, np.int32)
         position, address, kind = np.array(self._placed, np.int64).reshape(-1, 3).T

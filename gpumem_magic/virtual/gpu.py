@@ -83,6 +83,7 @@ class VirtualGPU:
         self._kernels = Kernels(self.storages, self._here, model, self.scratch)
         self._autocast = Autocast(self.storages)
         self._history = MemoryHistory(self.storages)
+        self._compilers = Compilers(self.storages, self._here)
         self._interrupts = Interrupts()
         self.is_on = False
 
@@ -142,7 +143,7 @@ class VirtualGPU:
             warning_places.install(self._patches)
             distributed.install(self._patches, self._here)
             self._kernels.patch(self._patches)
-            Compilers(self.storages, self._here).install(self._patches)
+            self._compilers.install(self._patches)
             if self._compute is not None:
                 self._compute.install(self._patches, self.storages)
             self._autocast.install(self._patches)
@@ -170,6 +171,8 @@ class VirtualGPU:
         """Track this thread's operators from here on."""
         self._interrupts.install()
         self.storages.catch_up()
+        if self.is_on:
+            self._compilers.look()
         operators, functions = _python_dispatch, overrides
         enter_mode(self._facade, functions._get_current_function_mode_stack(), functions)
         self._facade.is_entered = True

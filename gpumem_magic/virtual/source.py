@@ -137,6 +137,7 @@ class VirtualSource:
         self._begun = None
         stacks = begun.log.stacks()
         events = begun.log.events(stacks)
+        self._regions.check()
         failure, message = None, out_of_memory(error)
         if message is not None:  # what the card refused last; the code may have raised it itself
             failure = begun.log.failure(message)

@@ -57,6 +57,7 @@ class Storages:
     runs there or in another thread; its block waits until the allocator is free again.
     capturing: while a CUDA graph is captured, which stream of its pool stands for a stream.
     on_refusal: called as soon as memory has run out, before anything is made of that.
+    fault: what the allocator has raised beside that, a defect that the user's code is not to meet.
     """
 
     def __init__(self, allocator: CachingAllocator, reads_settings: bool = False) -> None:
@@ -76,6 +77,7 @@ class Storages:
         self.oom_observers: list[Callable[[int, int, int, int], object]] = []
         self.on_refusal: Callable[[], None] | None = None
         self.traced: tuple[type, ...] = ()
+        self.fault: Exception | None = None
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         try:
@@ -165,11 +167,15 @@ class Storages:
         """Whether this process is a copy of the one that uses the device, as CUDA forbids it."""
         return _process_id() != self._process
 
+    def check_process(self) -> None:
+        """Raise RuntimeError, as CUDA does, in a process that was forked from the device's."""
+        if _process_id() != self._process:
+            raise RuntimeError(_BAD_FORK)
+
     def malloc(self, size: int) -> int:
         """The address of a new block of `size` bytes. Raises torch.OutOfMemoryError, and
         RuntimeError in a process that was forked from the device's."""
-        if _process_id() != self._process:
-            raise RuntimeError(_BAD_FORK)
+        self.check_process()
         if size == 0:
             return ON_DEVICE_WITHOUT_BLOCK
         if self._reads_settings:
@@ -181,6 +187,9 @@ class Storages:
         except AllocationFailed as failed:
             refusal = failed.refusal
             self.refused_segment = refusal.segment
+        except Exception as error:
+            self.fault = error
+            return ON_DEVICE_WITHOUT_BLOCK
         finally:
             self._lock.release()
             if self._dead:
@@ -246,10 +255,16 @@ class Storages:
         """Free what has died, unless the allocator is at work: who works there does it then."""
         while self._dead and _acquire(self._lock, blocking=False):
             try:
-                while self._dead:
-                    self.allocator.free(self._dead.popleft())
+                self._free_dead()
             finally:
                 self._lock.release()
+
+    def _free_dead(self) -> None:
+        try:
+            while self._dead:
+                self.allocator.free(self._dead.popleft())
+        except Exception as error:
+            self.fault = error
 
     def placements(self) -> dict[int, object]:
         """What stands at each address: an object of its own for each block ever placed there."""

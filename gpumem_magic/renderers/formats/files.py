@@ -130,8 +130,9 @@ def _pictures(draw: Callable[[Any], Any]) -> Files:
     return {".png": lambda: printed("png"), ".svg": lambda: printed("svg")}
 
 
-def _regular(path: Path) -> Path:
-    """Where `path` leads: a link stays a link. Raises OSError for what a file cannot replace."""
+def regular(path: Path) -> Path:
+    """Where `path` leads: a link stays a link. Raises OSError for what is no file, such as a pipe:
+    a file cannot replace it, and reading it may never end."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -149,7 +150,7 @@ def write(path: Path, files: Files) -> None:
     content = form()
     # A lone surrogate (from a broken string literal in a cell) has no UTF-8.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    target = _regular(path)
+    target = regular(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

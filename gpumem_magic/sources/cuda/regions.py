@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -88,13 +89,23 @@ class Regions:
         self._originals: dict[str, Callable[..., Any]] = {}
         self._wrappers: dict[str, Callable[..., Any]] = {}
         self._handles: list[Any] = []
+        self._fault: Exception | None = None
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Outer spans before the ones they contain, so that later ones may overwrite earlier."""
+        """Outer spans before the ones they contain, so that later ones may overwrite earlier.
+
+        Raises as `check`.
+        """
+        self.check()
         still = [self._span(region, sys.maxsize) for region in reversed(self._open)]
         outer_first = list(reversed(self._closed + still))  # inner spans close first
         return tuple(sorted(outer_first, key=lambda span: (span.start, -span.end)))
+
+    def check(self) -> None:
+        """Raise what watching has raised, if it did."""
+        if self._fault is not None:
+            raise self._fault
 
     def install(self) -> None:
         """Begin to watch. Forgets what an earlier watch saw."""
@@ -104,7 +115,7 @@ class Regions:
             register_optimizer_step_pre_hook,
         )
 
-        self._open, self._closed = [], []
+        self._open, self._closed, self._fault = [], [], None
         self._installed = True
         autograd: Any = torch.autograd
         # one door for backward() and grad(); torch 2.1 has not got it
@@ -137,24 +148,36 @@ class Regions:
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             if not self._installed:
                 return run(*args, **kwargs)
-            self._on_moment(BACKWARD, None)
-            region = self._begin(Phase.BACKWARD, sys._getframe(1))
+            region = None
+            with self._until_the_end():
+                self._on_moment(BACKWARD, None)
+                region = self._begin(Phase.BACKWARD, sys._getframe(1))
             try:
                 return run(*args, **kwargs)
             finally:
-                self._close(region)
+                with self._until_the_end():
+                    self._close(region)
 
         return run_backward
 
+    @contextmanager
+    def _until_the_end(self) -> Iterator[None]:
+        """Keep an error of ours, which is no matter of the user's backward pass or step."""
+        try:
+            yield
+        except Exception as error:
+            self._fault = error
+
     def _before_step(self, optimizer: object, args: object, kwargs: object) -> None:
-        self._on_moment(STEP, optimizer)
-        self._begin(Phase.OPTIMIZER, sys._getframe(1))
+        with self._until_the_end():
+            self._on_moment(STEP, optimizer)
+            self._begin(Phase.OPTIMIZER, sys._getframe(1))
 
     def _after_step(self, optimizer: object, args: object, kwargs: object) -> None:
-        steps = [region for region in self._open if region.phase is Phase.OPTIMIZER]
-        if steps:
-            self._close(steps[-1])
-        self._on_moment(STEPPED, optimizer)
+        with self._until_the_end():
+            steps = [region for region in self._open if region.phase is Phase.OPTIMIZER]
+            self._close(steps[-1] if steps else None)
+            self._on_moment(STEPPED, optimizer)
 
     def _begin(self, phase: Phase, frame: FrameType) -> _Open:
         thread = threading.get_ident()
@@ -176,8 +199,8 @@ class Regions:
                 return
             self._close(last)
 
-    def _close(self, region: _Open) -> None:
-        """End `region`, and with it what began inside it and never ended."""
+    def _close(self, region: _Open | None) -> None:
+        """End `region`, if it began, and with it what began inside it and never ended."""
         if region not in self._open:
             return
         end = self._position()

@@ -94,6 +94,18 @@ class OwnerWatch:
         optimizer with the states that it had. mark(): what to remember the moment by. error: what
         ended the cell; the functions that failed still have their variables.
         """
+        try:
+            self._look(kind, mark, optimizer, error)
+        except Exception as error:  # whatever user objects do when looked at: their cell goes on
+            self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
+
+    def _look(
+        self,
+        kind: str,
+        mark: Callable[[], int],
+        optimizer: object | None,
+        error: BaseException | None,
+    ) -> None:
         if optimizer is not None:
             self._optimizers.add(optimizer)
             before, self._states = self._states, (id(optimizer), _count_states(optimizer))
@@ -103,21 +115,20 @@ class OwnerWatch:
         if kind in self._kinds and not affordable:
             return
         self._kinds.add(kind)
-        try:
-            names = {**self._namespaces(), **locals_at(error)}
-            found = scan_all(names, tuple(self._optimizers), self._locate)
-            owned, self._last = tuple(found.owned), found.objects
-            self._forwards.update(forwards_of(found.modules))
-            kept = kept_by(last_error() if kind == START else handled(error), self._locate)
-            known = {one.address for one in owned}
-            owned += tuple(one for one in kept if one.address not in known)
-            if kind == START:
-                self._of_error = {one.address for one in kept}
-            else:
-                self._objects += self._last
-            self.seen.append((mark(), owned))
-        except Exception as error:  # whatever user objects do when looked at: their cell goes on
-            self.failure = f"Names could not be read everywhere ({type(error).__name__}: {error})."
+        names = {**self._namespaces(), **locals_at(error)}
+        found = scan_all(names, tuple(self._optimizers), self._locate)
+        owned, self._last = tuple(found.owned), found.objects
+        self._forwards.update(forwards_of(found.modules))
+        kept = kept_by(last_error() if kind == START else handled(error), self._locate)
+        known = {one.address for one in owned}
+        owned += tuple(one for one in kept if one.address not in known)
+        if kind == START:
+            self._of_error = {one.address for one in kept}
+        else:
+            self._objects += self._last
+        self.seen.append((mark(), owned))
+        if found.fault is not None:
+            raise found.fault
 
     def modules(self, stacks: Sequence[Stack]) -> Modules:
         """The modules that were seen, and which of them ran at each stack."""

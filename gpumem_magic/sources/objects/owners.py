@@ -60,12 +60,13 @@ def scan(names: Mapping[str, object], optimizers: Iterable[object], locate: Loca
 
 
 class Found(NamedTuple):
-    """What `scan` finds, how many objects and storages it came to, and the class of each module by
-    its path."""
+    """What `scan` finds, how many objects and storages it came to, the class of each module by its
+    path, and an error that left something out."""
 
     owned: list[Owned]
     objects: int
     modules: dict[str, type]
+    fault: Exception | None = None
 
 
 def scan_all(names: Mapping[str, object], optimizers: Iterable[object], locate: Locate) -> Found:
@@ -79,7 +80,7 @@ def scan_all(names: Mapping[str, object], optimizers: Iterable[object], locate: 
         search.walk(names)
         search.read_optimizers(optimizers)
         owned = ownership.owned()
-        return Found(owned, len(owned) + search.objects, search.modules)
+        return Found(owned, len(owned) + search.objects, search.modules, search.fault)
 
 
 class _Search:
@@ -87,6 +88,7 @@ class _Search:
 
     def __init__(self, torch: Any, ownership: Ownership) -> None:
         self.modules: dict[str, type] = {}
+        self.fault: Exception | None = None
         self._torch = torch
         self._ownership = ownership
         self._contents = Contents()
@@ -115,8 +117,10 @@ class _Search:
             node = waiting.popleft()
             try:
                 waiting.extend(self._visit(node))
-            except Exception:  # a container that changes, a class that raises: leave it out
+            except RuntimeError:  # a container that changes: leave it out
                 continue
+            except Exception as error:  # a class that raises
+                self.fault = error
 
     def _visit(self, node: _Node) -> Iterable[_Node]:
         kind = type(node.thing)

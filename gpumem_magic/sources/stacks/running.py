@@ -75,13 +75,13 @@ def _span(indices: Iterable[int]) -> str:
 
 
 class _Search:
-    """Follows the calls of modules down a stack; reads each frame once."""
+    """Follows the calls of modules down a stack; looks at each frame once in each module."""
 
     def __init__(self, places: Iterable[tuple[str, Forward]]) -> None:
         self._places: dict[str, list[tuple[str, Forward]]] = {}
         for path, forward in places:
             self._places.setdefault(forward.filename, []).append((path, forward))
-        self._found: dict[Frame, list[str]] = {}
+        self._found: dict[tuple[str, Frame], dict[str, tuple[int, str]]] = {}
 
     def running(self, stack: Stack) -> Running | None:
         """The innermost module that is known."""
@@ -103,21 +103,24 @@ class _Search:
     def _choose(self, path: str, frame: Frame, caller: Frame | None) -> str | None:
         """The module inside that of `path` whose `forward` the frame runs; where it may be one of
         several, the one that the caller's line names, or the first."""
-        inside = [one for one in self._at(frame) if _lies_in(one, path)]
-        if len(inside) > 1:
-            nearest = min(map(_depth, inside))
-            inside = [one for one in inside if _depth(one) == nearest]
+        inside = self._nearest(path, frame)
         if len(inside) > 1 and caller:
-            named = set(re.findall(r"\w+(?=\()", source_of(caller)))
-            inside = [one for one in inside if one.rpartition(".")[2] in named] or inside
-        return inside[0] if inside else None
+            named = re.findall(r"\w+(?=\()", source_of(caller))
+            inside = {name: inside[name] for name in named if name in inside} or inside
+        return min(inside.values())[1] if inside else None
 
-    def _at(self, frame: Frame) -> list[str]:
-        if frame not in self._found:
+    def _nearest(self, path: str, frame: Frame) -> dict[str, tuple[int, str]]:
+        """Of the modules inside that of `path` whose `forward` the frame runs those that lie least
+        deep, by their last names: the first of each, with its number among all."""
+        if (path, frame) not in self._found:
             places = self._places.get(frame.filename, ())
-            within = (path for path, at in places if at.first <= frame.line <= at.last)
-            self._found[frame] = list(within)
-        return self._found[frame]
+            within = (one for one, at in places if at.first <= frame.line <= at.last)
+            inside = [(_depth(one), one) for one in within if _lies_in(one, path)]
+            least = min(inside, default=(0, ""))[0]
+            nearest = [one for depth, one in inside if depth == least]
+            numbered = reversed([*enumerate(nearest)])
+            self._found[path, frame] = {one.rpartition(".")[2]: (n, one) for n, one in numbered}
+        return self._found[path, frame]
 
 
 def _is_call(frame: Frame) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
@@ -36,10 +37,12 @@ class Compilers:
         self._here = here
         self._patches = Patches()
         self._has_told = False
+        self._has_seen = False
 
     def install(self, patches: Patches) -> None:
-        """Replace torch.compile, which modules' `compile` calls too, and torch.export.export."""
-        self._patches, self._has_told = patches, False
+        """Replace torch.compile, which modules' `compile` calls too, torch.export.export and
+        torch.jit.trace."""
+        self._patches, self._has_told, self._has_seen = patches, False, False
         compile_by_torch, export_by_torch = torch.compile, torch.export.export
 
         def compile(model: Any = None, **options: Any) -> Any:
@@ -47,8 +50,7 @@ class Compilers:
                 return functools.partial(compile, **options)
             if self._is_used():
                 return self._as_written(model)
-            with self._as_without_us():
-                compiled: Any = compile_by_torch(model, **options)
+            compiled = self._alone(compile_by_torch, model, **options)
             if isinstance(model, torch.nn.Module):
                 compiled.forward = self._either(compiled.forward, model)
                 return compiled
@@ -68,6 +70,42 @@ class Compilers:
 
         patches.set(torch, "compile", compile)
         patches.set(torch.export, "export", export)
+        for name in ("trace", "trace_module"):
+            patches.wrap(torch.jit, name, self._alone)
+        patches.wrap(torch, "__getattr__", self._imported)
+        self.look()
+
+    def _imported(self, get: Callable[[str], Any], name: str) -> Any:
+        """What torch imports when it is asked for, its compiler among that."""
+        found = get(name)
+        self.look()
+        return found
+
+    def look(self) -> None:
+        """Replace what code asks of torch's compiler itself, once it has been imported."""
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is None or self._has_seen or not hasattr(dynamo, "optimize"):
+            return
+        self._has_seen = True
+        for name in ("explain", "export"):
+            self._patches.wrap(dynamo, name, self._ready)
+        self._patches.wrap(dynamo, "optimize", self._optimizing)
+
+    def _ready(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What `make` gives, which compiles when it is called."""
+        made = self._alone(make, *args, **kwargs)
+        return functools.partial(self._alone, made) if callable(made) else made
+
+    def _optimizing(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        compile_by_torch = self._alone(make, *args, **kwargs)
+        return lambda model: self._either(self._alone(compile_by_torch, model), model)
+
+    def _alone(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What `run` gives; without us while nothing is on the device."""
+        if self._is_used():
+            return run(*args, **kwargs)
+        with self._as_without_us():
+            return run(*args, **kwargs)
 
     def _is_used(self) -> bool:
         """Whether code that runs now may meet the device. A dry run computes nothing, here too."""
@@ -83,8 +121,7 @@ class Compilers:
         def run(*args: Any, **kwargs: Any) -> Any:
             if self._is_used():
                 return self._as_written(written)(*args, **kwargs)
-            with self._as_without_us():
-                return compiled(*args, **kwargs)
+            return self._alone(compiled, *args, **kwargs)
 
         return run
 

@@ -115,7 +115,8 @@ class CudaApi:
         cuda: Any = torch.cuda
         patches.set(cuda, "_initialized", True)
         patches.set(cuda, "_cached_device_count", 1)
-        patches.set(cuda, "_lazy_init", lambda: None)
+        patches.set(cuda, "_lazy_init", self._storages.check_process)
+        patches.set(cuda, "_is_in_bad_fork", lambda: self._storages.is_in_bad_fork)
         patches.set(cuda, "_nvml_based_avail", lambda: False)
         patches.set(cuda, "_cudart", CudaRuntime(self._storages))
         properties = DeviceProperties(self._model)

@@ -24,8 +24,8 @@ class StreamBase:
     _ids = itertools.count(1)
 
     def __init__(self, device: Any = None, priority: int = 0, **known: Any) -> None:
-        if device is not None:
-            checked(device)
+        if device is not None and checked(device).type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {device}")
         self.stream_id: int = known.get("stream_id") or (
             0 if "stream_id" in known else next(self._ids)
         )

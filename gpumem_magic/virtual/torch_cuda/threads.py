@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import queues
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import overrides
@@ -54,17 +54,21 @@ class Threads:
                 told._invoke_excepthook = partial(_tell_without_ours, told._invoke_excepthook)
             start(thread)
 
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise NotImplementedError(
+                "tensors of the virtual GPU cannot be shared with another process; "
+                "put tensor.cpu() into the queue"
+            )
+
         def put_from_host(queue: Any, value: Any, *args: Any, **kwargs: Any) -> None:
             """A queue pickles in a thread of its own: errors there leave the receiver waiting."""
             if any(isinstance(x, torch.Tensor) and x in storages for x in _all_within(value)):
-                raise NotImplementedError(
-                    "tensors of the virtual GPU cannot be shared with another process; "
-                    "put tensor.cpu() into the queue"
-                )
+                refuse()
             put(queue, value, *args, **kwargs)
 
         patches.set(threading.Thread, "start", start_on_device)
         patches.set(queues.Queue, "put", put_from_host)
+        patches.set(torch.UntypedStorage, "_share_cuda_", refuse)  # other ways to pickle
 
     def end(self) -> None:
         """Threads that still run use the host alone from here on."""

@@ -6,6 +6,7 @@ import functools
 
 import pytest
 
+from gpumem_magic.sources.stacks import running
 from gpumem_magic.sources.stacks.running import Forward, forwards_of, name_modules
 from gpumem_magic.values.recording import Frame, Running
 
@@ -99,3 +100,17 @@ def test_forwards_lie_where_the_classes_have_them():
     assert code.co_firstlineno < found["net"].last <= code.co_firstlineno + 3
     assert found["wrapped"] == found["net"]
     assert found["nothing"] is None
+
+
+def test_many_modules_of_one_class_are_looked_at_once(sources, monkeypatch):
+    """GIVEN a cell of many lines, each of which calls another module."""
+    asked = []
+    look = running._depth
+    monkeypatch.setattr(running, "_depth", lambda path: asked.append(path) or look(path))
+    lines = [Frame("<cell>", number, "<module>") for number in range(50)]
+    stacks = [(forward(LINEAR), *CALL, line) for line in lines]
+    named = {("<cell>", number): f"y = m{number}(x)\n" for number in range(50)}
+    monkeypatch.setattr(running.linecache, "getline", lambda *place: named.get(place, ""))
+    found = name_modules(stacks, {f"m{number}": LINEAR for number in range(50)}).running
+    assert [one.path for one in found] == [f"m{number}" for number in range(50)]
+    assert len(asked) == 50

@@ -103,3 +103,22 @@ def test_the_users_own_modes_stay_where_they_are(backend, torch_modes):
         modes = torch_modes()
         torch.compile(torch.sin, backend=backend)(torch.ones(1))
         assert torch_modes() == modes
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_asks_the_compiler_itself_finds_torch_as_it_is(backend):
+    dynamo, x = torch._dynamo, torch.ones(2)
+    assert torch.equal(dynamo.optimize(backend)(lambda x: x.sin() + 1)(x), x.sin() + 1)
+    assert backend.calls == 1
+    dynamo.reset()
+    explained = dynamo.explain(lambda x: x.sin() + x.sum().item())(x)
+    assert (explained.graph_count, explained.graph_break_count) == (2, 1)
+    graph, _ = dynamo.export(lambda x: x.sin() + 1)(x)
+    assert torch.equal(graph(x), x.sin() + 1)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_trace_of_the_host_may_choose_by_its_values():
+    with pytest.warns(torch.jit.TracerWarning, match="Python boolean"):
+        traced = torch.jit.trace(lambda x: x * 2 if x.sum() > 0 else x, torch.ones(2))
+    assert traced(torch.ones(2)).tolist() == [2, 2]

@@ -74,3 +74,9 @@ def test_streams_are_of_devices_that_exist(device, text):
     with pytest.raises(RuntimeError, match=text):
         torch.cuda.Stream(device)
     assert torch.cuda.Stream("cuda:0").device == torch.device("cuda", 0)
+
+
+def test_a_stream_is_of_the_card():
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        torch.cuda.Stream("cpu")
+    assert torch.cuda.Stream("cuda").device == torch.device("cuda", 0)

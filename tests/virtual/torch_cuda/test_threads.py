@@ -106,18 +106,29 @@ def test_a_queue_refuses_what_another_process_cannot_have(gpu):
     ):
         with pytest.raises(NotImplementedError, match="cannot be shared with another process"):
             queue.put(value)
+    with pytest.raises(NotImplementedError, match="cannot be shared with another process"):
+        torch.multiprocessing.SimpleQueue().put(there)
     queue.put({"weights": [1.0]})
     assert queue.get() == {"weights": [1.0]}
     queue.close()
     queue.join_thread()
 
 
-def test_a_forked_process_cannot_use_the_card(gpu):
+USES = {
+    "a tensor": lambda: torch.ones(3, device="cuda"),
+    "waiting": torch.cuda.synchronize,
+    "its properties": lambda: torch.cuda.get_device_properties(0),
+    "its number": torch.cuda.current_device,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_forked_process_cannot_use_the_card(gpu, use):
     kept = torch.ones(3, device="cuda")
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
-            told = f"{torch.cuda._is_in_bad_fork()} {torch.ones(3, device='cuda')}"
+            told = f"{torch.cuda._is_in_bad_fork()} {USES[use]()}"
         except RuntimeError as error:
             told = str(error)
         os.write(writing, told.encode())
