@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from textwrap import indent
 
 import pytest
 
@@ -11,7 +12,7 @@ from gpumem_magic.dryrun import DryRunError, carry_out
 from gpumem_magic.predict import MOST_RUNS, fit, planned, predict, predicting, read_scenario
 from gpumem_magic.values.report import Report
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 TRAINING = """import torch
 batch_size = 4
@@ -55,6 +56,28 @@ def test_what_the_cell_and_the_program_define_can_be_pickled(monkeypatch):
     )
     report = predict(cell, {"given": given()})
     assert report.output == "[<class '__main__.Made'>, <class '__main__.Given'>]\n", report.error
+
+
+_OF_THE_DEFAULT_DEVICE = """
+y = torch.ones(512, 512)
+best = torch.tensor(0.5)
+if y.mean() < best or y[y > 0].unique().numel():
+    net = torch.nn.Linear(512, 512)
+    net(y).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("begins", ["%load_ext gpumem_magic", ""])
+def test_a_default_device_of_an_earlier_cell_is_that_of_the_prediction(shell, begins):
+    within = f"with torch.device('cuda'):{indent(_OF_THE_DEFAULT_DEVICE, ' ')}"
+    explicit = predict(within, {"torch": torch}, "T4")
+    shell.run_cell(f"import torch\n{begins}\ntorch.set_default_device('cuda')")
+    try:
+        report = predict(_OF_THE_DEFAULT_DEVICE, shell.user_ns, "T4")
+    finally:
+        torch.set_default_device(None)
+    assert report.error is None
+    assert report.peak.allocated == explicit.peak.allocated > 4 * MIB
 
 
 def test_a_size_is_a_card():

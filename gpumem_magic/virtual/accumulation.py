@@ -195,7 +195,7 @@ class _Witness(TorchDispatchMode):
 @functools.cache
 def _measure(add: Callable[[_Witness], None]) -> _Holds:
     witness = _Witness()
-    with torch.enable_grad():
+    with torch.enable_grad(), torch.device("cpu"):  # whatever the default device is
         add(witness)
     return witness.seen[-1] if witness.seen else (0, 0, 0)
 

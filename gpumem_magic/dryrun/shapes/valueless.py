@@ -35,7 +35,7 @@ _MAPPING: dict[str, Any] = (
 def untouched(nbytes: int) -> torch.UntypedStorage:
     """A storage on the host that reads as zeros and takes no memory until someone writes to it."""
     if nbytes < _MAPPED_FROM:
-        return torch.zeros(nbytes, dtype=torch.uint8).untyped_storage()
+        return torch.zeros(nbytes, dtype=torch.uint8, device="cpu").untyped_storage()
     return torch.frombuffer(mmap.mmap(-1, nbytes, **_MAPPING), dtype=torch.uint8).untyped_storage()
 
 
@@ -43,7 +43,7 @@ def tensor_over(
     storage: torch.UntypedStorage, dtype: torch.dtype, size: Any, stride: Any, offset: int = 0
 ) -> torch.Tensor:
     """A tensor of this geometry over `storage`."""
-    return torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
 
 
 class Valueless:
