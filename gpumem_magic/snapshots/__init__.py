@@ -41,10 +41,7 @@ def load_snapshot(path: str | PathLike[str]) -> tuple[Report, ...]:
     file, or OSError.
     """
     path = Path(path).expanduser()
-    with regular(path).open(
-        "rb"
-    ):  # a missing or forbidden file is an OSError here, with its reason
-        pass
+    regular(path).open("rb").close()  # a missing or forbidden file is an OSError, with its reason
     return tuple(
         analyse(_with_sources(recording), path.name, advised=False).report
         for recording in _read_elsewhere(path)
