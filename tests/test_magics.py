@@ -202,9 +202,18 @@ def test_who_uses_a_device_that_is_off_is_told_how_to_turn_it_on(shell, cell):
     result, shown = run(shell, cell)
     assert result.error_in_exec
     assert shown.stderr.count("%gpumem --device auto brings the virtual GPU back") == 1
-    assert not run(shell, "torch.ones(2) + torch.ones(3)")[
-        1
-    ].stderr  # an error, but of another kind
+    of_another_kind = run(shell, "torch.ones(2) + torch.ones(3)")
+    assert not of_another_kind[1].stderr
+
+
+@pytest.mark.parametrize("mark", ["", "%%gpumem\n"])
+def test_who_runs_triton_without_a_driver_is_told_what_can_be_done(shell, mark):
+    pytest.importorskip("torch")
+    run(shell, "%load_ext gpumem_magic")
+    told = "Triton's kernels run on a real GPU only"
+    for text in ("libcuda.so cannot found!", "0 active drivers ([]). There should only be one."):
+        assert told in run(shell, f"{mark}raise AssertionError({text!r})")[1].stderr
+    assert told not in run(shell, f"{mark}raise AssertionError('another')")[1].stderr
 
 
 def test_settings_are_listed_with_help_and_can_be_set(loaded, source):

@@ -20,7 +20,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from gpumem_magic.magics.display import warn
 from gpumem_magic.magics.gpumem import read_cell
 from gpumem_magic.magics.monitor import Monitor, Request
-from gpumem_magic.sources.failures import lacks_cuda, out_of_memory
+from gpumem_magic.sources.failures import lacks_cuda, lacks_driver, out_of_memory
 from gpumem_magic.sources.stacks.frames import outwards
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.values.report import Report
@@ -270,10 +270,16 @@ class CellHooks:
                 self._watch(cell)
         finally:
             self._monitor.end_cell()
+        error, source = _error(result), self._monitor.source
         if request is not None:
             self._monitor.show(request, reports)
         elif started is not None and not _names_us(started.raw):
-            self._hint(_error(result))
+            self._hint(error)
+        if source is not None and source.device.virtual and lacks_driver(error):
+            warn(
+                "Triton's kernels run on a real GPU only; %%gpucheck on top of the cell predicts it "
+                "without running them"
+            )
 
     def _hint(self, error: BaseException | None) -> None:
         """After a cell that used the device that is off; once in a session, after memory ran out in

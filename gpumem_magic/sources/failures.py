@@ -21,6 +21,9 @@ _NO_CUDA = re.compile(
     "not compiled with CUDA|'CUDA' backend|support for cuda devices|ATen_cuda library"
     "|requires CUDA support|no NVIDIA driver|No CUDA GPUs"
 )
+_NO_DRIVER = re.compile(r"libcuda\.so cannot found|0 active drivers")
+"""What Triton says (backends/nvidia/driver.py, runtime/driver.py)."""
+
 _LONGEST = 1000
 """Characters of an error's line; some hold all the data that they are about."""
 
@@ -64,6 +67,11 @@ def outside_allocator(error: BaseException | None) -> str | None:
 def lacks_cuda(error: BaseException | None) -> bool:
     """Whether PyTorch says, in one of its texts, that there is no CUDA device, and is right."""
     return any(_NO_CUDA.search(_text(one)) for one in chain_of(error)) and not cuda_devices()
+
+
+def lacks_driver(error: BaseException | None) -> bool:
+    """Whether Triton says that there is no driver to load its kernels with."""
+    return any(_NO_DRIVER.search(_text(one)) for one in chain_of(error))
 
 
 def device_of(message: str) -> int | None:
