@@ -277,8 +277,8 @@ class CellHooks:
             self._hint(error)
         if source is not None and source.device.virtual and lacks_driver(error):
             warn(
-                "Triton's kernels run on a real GPU only; %%gpucheck on top of the cell predicts it "
-                "without running them"
+                "Triton's kernels run on a real GPU only; %%gpucheck on top of the cell predicts "
+                "it without running them"
             )
 
     def _hint(self, error: BaseException | None) -> None:
