@@ -410,7 +410,9 @@ def test_explain_with_a_rule_prints_its_documentation(notebook):
     assert text.count("Example ") == 2
 
 
-@pytest.mark.parametrize("name", ["missing_no_grad", "missing no grad", "missing-nograd"])
+@pytest.mark.parametrize(
+    "name", ["missing_no_grad", "missing no grad", "missing-nograd", "missing-no"]
+)
 def test_explain_finds_the_nearest_rule_and_says_so(notebook, name):
     text = notebook.show(f"%gpucheck --explain {name}")
     assert text.startswith(f"No rule {name}; nearest:\n\n{RULE}: ")

@@ -103,9 +103,12 @@ def rules(text: str) -> tuple[str, ...]:
 
 
 def nearest_rule(name: str) -> str | None:
-    """The rule that a name is nearly that of, in any spelling; None where none is near."""
+    """The rule that a name is nearly that of, or a part of, in any spelling; None where none is
+    near."""
     plain = "-".join(name.lower().replace("_", "-").split())
-    return next(iter(difflib.get_close_matches(plain, rule_names(), 1, 0.75)), None)
+    within = [rule for rule in rule_names() if plain in rule]
+    near = within if len(within) == 1 else difflib.get_close_matches(plain, rule_names(), 1, 0.75)
+    return next(iter(near), None)
 
 
 def known_rules() -> str:
