@@ -299,6 +299,7 @@ ATTACKS = {
             at = ctypes.addressof(ctypes.c_char.from_buffer(m))
         """,
         "attack": "ctypes.memset(at, 1, 64)",
+        "not_sent": "memory by its address",
     },
     "an integer of Python": {
         "setup": "import ctypes; number = 123456789012",

@@ -179,6 +179,7 @@ ATTACKS = {
         """,
         "attack": "things.append(2)",
         "after": "assert things[:] == [1]\nlive_manager.shutdown()",
+        "not_sent": "a manager's proxy",
     },
     "the user's job ended": {"setup": VICTIM, "attack": "p.terminate(); p.wait(timeout=2)", "after": ALIVE},
     "the user's job killed": {
