@@ -117,8 +117,12 @@ def test_lines_without_text_pair_up_by_their_number(two_snapshots):
     (line,) = two_snapshots.compare(1, 2).lines
     assert (line.source, line.first.number, line.second.number) == ("", 7, 7)
     moved = replace(two_snapshots[2], lines=(replace(two_snapshots[2].lines[0], number=8),))
-    new, gone = compare(two_snapshots[1], moved).lines
+    compared = compare(two_snapshots[1], moved)
+    new, gone = compared.lines
     assert (new.first, gone.second) == (None, None)
+    shown = [text.split()[:3] for text in compared.text().splitlines()]
+    assert ["new", "line", "8"] in shown
+    assert ["gone", "line", "7"] in shown
 
 
 def test_lines_of_the_compared_cells_are_told_once(two_snapshots):

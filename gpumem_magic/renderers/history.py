@@ -244,7 +244,9 @@ def _allocates(sizes: Difference) -> bool:
 
 
 def _line(pair: LineDifference) -> Words:
-    return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source, Style.CODE))
+    only = pair.first if pair.second is None else pair.second if pair.first is None else None
+    unnamed = f"line {only.number}" if only and only.number else ""  # its text is not known here
+    return (Span(f"{_place(pair)}  ", Style.FAINT), Span(pair.source or unnamed, Style.CODE))
 
 
 def _place(pair: LineDifference) -> str:

@@ -92,6 +92,7 @@ def find_lines(
     counts = counter.count(recording.cell, visits)
     order = np.argsort(visits.line, kind="stable")
     lines, text = [], counter.texts.line
+    calling = {*attribution.nesting.line.tolist()}
     known = np.flatnonzero(sums.peak >= 0)
     known = known[np.argsort(stacks.line[known], kind="stable")]
     numbers, first = np.unique(stacks.line[known], return_index=True)
@@ -104,7 +105,7 @@ def find_lines(
         rows = known[start:last]
         calls = _find_calls(rows, sums, stacks, visits, order[begin:end], counter)
         allocated, freed, peak = sizes
-        called = _called(number, sums, stacks, attribution)
+        called = _called(number, sums, stacks, attribution) if number in calling else None
         net, count = allocated - freed, counts.get(number, 1)
         source = text(recording.cell, number)
         lines.append(Line(number, source, allocated, freed, net, peak, count, calls, called))

@@ -41,7 +41,7 @@ class Visits:
     fate: NDArray[np.int64]
     once: NDArray[np.bool_]
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> Visits:
+    def __getitem__(self, rows: NDArray[np.int64] | slice) -> Visits:
         """The visits in these rows."""
         return Visits(*(getattr(self, column)[rows] for column in self.__slots__))
 
@@ -121,13 +121,13 @@ def count_passes(
 
 def _split(visits: Visits) -> dict[int, Visits]:
     """The visits of each line, in order."""
-    order = np.argsort(visits.line, kind="stable")
-    lines = visits.line[order]
+    ordered = visits[np.argsort(visits.line, kind="stable")]
+    lines = ordered.line
     numbers = np.unique(lines[lines > 0])
-    begins = np.searchsorted(lines, numbers)
-    ends = np.searchsorted(lines, numbers, side="right")
+    begins = np.searchsorted(lines, numbers).tolist()
+    ends = np.searchsorted(lines, numbers, side="right").tolist()
     return {
-        number: visits[order[begin:end]]
+        number: ordered[begin:end]
         for number, begin, end in zip(numbers.tolist(), begins, ends, strict=True)
     }
 

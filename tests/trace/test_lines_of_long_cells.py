@@ -30,11 +30,13 @@ CELLS = {
     "training": "loss = make(x); loss.backward(); opt.step()",
     "steps": "loss = make(x); loss.backward(); opt.step(); opt.zero_grad()",
     "old models": "model = make(x)",
+    "beside a list": "x{n} = make(x)",
     "calls of one function": "x{n} = f(x)",
     "calls of another cell": "x{n} = g(x)",
     "below %%time": "x{n} = make(x)",
 }
 HEADS = {
+    "beside a list": "parts = [make(n) for n in range(9)]",
     "calls of one function": "def f(x): return make(x)",
     "below %%time": "%%time",
     "steps": "opt = torch.optim.SGD(model.parameters())",

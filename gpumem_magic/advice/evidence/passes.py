@@ -4,7 +4,7 @@ are copies."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +33,17 @@ _LOADING = ("torch/serialization.py", "torch/_weights_only_unpickler.py")
 """Files of `torch.load()`."""
 
 
-def passes_of(trace: Trace, cell: Code, line: int, own: NDArray[np.bool_]) -> int:
+def passes_of(
+    lives: Lifetimes, cell: Code, counts: Mapping[int, int], line: int, own: NDArray[np.bool_]
+) -> int:
     """How often a line ran that made the storages `own`, on it or in a model called from it.
 
-    Counted as the trace does, or by the rarest stack of its loop that came again and again: what a
-    model does once in each pass, its head or a loss.
+    Counted as the trace does, whose `counts` are by line, or by the rarest stack of its loop that
+    came again and again: what a model does once in each pass, its head or a loss.
     """
-    lives = trace.lives
     statement = cell.statement_at(line)
     if statement is None:
         return 0
-    counts = {each.number: each.count for each in trace.lines}
     inner = np.unique(lives.line[own]).tolist()
     told = counts.get(line, 0) if line in inner else min(counts.get(n, 0) for n in inner)
     around = cell.loop(statement) or cell.function(statement) or statement

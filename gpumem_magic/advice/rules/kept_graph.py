@@ -218,10 +218,13 @@ def _piles(trace: Trace, cell: Code, lives: Lifetimes) -> dict[int, NDArray[np.b
     """By line, what its earlier passes made and the peak still held."""
     lines = cell.calling_lines(lives)
     recorded = lives.recorded & (lines > 0)
+    counts = {each.number: each.count for each in trace.lines}
+    alive = recorded & lives.at_peak
+    held = np.bincount(lines[alive], lives.size[alive])
     found = {}
-    for line in np.unique(lines[recorded]).tolist():
+    for line in np.flatnonzero(held >= MIB).tolist():
         own = recorded & (lines == line)
-        passes = passes_of(trace, cell, line, own)
+        passes = passes_of(lives, cell, counts, line, own)
         piled = piled_up(lives, own, passes)
         if lives.bytes(piled) >= MIB:
             found[line] = piled

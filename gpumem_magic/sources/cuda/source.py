@@ -340,6 +340,8 @@ class CudaSource:
                 "cell, so lines and categories are missing; the totals are PyTorch's counters"
                 f"{_own_peak(before, after)}."
             )
+        elif capture.dropped is None and after.peak > before.peak:
+            notes.append(f"PyTorch's counters tell the cell's peak: {format_bytes(after.peak)}.")
         elif capture.dropped == 0 and (columns.misses or columns.allocated != after.allocated):
             notes.append(
                 "Some blocks could not be followed to their exact size; the totals are PyTorch's "
@@ -352,8 +354,8 @@ class CudaSource:
 def _missing(before: Counters, after: Counters) -> Capture:
     """Nothing was recorded: as many events were lost as the counters tell, if these tell of any."""
     lost = max(0, after.changes - before.changes)
-    same = (after.allocated, after.reserved) == (before.allocated, before.reserved)
-    return Capture((), (), {}, lost if lost or same else None)
+    counts = after.changes > 0 or not after.peak  # cudaMallocAsync counts bytes, and no events
+    return Capture((), (), {}, lost if lost or (counts and not _busy(before, after)) else None)
 
 
 def _columns(

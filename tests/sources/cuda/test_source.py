@@ -155,6 +155,20 @@ def test_where_nobody_counts_events_their_number_is_not_known(allocator, monkeyp
     # THEN that nothing was recorded does not mean that nothing happened
     assert (recording.complete, recording.dropped) == (False, None)
     assert recording.after.allocated == MIB
+    assert "PyTorch's counters tell the cell's peak: 1.00 MiB." in recording.notes
+
+
+def test_a_cell_that_gives_all_back_is_not_idle_where_nobody_counts_events(allocator, monkeypatch):
+    def refuse():
+        raise RuntimeError("this allocator does not support snapshot")
+
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", refuse)
+    allocator.alloc(0, MIB)
+    allocator.changes[0] = 0
+    # WHEN the same bytes are there before and after
+    (recording,) = measured(lambda: None)
+    # THEN others may have come and gone
+    assert (recording.complete, recording.dropped) == (False, None)
 
 
 def test_an_allocator_that_shows_nothing_leaves_the_counters(allocator, monkeypatch):
