@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gpumem_magic import measure, predict
+from gpumem_magic.sources.cuda.memory import cuda_settings
 
 CELL = """
 for i in range(2):
@@ -178,3 +179,46 @@ def test_libraries_with_threads_of_their_own_compute_in_it():
     report = predict(code, namespace, timeout=20)
     assert report.error is None
     assert report.output == "600\n"
+
+
+def test_a_limit_that_an_earlier_cell_set_holds():
+    namespace = {"torch": torch}
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction((64 << 20) / total)
+    try:
+        predicted = predict("kept = torch.ones(16 << 20, device='cuda')", namespace)
+        other = predict("kept = torch.ones(2 << 30, device='cuda')", namespace, gpu="A100-80GB")
+        asked = predict("torch.cuda.get_per_process_memory_fraction()", namespace)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert predicted.oom is not None
+    assert other.oom is not None
+    assert asked.error is None
+
+
+def test_settings_that_an_earlier_cell_changed_hold():
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:1")
+    try:
+        settings = cuda_settings(0)
+        torch.cuda.memory._set_allocator_settings("garbage_collection_threshold:0.5")
+        later = cuda_settings(0)
+    finally:
+        torch.cuda.memory._set_allocator_settings("")
+    assert set(settings.roundup_power2_divisions) == {1}
+    assert later.garbage_collection_threshold == 0.5
+
+
+def test_a_stream_that_an_earlier_cell_left_on_goes_on():
+    stream = torch.cuda.Stream()
+    namespace = {"torch": torch, "nn": nn}
+    code = (
+        "again = torch.ones(5 << 20, device='cuda')\n"
+        "product = torch.ones(64, 64, device='cuda') @ torch.ones(64, 64, device='cuda')"
+    )
+    with torch.cuda.stream(stream):
+        exec(code, namespace)
+        del namespace["again"]
+        predicted = predict(code, namespace)
+        with measure() as measured:
+            exec(code, namespace)
+    assert levels(predicted) == levels(measured.report)
