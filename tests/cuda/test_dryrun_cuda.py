@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 import torch
@@ -222,3 +223,32 @@ def test_a_stream_that_an_earlier_cell_left_on_goes_on():
         with measure() as measured:
             exec(code, namespace)
     assert levels(predicted) == levels(measured.report)
+
+
+@pytest.mark.parametrize(
+    "left_on",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float),
+    ],
+)
+def test_modes_that_an_earlier_cell_left_on_stay_on(left_on):
+    namespace = trained()
+    exec("waiting = net(torch.ones(64, 784, device='cuda')).sum()", namespace)
+    code = "y = net(torch.ones(64, 784, device='cuda'))"
+    with left_on():
+        assert predict("waiting.backward()", namespace).error is None
+        predicted = predict(code, namespace)
+        with measure() as measured:
+            exec(code, namespace)
+    assert predicted.error is None
+    assert levels(predicted) == levels(measured.report)
+
+
+def test_a_proxy_of_what_is_no_more_does_not_end_the_prediction():
+    namespace = trained()
+    proxy = weakref.proxy(nn.Linear(1, 1))
+    assert predict(CELL, namespace).error is None
+    with pytest.raises(ReferenceError):
+        bool(proxy.weight)
