@@ -97,7 +97,8 @@ def _all_tensors() -> Iterator[torch.Tensor]:
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     if torch._C._has_storage(tensor):
-        return _base.layout.__get__(tensor) is torch.strided
+        is_fake = device_of(_base.untyped_storage(tensor)).type == "meta"  # dynamo keeps some
+        return _base.layout.__get__(tensor) is torch.strided and not is_fake
     return bool(sparse_parts(torch, tensor)) and _node(tensor) is None
 
 

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gpumem_magic import measure, predict
 from gpumem_magic.sources.cuda.memory import cuda_settings
@@ -252,3 +253,11 @@ def test_a_proxy_of_what_is_no_more_does_not_end_the_prediction():
     assert predict(CELL, namespace).error is None
     with pytest.raises(ReferenceError):
         bool(proxy.weight)
+
+
+def test_fake_tensors_of_the_device_do_not_end_the_prediction():
+    namespace = trained()
+    with FakeTensorMode():
+        fake = torch.ones(4, device="cuda")
+    assert predict(CELL, namespace).error is None
+    assert fake.is_cuda
