@@ -120,6 +120,22 @@ def test_on_a_virtual_card_it_is_the_card_in_use(shell):
     assert shell.user_ns["r"].device.name == "NVIDIA A100-SXM4-40GB"
 
 
+def test_a_limit_that_an_earlier_cell_set_holds_on_other_cards_too(shell):
+    shell.run_line_magic("load_ext", "gpumem_magic")
+    shell.run_line_magic("gpumem", "--device T4")
+    limit = "import torch\ntorch.cuda.set_per_process_memory_fraction(0.01)"  # 0.8 GiB of 80
+    shell.run_cell(limit).raise_error()
+    code = (
+        "from gpumem_magic import predict\n"
+        "ones = 'import torch\\ntorch.ones(1 << 28, device=\"cuda\")'\n"
+        "r = [predict(ones, gpu=card) for card in (None, 'T4', 'A100-80GB')]\n"
+        "share = torch.cuda.get_per_process_memory_fraction()"
+    )
+    shell.run_cell(code).raise_error()
+    assert [report.oom is not None for report in shell.user_ns["r"]] == [True] * 3
+    assert shell.user_ns["share"] == 0.01
+
+
 def test_the_largest_value():
     namespace = {}
     found = fit(TRAINING, "batch_size", namespace, "T4", headroom=0)

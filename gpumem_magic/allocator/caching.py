@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from gpumem_magic.allocator.driver import SimulatedDriver
 from gpumem_magic.allocator.oom_message import AllocationFailed, Refusal
@@ -218,6 +219,7 @@ class CachingAllocator:
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what may be reserved to a part of the device. Raises ValueError outside 0..1."""
         self._supply.limit(fraction)
+        self._supply.settings = replace(self.settings, memory_fraction=fraction)
         self._ages = self._supply.collects
 
     def stats(self) -> dict[str, int]:

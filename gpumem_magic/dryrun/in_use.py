@@ -17,7 +17,12 @@ from gpumem_magic.dryrun.shapes.dry_kernels import DryKernels
 from gpumem_magic.dryrun.shapes.valueless import tensor_over
 from gpumem_magic.isolation.child import DryRunError
 from gpumem_magic.sources import Source
-from gpumem_magic.sources.cuda.memory import BlocksUnlistedError, cuda_segments
+from gpumem_magic.sources.cuda.memory import (
+    BlocksUnlistedError,
+    cuda_segments,
+    cuda_settings,
+    stream_ids,
+)
 from gpumem_magic.values.recording import Cell
 from gpumem_magic.virtual.catalog import GPUModel
 from gpumem_magic.virtual.gpu import VirtualGPU, new_allocator
@@ -126,6 +131,7 @@ class _VirtualCard(CardInUse):
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
         state.allocator.driver.total = card.total
+        state.allocator.set_memory_fraction(state.allocator.settings.memory_fraction)
         self._source.become(card, state.allocator, state.moved, kernels)
         return self._source, []
 
@@ -138,12 +144,16 @@ class _RealCard(CardInUse):
         self._source = source
         self._kept: list[torch.UntypedStorage] = []  # in the child: to free them asks the driver
         try:
-            segments = tuple(map(_settled, cuda_segments(source.device.index)))
+            segments = _settled(cuda_segments(source.device.index))
         except BlocksUnlistedError as error:
             raise DryRunError(
                 f"a prediction begins with what is on the device, but {error}"
             ) from None
-        self._now = Sent(source.device.name, Settings.from_environment(), segments)
+        settings = cuda_settings(source.device.index)
+        # Asking for the stream would initialise the device.
+        used = torch.cuda.is_initialized()
+        self._stream = torch.cuda.current_stream(source.device.index).stream_id if used else 0
+        self._now = Sent(source.device.name, settings, segments)
 
     def state(self, card: GPUModel) -> StartingState:
         return self._now.state(card)
@@ -163,6 +173,7 @@ class _RealCard(CardInUse):
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
         source = _new_source(card, state, kernels)
+        source.gpu.storages.stream = self._stream
         notes: list[str] = []
         stand_ins = StandIns(source.gpu, kernels.valueless, state.moved, notes)
         self._kept = stand_ins.put_in_place()
@@ -207,14 +218,15 @@ def _find_workspaces(
     segments: Iterable[Segment], gpu: VirtualGPU, moved: Mapping[int, int]
 ) -> None:
     """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
-    is that of the forward pass, the next that of the backward one."""
+    on a stream is that of the forward pass, the next that of the backward one."""
     owned = set(gpu.storages.addresses.values())
-    blocks = [b for s in segments for b in s.blocks if b.allocated]
-    free = [b for b in blocks if b.address in moved and moved[b.address] not in owned]
+    blocks = [(b, s.stream) for s in segments for b in s.blocks if b.allocated]
+    free = [each for each in blocks if moved.get(each[0].address, 0) not in {0, *owned}]
     for library, size in gpu.scratch.workspaces():
-        found = [moved[block.address] for block in free if block.requested == size]
-        for in_backward, address in zip((False, True), found, strict=False):
-            gpu.scratch.held[library, in_backward, 0] = address
+        for stream in {stream for _, stream in free}:
+            found = [moved[b.address] for b, on in free if b.requested == size and on == stream]
+            for in_backward, address in zip((False, True), found, strict=False):
+                gpu.scratch.held[library, in_backward, stream] = address
 
 
 def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> StartingState:
@@ -231,10 +243,18 @@ def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> 
     return StartingState(packed, moved)
 
 
-def _settled(segment: Segment) -> Segment:
-    """`segment` when other streams are done with what waits for them."""
-    blocks = tuple(
-        block if block.allocated else replace(block, state=INACTIVE, requested=0)
-        for block in segment.blocks
+def _settled(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """`segments` when other streams are done with what waits for them, which go by their ids."""
+    segments = tuple(segments)
+    ids = stream_ids(segments)
+    return tuple(
+        replace(
+            segment,
+            stream=ids.get(segment.stream, segment.stream),
+            blocks=tuple(
+                block if block.allocated else replace(block, state=INACTIVE, requested=0)
+                for block in segment.blocks
+            ),
+        )
+        for segment in segments
     )
-    return replace(segment, blocks=blocks)

@@ -205,13 +205,15 @@ class _Run:
         Where the cache alone is too large, what was asked of the allocator is asked again of one
         that has no more than the card, and so gives its cache back.
         """
-        limit = self._plan.total - self._plan.card.context
+        total, fraction = self._plan.total, start.settings.memory_fraction
+        limit = min(total - self._plan.card.context, int(fraction * total))
         before, events = recording.before, recording.events
         if _highest(before.reserved, events.reserved_changes()) <= limit:
             return True
         if _highest(before.allocated, events.allocated_changes()) > limit:
             return False
-        start.driver.total = self._plan.total
+        start.driver.total = total
+        start.set_memory_fraction(fraction)
         return script.fits(start, script.sizes())
 
 

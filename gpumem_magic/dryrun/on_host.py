@@ -12,6 +12,7 @@ import torch
 from gpumem_magic.dryrun.graphs import Graphs
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
 from gpumem_magic.sources.objects.ownership import sparse_parts
+from gpumem_magic.virtual.accumulation import as_in_new_thread
 from gpumem_magic.virtual.gpu import VirtualGPU
 from gpumem_magic.virtual.storages import ON_DEVICE_WITHOUT_BLOCK
 
@@ -45,8 +46,9 @@ class StandIns:
             over = (self._graphs.over_stand_in if is_strided else self._over_parts)(leaf)
             with torch.inference_mode(leaf.is_inference()):
                 _base.data.__set__(leaf, over)
-        for tensor in recorded:
-            self._graphs.move(tensor)
+        with as_in_new_thread():
+            for tensor in recorded:
+                self._graphs.move(tensor)
         originals = [original for original, _ in self._storages.values()]
         self._storages.clear()
         self._graphs.forget()
@@ -85,7 +87,8 @@ class StandIns:
 def _all_tensors() -> Iterator[torch.Tensor]:
     """Every tensor that Python knows of, gradients that nobody has read among them."""
     for thing in gc.get_objects():
-        if isinstance(thing, torch.Tensor) and _has_memory(thing):
+        # A proxy may stand for something that is no more.
+        if issubclass(type(thing), torch.Tensor) and _has_memory(thing):
             yield thing
             gradient = _base.grad.__get__(thing) if thing.is_leaf else None
             if gradient is not None and _has_memory(gradient):
@@ -94,7 +97,8 @@ def _all_tensors() -> Iterator[torch.Tensor]:
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     if torch._C._has_storage(tensor):
-        return _base.layout.__get__(tensor) is torch.strided
+        is_fake = device_of(_base.untyped_storage(tensor)).type == "meta"  # dynamo keeps some
+        return _base.layout.__get__(tensor) is torch.strided and not is_fake
     return bool(sparse_parts(torch, tensor)) and _node(tensor) is None
 
 

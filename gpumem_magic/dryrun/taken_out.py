@@ -35,7 +35,7 @@ def _forget_results(without: set[int]) -> None:
         if isinstance(thing, Optimizer):
             for parameter in [p for p, state in thing.state.items() if _any_in(state, without)]:
                 del thing.state[parameter]
-        elif isinstance(thing, torch.Tensor) and _has_gradient_in(thing, without):
+        elif issubclass(type(thing), torch.Tensor) and _has_gradient_in(thing, without):
             thing.grad = None
 
 

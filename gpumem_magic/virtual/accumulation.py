@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -192,10 +193,26 @@ class _Witness(TorchDispatchMode):
         return out
 
 
+@contextlib.contextmanager
+def as_in_new_thread() -> Iterator[None]:
+    """Autograd as it begins, whatever modes and hooks an earlier cell has left on."""
+    of_autograd: Any = torch._C._autograd
+    hooks: list[Any] = []
+    while top := of_autograd._top_saved_tensors_default_hooks(True):
+        hooks.append(top)
+        of_autograd._pop_saved_tensors_default_hooks()
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            of_autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
 @functools.cache
 def _measure(add: Callable[[_Witness], None]) -> _Holds:
     witness = _Witness()
-    with torch.enable_grad(), torch.device("cpu"):  # whatever the default device is
+    with as_in_new_thread(), torch.device("cpu"):
         add(witness)
     return witness.seen[-1] if witness.seen else (0, 0, 0)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gpumem_magic import measure, predict
+from gpumem_magic.sources.cuda.memory import cuda_settings
 
 CELL = """
 for i in range(2):
@@ -178,3 +181,83 @@ def test_libraries_with_threads_of_their_own_compute_in_it():
     report = predict(code, namespace, timeout=20)
     assert report.error is None
     assert report.output == "600\n"
+
+
+def test_a_limit_that_an_earlier_cell_set_holds():
+    namespace = {"torch": torch}
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction((64 << 20) / total)
+    try:
+        predicted = predict("kept = torch.ones(16 << 20, device='cuda')", namespace)
+        other = predict("kept = torch.ones(2 << 30, device='cuda')", namespace, gpu="A100-80GB")
+        asked = predict("torch.cuda.get_per_process_memory_fraction()", namespace)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert predicted.oom is not None
+    assert other.oom is not None
+    assert asked.error is None
+
+
+def test_settings_that_an_earlier_cell_changed_hold():
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:1")
+    try:
+        settings = cuda_settings(0)
+        torch.cuda.memory._set_allocator_settings("garbage_collection_threshold:0.5")
+        later = cuda_settings(0)
+    finally:
+        torch.cuda.memory._set_allocator_settings("")
+    assert set(settings.roundup_power2_divisions) == {1}
+    assert later.garbage_collection_threshold == 0.5
+
+
+def test_a_stream_that_an_earlier_cell_left_on_goes_on():
+    stream = torch.cuda.Stream()
+    namespace = {"torch": torch, "nn": nn}
+    code = (
+        "again = torch.ones(5 << 20, device='cuda')\n"
+        "product = torch.ones(64, 64, device='cuda') @ torch.ones(64, 64, device='cuda')"
+    )
+    with torch.cuda.stream(stream):
+        exec(code, namespace)
+        del namespace["again"]
+        predicted = predict(code, namespace)
+        with measure() as measured:
+            exec(code, namespace)
+    assert levels(predicted) == levels(measured.report)
+
+
+@pytest.mark.parametrize(
+    "left_on",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float),
+    ],
+)
+def test_modes_that_an_earlier_cell_left_on_stay_on(left_on):
+    namespace = trained()
+    exec("waiting = net(torch.ones(64, 784, device='cuda')).sum()", namespace)
+    code = "y = net(torch.ones(64, 784, device='cuda'))"
+    with left_on():
+        assert predict("waiting.backward()", namespace).error is None
+        predicted = predict(code, namespace)
+        with measure() as measured:
+            exec(code, namespace)
+    assert predicted.error is None
+    assert levels(predicted) == levels(measured.report)
+
+
+def test_a_proxy_of_what_is_no_more_does_not_end_the_prediction():
+    namespace = trained()
+    proxy = weakref.proxy(nn.Linear(1, 1))
+    assert predict(CELL, namespace).error is None
+    with pytest.raises(ReferenceError):
+        bool(proxy.weight)
+
+
+def test_fake_tensors_of_the_device_do_not_end_the_prediction():
+    namespace = trained()
+    with FakeTensorMode():
+        fake = torch.ones(4, device="cuda")
+    assert predict(CELL, namespace).error is None
+    assert fake.is_cuda

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpumem_magic.allocator.settings import Settings
 from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace
 from gpumem_magic.sources.cuda.history import Entry, parse_segments
@@ -36,6 +37,30 @@ class BlocksUnlistedError(RuntimeError):
 def cuda_segments(index: int, kind: str = CUDA) -> tuple[Segment, ...]:
     """All segments of the device; none before CUDA is initialised. Raises BlocksUnlistedError."""
     return parse_segments(_snapshot(kind), index) if is_initialized(kind) else ()
+
+
+def stream_ids(segments: Iterable[Segment]) -> dict[int, int]:
+    """PyTorch's ids of the streams that the segments name by their handles, of those that somebody
+    has: nobody else can go on with one."""
+    if not any(segment.stream for segment in segments):
+        return {}
+    streams = (each for each in gc.get_objects() if issubclass(type(each), namespace(CUDA).Stream))
+    return {stream.cuda_stream: stream.stream_id for stream in streams}
+
+
+def cuda_settings(index: int) -> Settings:
+    """The settings of the device's allocator as of now: those of the environment, and what cells
+    have set since."""
+    settings = Settings.from_environment()
+    if not is_initialized():
+        return settings
+    torchs = namespace(CUDA)
+    now = torchs.memory._snapshot().get("allocator_settings", {})
+    if text := now.get("PYTORCH_CUDA_ALLOC_CONF"):
+        settings = Settings.parse(text, settings)
+        settings = replace(settings, expandable_segments=now["expandable_segments"])
+    fraction = getattr(torchs, "get_per_process_memory_fraction", None)  # newer than PyTorch 2.4
+    return replace(settings, memory_fraction=fraction(index)) if fraction else settings
 
 
 def _snapshot(kind: str) -> Iterable[Entry]:

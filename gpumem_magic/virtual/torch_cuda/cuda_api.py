@@ -99,7 +99,6 @@ class CudaApi:
         self._scratch = scratch
         self._random = random
         self._sync_debug_mode = 0
-        self._fraction = 1.0
 
     def install(self, patches: Patches) -> None:
         """Replace what torch.cuda and torch.accelerator stand on."""
@@ -195,7 +194,7 @@ class CudaApi:
             "resetPeakMemoryStats": self._of_allocator("reset_peaks"),
             "emptyCache": self._of_allocator("empty_cache"),
             "clearCublasWorkspaces": self._scratch.clear,
-            "getMemoryFraction": _of_card(lambda: self._fraction),
+            "getMemoryFraction": _of_card(lambda: storages.allocator.settings.memory_fraction),
             "setMemoryFraction": self._set_fraction,
             "cudaCachingAllocator_raw_alloc": self._raw_alloc,
             "cudaCachingAllocator_raw_delete": storages.release,
@@ -240,7 +239,6 @@ class CudaApi:
 
     def _set_fraction(self, fraction: float, device: int) -> None:
         checked(device)
-        self._fraction = fraction
         self._storages.use()
         self._storages.allocator.set_memory_fraction(fraction)
 
