@@ -198,7 +198,8 @@ def as_in_new_thread() -> Iterator[None]:
     """Autograd as it begins, whatever modes and hooks an earlier cell has left on."""
     of_autograd: Any = torch._C._autograd
     hooks: list[Any] = []
-    while top := of_autograd._top_saved_tensors_default_hooks(True):
+    uppermost = getattr(of_autograd, "_top_saved_tensors_default_hooks", None)  # from 2.8 on
+    while uppermost and (top := uppermost(True)):
         hooks.append(top)
         of_autograd._pop_saved_tensors_default_hooks()
     try:
