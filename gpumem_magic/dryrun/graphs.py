@@ -224,6 +224,7 @@ def _saved(node: Any) -> Iterator[Any]:
     """Tensors that a node has saved; a RuntimeError where they were freed."""
     for name, raw in raw_saved(node):
         yield from _unwrapped(node, f"_saved_{name}", raw)
+    yield from _read(node, "_raw_saved_tensors")  # a Function's: tells whether they were freed
     for value in getattr(node, "__dict__", {}).values():  # what a user's ctx holds
         yield from tensors_in(value)
 

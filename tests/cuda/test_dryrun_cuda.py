@@ -261,3 +261,33 @@ def test_fake_tensors_of_the_device_do_not_end_the_prediction():
         fake = torch.ones(4, device="cuda")
     assert predict(CELL, namespace).error is None
     assert fake.is_cuda
+
+
+_WITH_A_FUNCTION = """
+from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
+class Double(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+loss = Double.apply(net(torch.ones(64, 784, device="cuda"))).sum()
+other = checkpoint(net, torch.ones(64, 784, device="cuda"), use_reentrant=True).sum()
+(loss + other).backward()
+"""
+
+
+def test_a_result_of_functions_whose_graph_was_freed_is_followed():
+    namespace = trained()
+    exec(_WITH_A_FUNCTION, namespace)
+    predicted = predict(CELL, namespace)
+    with measure() as measured:
+        exec(CELL, namespace)
+    assert predicted.error is None
+    assert levels(predicted) == levels(measured.report)
+    again = predict("loss.backward()", namespace)
+    assert again.error is not None
+    assert "second time" in str(again.error)

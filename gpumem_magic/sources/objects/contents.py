@@ -243,7 +243,10 @@ def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple
     """What a node of an autograd graph has saved, not unpacked, as that could run user code and
     recompute: ("self", SavedTensor) for each tensor. names: its raw_names."""
     for name in raw_names(type(node)) if names is None else names:
-        raw = getattr(node, name, None)
+        try:
+            raw = getattr(node, name, None)
+        except RuntimeError:  # a Function's, which a backward pass has freed
+            continue
         for each in raw if isinstance(raw, (tuple, list)) else (raw,):
             if each is not None:
                 yield name.removeprefix(_RAW), each
