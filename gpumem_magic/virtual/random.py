@@ -13,6 +13,9 @@ import torch
 from gpumem_magic.virtual.devices import DEVICE, checked, is_cuda
 
 _HostGenerator = torch._C.Generator
+_OF_CARD = 16
+"""Bytes of a state of a real card: the seed, then the offset (CUDAGeneratorImpl.cpp)."""
+
 _where: Callable[[Any], torch.device] = _HostGenerator.device.__get__
 """The device that C++ has a generator for."""
 
@@ -33,6 +36,14 @@ class _DeviceGenerator(_HostGenerator):
         clone = self.makes()
         clone.set_state(self.get_state())
         return clone
+
+    def set_state(self, new_state: torch.Tensor) -> _DeviceGenerator:
+        """Go on from a state; from one of a real card, which an earlier cell has kept, anew."""
+        if new_state.numel() == _OF_CARD:
+            self.manual_seed(int(new_state[: _OF_CARD // 2].view(torch.int64)) % 2**63)
+        else:
+            super().set_state(new_state)
+        return self
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

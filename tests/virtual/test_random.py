@@ -40,6 +40,15 @@ def test_states_of_the_device():
     assert torch.equal(torch.rand(2, device="cuda"), first)
 
 
+def test_a_state_of_a_real_card_is_gone_on_from():
+    of_card = torch.tensor([5, 128]).view(torch.uint8)
+    torch.cuda.set_rng_state(of_card)
+    first = torch.rand(3, device="cuda")
+    torch.cuda.set_rng_state(of_card)
+    assert torch.equal(torch.rand(3, device="cuda"), first)
+    assert torch.cuda.initial_seed() == 5
+
+
 def test_generators_of_the_device():
     generator = torch.Generator(device="cuda").manual_seed(1)
     assert generator.device == torch.device("cuda", 0)
