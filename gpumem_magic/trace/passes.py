@@ -182,8 +182,6 @@ def _period(run: Visits, unfinished: bool) -> int:
     """
     for skipped in (0, len(run.word) // 2):
         word, fate = run.word[skipped:], run.fate[skipped:]
-        if unfinished and run.word[0] not in word:
-            break  # what repeats are the layers of the first pass
         lags = len(word) - 1 - np.flatnonzero(word[:-1] == word[-1])[::-1]
         for lag in lags[lags <= len(word) // 2][:_LAGS_TRIED].tolist():
             glance = min(_GLANCE, len(word) - lag)

@@ -228,7 +228,7 @@ def _column(values: Any, dtype: str, place: str) -> Any:
     if not isinstance(values, list) or not all(type(value) in kinds for value in values):
         raise ValueError(f"{place} should be a list of numbers")
     most = _LATEST if dtype == "float64" else np.iinfo(dtype).max if dtype == "int32" else _MOST
-    least = -most if dtype == "float64" else 0
+    least = 0 if dtype == "int32" else -most
     if not all(least <= value <= most for value in values):  # NaN as well
         raise ValueError(f"{place} holds a number that no report has there")
     return np.array(values, dtype)

@@ -100,7 +100,6 @@ def broken(data, place, value):
         (("timeline", "time", 0), float("inf"), "report.timeline.time holds a number"),
         (("timeline", "line", 0), 1 << 40, "report.timeline.line holds a number"),
         (("timeline", "line", 0), -1, "report.timeline.line holds a number"),
-        (("timeline", "reserved", 0), -1, "report.timeline.reserved holds a number"),
     ],
 )
 def test_what_is_broken_is_named(place, value, said, story):
