@@ -222,6 +222,11 @@ class CachingAllocator:
         self._supply.settings = replace(self.settings, memory_fraction=fraction)
         self._ages = self._supply.collects
 
+    def set_total(self, total: int) -> None:
+        """Go on with a device of so many bytes, and the same part of it."""
+        self.driver.total = total
+        self.set_memory_fraction(self.settings.memory_fraction)
+
     def stats(self) -> dict[str, int]:
         """What torch.cuda.memory_stats() would return."""
         return self.statistics.flat()

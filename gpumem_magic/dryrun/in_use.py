@@ -130,8 +130,7 @@ class _VirtualCard(CardInUse):
     def hand_over(
         self, card: GPUModel, state: StartingState, kernels: DryKernels
     ) -> tuple[VirtualSource, list[str]]:
-        state.allocator.driver.total = card.total
-        state.allocator.set_memory_fraction(state.allocator.settings.memory_fraction)
+        state.allocator.set_total(card.total)
         self._source.become(card, state.allocator, state.moved, kernels)
         return self._source, []
 
@@ -219,9 +218,9 @@ def _find_workspaces(
 ) -> None:
     """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
     on a stream is that of the forward pass, the next that of the backward one."""
-    owned = set(gpu.storages.addresses.values())
+    owned = {0, *gpu.storages.addresses.values()}
     blocks = [(b, s.stream) for s in segments for b in s.blocks if b.allocated]
-    free = [each for each in blocks if moved.get(each[0].address, 0) not in {0, *owned}]
+    free = [each for each in blocks if moved.get(each[0].address, 0) not in owned]
     for library, size in gpu.scratch.workspaces():
         for stream in {stream for _, stream in free}:
             found = [moved[b.address] for b, on in free if b.requested == size and on == stream]

@@ -212,8 +212,7 @@ class _Run:
             return True
         if _highest(before.allocated, events.allocated_changes()) > limit:
             return False
-        start.driver.total = total
-        start.set_memory_fraction(fraction)
+        start.set_total(total)
         return script.fits(start, script.sizes())
 
 

@@ -66,12 +66,16 @@ def outside_allocator(error: BaseException | None) -> str | None:
 
 def lacks_cuda(error: BaseException | None) -> bool:
     """Whether PyTorch says, in one of its texts, that there is no CUDA device, and is right."""
-    return any(_NO_CUDA.search(_text(one)) for one in chain_of(error)) and not cuda_devices()
+    return _says(error, _NO_CUDA) and not cuda_devices()
 
 
 def lacks_driver(error: BaseException | None) -> bool:
     """Whether Triton says that there is no driver to load its kernels with."""
-    return any(_NO_DRIVER.search(_text(one)) for one in chain_of(error))
+    return _says(error, _NO_DRIVER)
+
+
+def _says(error: BaseException | None, text: re.Pattern[str]) -> bool:
+    return any(text.search(_text(one)) for one in chain_of(error))
 
 
 def device_of(message: str) -> int | None:

@@ -40,7 +40,7 @@ class _DeviceGenerator(_HostGenerator):
     def set_state(self, new_state: torch.Tensor) -> _DeviceGenerator:
         """Go on from a state; from one of a real card, which an earlier cell has kept, anew."""
         if new_state.numel() == _OF_CARD:
-            self.manual_seed(int(new_state[: _OF_CARD // 2].view(torch.int64)) % 2**63)
+            self.manual_seed(int(new_state[: _OF_CARD // 2].view(torch.int64)))
         else:
             super().set_state(new_state)
         return self

@@ -169,7 +169,7 @@ class Storages:
 
     def check_process(self) -> None:
         """Raise RuntimeError, as CUDA does, in a process that was forked from the device's."""
-        if _process_id() != self._process:
+        if self.is_in_bad_fork:
             raise RuntimeError(_BAD_FORK)
 
     def malloc(self, size: int) -> int:

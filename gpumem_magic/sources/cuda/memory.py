@@ -55,7 +55,11 @@ def cuda_settings(index: int) -> Settings:
     if not is_initialized():
         return settings
     torchs = namespace(CUDA)
-    now = torchs.memory._snapshot().get("allocator_settings", {})
+    try:  # without the history, as memory_snapshot(include_traces=False) asks
+        found = torchs.memory._C._cuda_memorySnapshot((0, 0, False))
+    except TypeError:
+        found = torchs.memory._snapshot()
+    now = found.get("allocator_settings", {})
     if text := now.get("PYTORCH_CUDA_ALLOC_CONF"):
         settings = Settings.parse(text, settings)
         settings = replace(settings, expandable_segments=now["expandable_segments"])
