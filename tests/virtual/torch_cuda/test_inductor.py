@@ -132,6 +132,7 @@ def test_convolutions_are_planned_in_the_layout_of_the_card():
 
 def test_neither_a_loop_of_the_cell_nor_a_cast_breaks_the_graph():
     report = _predicted(
+        "torch._dynamo.utils.counters.clear()\n"
         "blocks = nn.ModuleList(nn.Linear(64, 64) for _ in range(3)).cuda()\n"
         "@torch.compile\n"
         "def run(x):\n"
