@@ -8,6 +8,8 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.utils.capture import capture_output
 
+from gpumem_magic.sources import ACTIVE
+
 
 @pytest.fixture
 def loaded(shell, source):
@@ -362,3 +364,8 @@ def test_an_option_without_its_dashes_is_told(loaded):
         loaded.run_line_magic("gpumem", "history")
     loaded.user_ns["history"] = 1
     assert loaded.run_line_magic("gpumem", "history") == 1
+
+
+def test_code_measured_between_cells_leaves_no_device_behind(loaded):
+    loaded.run_line_magic("gpumem", "1 + 1")
+    assert ACTIVE.get() is None

@@ -294,8 +294,8 @@ class Monitor:
 
     def _ended(self) -> None:
         self.measuring = False
-        if self.source is not None:
-            ACTIVE.set(Active(self.source, recording=False))
+        source = self.source if self._inside else None
+        ACTIVE.set(Active(source, recording=False) if source is not None else None)
         progress, self._progress = self._progress, None
         if progress is not None:
             with self.faults.kept_away("following the memory"):
