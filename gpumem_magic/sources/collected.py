@@ -21,7 +21,12 @@ _WRAPPERS_DIE_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10
 """Python's collector calls the storage of a tensor dead where only garbage refers to the object
 that stands for it in Python (such as torch.load leaves), up to torch 2.9."""
 
-_STORAGES = ctypes.c_void_p.from_address(torch.UntypedStorage(0)._cdata).value
+
+def _first_word(storage: torch.UntypedStorage) -> int | None:
+    return ctypes.c_void_p.from_address(storage._cdata).value
+
+
+_STORAGES = _first_word(torch.UntypedStorage(0))  # which lives until it has been read
 """What each storage in C++ begins with: the address of its class's functions."""
 
 _ROW = np.dtype("i1, i8, i8, i8, i4, ?, f8, ?")

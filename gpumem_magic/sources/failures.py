@@ -20,6 +20,7 @@ _CUDA = ("CUDA", "HIP")
 _NO_CUDA = re.compile(
     "not compiled with CUDA|'CUDA' backend|support for cuda devices|ATen_cuda library"
     "|requires CUDA support|no NVIDIA driver|No CUDA GPUs"
+    "|driver version is insufficient for CUDA|no CUDA-capable device"
 )
 _NO_DRIVER = re.compile(r"libcuda\.so cannot found|0 active drivers")
 """What Triton says (backends/nvidia/driver.py, runtime/driver.py)."""

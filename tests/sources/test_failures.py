@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpumem_magic.sources import failures
 from gpumem_magic.sources.cuda.history import EntryColumns, build_columns
 from gpumem_magic.sources.failures import (
     device_of,
     find_failure,
+    lacks_cuda,
     one_line,
     out_of_memory,
     outside_allocator,
@@ -78,6 +80,22 @@ def test_what_may_have_another_cause_is_said_to_be_no_more_than_a_sign():
 def test_texts_of_all_versions_count_whatever_class_carries_them(text):
     assert out_of_memory(RuntimeError(text)) == text
     assert out_of_memory(ValueError(f"worker 3 failed: {text}")) == f"worker 3 failed: {text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Torch not compiled with CUDA enabled",
+        "Found no NVIDIA driver on your system.",
+        "No CUDA GPUs are available",
+        "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+        "CUDA error: no CUDA-capable device is detected",
+    ],
+)
+def test_texts_of_builds_with_and_without_cuda_say_that_there_is_no_device(text, monkeypatch):
+    monkeypatch.setattr(failures, "cuda_devices", lambda: 0)
+    assert lacks_cuda(RuntimeError(text))
+    assert not lacks_cuda(RuntimeError("CUDA error: device-side assert triggered"))
 
 
 def test_memory_of_other_devices_is_not_meant():

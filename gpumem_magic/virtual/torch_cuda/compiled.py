@@ -28,6 +28,9 @@ _MODES: tuple[tuple[Any, Callable[[], list[Any]]], ...] = (
 )
 """Both of torch's stacks of modes: where they are changed, and what is on them."""
 
+_FLAGS = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode")
+"""By which torch 2.5 to 2.9 tells whether it may compile; later it looks at the stack."""
+
 
 class Compilers:
     """Compiles while nothing is on the device; else code runs as it is written."""
@@ -140,9 +143,14 @@ def torch_alone(*ours: Any) -> Iterator[None]:
     before = [(module, stack()) for module, stack in _MODES]
     for module, modes in before:
         _replace(module, modes, [mode for mode in modes if mode not in ours])
+    told = vars(_python_dispatch)
+    flags = {name: told[name] for name in _FLAGS if name in told}
+    if not _python_dispatch._get_current_dispatch_mode_stack():
+        told.update(dict.fromkeys(flags, False))
     try:
         yield
     finally:
+        told.update(flags)
         for (module, modes), (_, stack) in zip(before, _MODES, strict=True):
             _replace(module, stack(), modes)
 

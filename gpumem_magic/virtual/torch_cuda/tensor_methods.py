@@ -207,11 +207,11 @@ class TensorMethods:
         if address := self._storages.locate(tensor):
             self._storages.allocator.record_stream(address, stream.stream_id)
 
-    def _dlpack(self, tensor: torch.Tensor, **options: Any) -> Any:
+    def _dlpack(self, tensor: torch.Tensor, *stream: Any, **options: Any) -> Any:
         """Others than torch would take the memory for the host's."""
         if tensor in self._storages:
             raise BufferError("Unsupported device in DLTensor.")
-        return _to_dlpack(tensor, **options)
+        return _to_dlpack(tensor, *stream, **options)
 
     def _from_dlpack(self, ext_tensor: Any, **options: Any) -> Any:
         if isinstance(ext_tensor, torch.Tensor) and ext_tensor in self._storages:
