@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import gc
 import keyword
+import sys
 import types
 import weakref
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _PLAIN: Final = (
     *(object, type(None), type(...), bool, int, float, complex, str, bytes, bytearray, range),
@@ -247,9 +248,43 @@ def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple
             raw = getattr(node, name, None)
         except RuntimeError:  # a Function's, which a backward pass has freed
             continue
-        for each in raw if isinstance(raw, (tuple, list)) else (raw,):
+        given = raw if isinstance(raw, (tuple, list)) else (raw,)
+        if any(each is not None and not hasattr(each, "data") for each in given):
+            shown = name.replace(_RAW, "_saved_")  # of a Function it is saved_tensors
+            given = _unpacked(node, shown if hasattr(type(node), shown) else shown[1:]) or given
+        for each in given:
             if each is not None:
                 yield name.removeprefix(_RAW), each
+
+
+class _Unpacked(NamedTuple):
+    data: Any
+    unpack_hook: None = None
+
+
+def _unpacked(node: Any, name: str) -> list[_Unpacked]:
+    """What a node has saved as PyTorch from 2.10 on shows it, for those before; none where a hook
+    stands before it, which the thread's profiler keeps from running, or it was freed."""
+    import torch
+
+    def refuse(frame: types.FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            raise RuntimeError("a hook")
+
+    if sys.getprofile() is not None:
+        return []
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        sys.setprofile(refuse)
+        try:
+            found = getattr(node, name, None)
+        except RuntimeError:
+            return []
+        finally:
+            sys.setprofile(None)
+        tensors = found if isinstance(found, (tuple, list)) else (found,)
+        return [
+            _Unpacked(each if each is None or each.is_leaf else each.detach()) for each in tensors
+        ]
 
 
 def with_derived(kind: type[Any]) -> Iterator[type[Any]]:

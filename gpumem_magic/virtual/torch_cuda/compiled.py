@@ -28,8 +28,9 @@ _MODES: tuple[tuple[Any, Callable[[], list[Any]]], ...] = (
 )
 """Both of torch's stacks of modes: where they are changed, and what is on them."""
 
-_FLAGS = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode")
-"""By which torch 2.5 to 2.9 tells whether it may compile; later it looks at the stack."""
+_FLAGS = "_is_in_"
+"""What names begin with by which torch 2.6 to 2.9 tells that it may not compile; others look at the
+stack."""
 
 
 class Compilers:
@@ -144,7 +145,7 @@ def torch_alone(*ours: Any) -> Iterator[None]:
     for module, modes in before:
         _replace(module, modes, [mode for mode in modes if mode not in ours])
     told = vars(_python_dispatch)
-    flags = {name: told[name] for name in _FLAGS if name in told}
+    flags = {name: value for name, value in told.items() if name.startswith(_FLAGS)}
     if not _python_dispatch._get_current_dispatch_mode_stack():
         told.update(dict.fromkeys(flags, False))
     try:
