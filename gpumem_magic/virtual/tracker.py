@@ -358,13 +358,9 @@ class Tracker(TorchDispatchMode):
         self.operator = None
         return out
 
-    def _tell(
-        self, traits: Traits, operands: list[torch.Tensor], out: Any, sparse: Any = ()
-    ) -> None:
-        """sparse: the parts of the operands that are."""
-        if sparse:
-            parts = [part for each in sparse for _, part in each]
-            operands = [*parts, *(t for t in operands if not _is_sparse(t))]
+    def _tell(self, traits: Traits, given: list[torch.Tensor], out: Any, sparse: Any = ()) -> None:
+        parts = [part for each in sparse for _, part in each]  # of those operands that are
+        operands = [*parts, *(t for t in given if not _is_sparse(t))] if parts else given
         for one in out if type(out) is tuple else (out,):
             if self.on_result is not None and type(one) is torch.Tensor:
                 self.on_result(*as_called(self._whole, traits.name, operands, one.shape))

@@ -84,7 +84,7 @@ _DENSE: Final = (
     "(out.index_add_(0, target, x[source]))."
 )
 _JACOBIAN: Final = (
-    "A Jacobian has a row for each output, of each sample, and so has the basis that it is made of: "
+    "A Jacobian has a row for each output of each sample, and so has the basis that it is made of: "
     "take some samples at a time, and keep of each part what is read of it. Its product with a "
     "vector is torch.func.vjp() or jvp(), a Hessian's jvp() of grad(), without the matrix."
 )

@@ -136,7 +136,7 @@ enc, pred = torch.randn(4, 150, 256, device=device), torch.randn(4, 60, 256, dev
 scores = joint(torch.tanh(enc.unsqueeze(2) + pred.unsqueeze(1)))
 loss = scores.log_softmax(-1).mean()
 loss.backward()
-# %% jacobians-of-all-samples | 300MiB | ^enlarged-result .*A Jacobian has a row for each output
+# %% jacobians-of-all-samples | 300MiB | ^enlarged-result .*A Jacobian has a row for each output of each sample
 field = nn.Sequential(nn.Linear(512, 64), nn.Tanh(), nn.Linear(64, 512)).to(device)
 points = torch.randn(64, 512, device=device)
 J = torch.func.vmap(torch.func.jacrev(field))(points)
