@@ -122,7 +122,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
             if not (one.sums and goes_on(cell, one)) and not _is_carried(cell, one)
-            if not _has_no_graph(cell, one.value)
+            if not has_no_graph(cell, one.value)
             if (lines := _lines_behind(one, flow) & piles.keys())
             if cell.loop(one.statement) or lines & {*lines_of(one.value)}
         }
@@ -180,7 +180,7 @@ def _is_carried(cell: Code, one: Accumulation) -> bool:
     return loop is not None and name in carried_names(cell, loop)
 
 
-def _has_no_graph(cell: Code, value: ast.expr) -> bool:
+def has_no_graph(cell: Code, value: ast.expr) -> bool:
     """Whether it is what functions of this cell or of earlier ones return, all of it numbers or
     detached."""
     code, _ = cell.joined() or (cell, None)

@@ -63,3 +63,19 @@ def test_graphs_that_others_keep_are_not_the_comprehensions(notebook, cell):
         report = one.measure(cell)
         assert report.advice
         assert "kept-graph" not in {each.rule for each in report.advice}
+
+
+VALIDATED = """\
+def validate():
+    total = 0
+    for _ in range(6):
+        total += model(torch.randn(1024, 256, device="cuda")).pow(2).mean()
+    return (total / 6).item()"""
+
+
+def test_a_comprehension_of_numbers_holds_no_graphs(notebook):
+    with notebook("100MiB") as one:
+        one.run(f"{SETUP}\n{VALIDATED}")
+        report = one.measure("losses = [validate() for epoch in range(2)]")
+        (growth,) = [each for each in report.advice if each.rule == "growth"]
+        assert "comprehension" not in growth.problem
