@@ -186,3 +186,15 @@ for step in range(6):
     words = torch.randn(8, 64, 256, device=device)
     logits = teller(words)
     seen.append(F.cross_entropy(logits.view(-1, 1000), torch.zeros(512, dtype=torch.long, device=device)).item())
+# %% features-of-the-target-too | 600MiB | ^frozen-layers-record .*goes through seen\(target\) .*its part of the .* Call seen\(target\) under torch\.no_grad\(\), or
+seen = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))]).to(device)
+painter = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64)).to(device)
+adam = torch.optim.Adam(painter.parameters())
+# ## cell
+for _ in range(2):
+    given, target = torch.randn(30000, 64, device=device), torch.randn(30000, 64, device=device)
+    painted = painter(given)
+    loss = F.l1_loss(seen(painted), seen(target))
+    adam.zero_grad()
+    loss.backward()
+    adam.step()
