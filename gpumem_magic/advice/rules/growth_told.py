@@ -15,6 +15,9 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Stack
 
 BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+_ITEMS = ("elt", "value")
+"""What a comprehension makes in each pass, as the tree calls it."""
+
 _LISTED = 4
 """Lines that are told one by one."""
 
@@ -106,7 +109,7 @@ def _list_of(cell: Code, line: int, growth: Growth) -> str:
     given = statement.targets if isinstance(statement, ast.Assign) else ()
     named = "".join(f" ({cell.text(target)})" for target in given)
     building = cell.nodes(*BUILDING, within=statement)
-    items = [n.value if isinstance(n, ast.DictComp) else n.elt for n in building]
+    items = [part for n in building for name, part in ast.iter_fields(n) if name in _ITEMS]
     if items and growth.graph and all(has_no_graph(cell, item) for item in items):
         return ""
     if items:
