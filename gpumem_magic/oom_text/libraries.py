@@ -39,6 +39,7 @@ _GOES_ON = r"withfreed_by_count=\d+\.Thecallerindicatesthatthisisnotafailure"
 _PINNED = (
     _host("pinned memory", rf"alloc(?:ate)?{_BYTES}onhost:CUDA_ERROR_OUT_OF_MEMORY"),
     _host("pinned memory", "outofmemorywhencalling`?cu(?:daHost|MemHost|MemAllocHost)"),
+    _host("pinned memory", rf"FailedtoCUDAhostalloc{_BYTES}"),
 )
 """Of the host, in words that are CUDA's."""
 
@@ -64,6 +65,7 @@ _SIGNS = (
     ),
     _sign("JAX", rf"Ranoutofmemoryinmemoryspace\w+?\.Used{_BYTES}of(?P<total>{_NUMBER})"),
     _sign("JAX", rf"Failedtoallocate{_BYTES}fornewconstant"),
+    _sign("JAX", "FAILED_PRECONDITION:DNNlibraryinitializationfailed", certain=False),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}(?!{_OF_SIZES}|{_GOES_ON})"),
     _sign("TensorFlow", r"OOMwhenallocatingtensorwithshape"),
     _sign("TensorFlow", rf"ranoutofmemorytryingtoallocate{_BYTES}", certain=False),
@@ -184,6 +186,7 @@ _HOSTS = (
     _host("pinned memory", rf"Notenoughmemorytoallocatethepinnedbufferof{_BYTES}"),
     _host("shared memory", r"insufficientsharedmemory|Unexpectedbuserrorencounteredinworker"),
     _host("shared memory", r"unabletowritetofile</torch_\S{1,60}?>:Nospaceleftondevice"),
+    _host("shared memory", r"unabletoallocatesharedmemory\(shm\)forfile"),
     _host("cuDNN", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
     _host("pinned memory", rf"failedtoallocate{_BYTES}ofpinnedmemory"),
     _host("shared memory", "Errorwhilecreatingsharedmemorysegment"),
@@ -266,7 +269,7 @@ def _size(text: str) -> Size:
 
 _BESIDE = (
     (
-        rf"outofresource:sharedmemory,Required:{_NUMBER},Hardwarelimit",
+        rf"outofresource:\w+(?:,|\s)?Required:{_NUMBER},?Hardwarelimit",
         "a kernel of Triton wants more of the memory inside the GPU's processors (shared memory) "
         "than they have; the card's memory has no part in it",
     ),

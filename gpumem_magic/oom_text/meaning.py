@@ -87,8 +87,8 @@ def _library(reading: Reading) -> str:
         )
     if reading.library in SERVERS:
         return (
-            "It divides its share of the card before it starts, and found too little room: for the "
-            "weights and the key-value cache, or beside what others hold."
+            "It divides its share of the card before it starts, and that was too little: for the "
+            "weights and the key-value cache, for what came in at once, or beside what others hold."
         )
     cause = (
         "It takes its memory from the card and not from PyTorch's cache, so it can fail while "

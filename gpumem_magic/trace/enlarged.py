@@ -21,6 +21,9 @@ EMBEDDINGS = frozenset({"embedding_dense_backward", "_embedding_bag_dense_backwa
 LOOKUPS = frozenset({"index", "embedding", "index_select", "gather"})
 """What copies rows by their numbers."""
 
+DERIVATIVES = "eager_transforms"
+"""The file of torch.func whose jacrev(), jacfwd() and hessian() make a row for each number."""
+
 _LAYERS = "torch/nn/modules/"
 _MAPPED = "torch/_functorch/"
 _LARGE = 32 * MIB
@@ -136,8 +139,10 @@ def _made(
     recording: Recording, one: Expansion, frames: Stack, size: int, derived: int = 0
 ) -> Enlarged:
     line, cell = user_line(recording, frames)
-    paths = (frame.filename.replace("\\", "/") for frame in frames)
+    paths = [frame.filename.replace("\\", "/") for frame in frames]
     layer = next((path.partition(_LAYERS)[2] for path in paths if _LAYERS in path), "")
+    if paths and paths[0].endswith(f"{_MAPPED}{DERIVATIVES}.py"):
+        layer = f"{DERIVATIVES}.py"
     count = int(size > derived)
     return Enlarged(
         one.op, one.shape, one.operands, size, count, False, line, cell, layer[:-3], derived

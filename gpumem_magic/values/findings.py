@@ -188,8 +188,8 @@ class Enlarged:
     the peak, `count` in number; the last has `shape` and was made of `operands`. failed: memory ran
     out as the last one was asked for, which `size` includes, as it does `derived` bytes of what was
     computed of them, element by element. line: the user's innermost, in the cell that was measured
-    or in `cell` ("In[3]"). layer: the file of torch.nn.modules whose layer
-    was running ("linear"; "module": one of the user's own), or ""."""
+    or in `cell` ("In[3]"). layer: the file of torch.nn.modules whose layer was running ("linear";
+    "module": one of the user's own), "eager_transforms" where torch.func made it, or ""."""
 
     op: str
     shape: tuple[int, ...]

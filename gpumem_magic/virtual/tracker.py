@@ -337,9 +337,9 @@ class Tracker(TorchDispatchMode):
                 if not lacks_dtype(error, func, args):
                     raise
                 out = run_wider(func, args, kwargs)
+        if to_gpu and not _is_sparse(out):
+            self._tell(traits, operands, out, parts_before)
         is_sparse = bool(sparse) or _is_sparse(out)
-        if to_gpu and not is_sparse:
-            self._tell(traits, operands, out)
         if is_sparse:
             if traits.name == "_coalesce":
                 out = out.clone()  # the CPU's has room for as many elements as there were
@@ -358,7 +358,9 @@ class Tracker(TorchDispatchMode):
         self.operator = None
         return out
 
-    def _tell(self, traits: Traits, operands: list[torch.Tensor], out: Any) -> None:
+    def _tell(self, traits: Traits, given: list[torch.Tensor], out: Any, sparse: Any = ()) -> None:
+        parts = [part for each in sparse for _, part in each]  # of those operands that are
+        operands = [*parts, *(t for t in given if not _is_sparse(t))] if parts else given
         for one in out if type(out) is tuple else (out,):
             if self.on_result is not None and type(one) is torch.Tensor:
                 self.on_result(*as_called(self._whole, traits.name, operands, one.shape))

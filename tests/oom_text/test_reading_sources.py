@@ -457,6 +457,30 @@ TEXTS = {
         "",
         None,
     ),
+    "triton-named": (
+        "torch._inductor.exc.InductorError: NoTritonConfigsError: No valid triton configs. OutOfMemoryError: out of resource: triton_tem_fused_mm_0 Required: 163840 Hardware limit:101376 Reducing block sizes or `num_stages` may help.",
+        Origin.NONE,
+        "",
+        None,
+    ),
+    "nccl-host": (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3384, internal error\nncclInternalError: Internal check failed.\nLast error:\nFailed to CUDA host alloc 8388608 bytes",
+        Origin.HOST,
+        "pinned memory",
+        8388608,
+    ),
+    "jax-dnn": (
+        "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details.",
+        Origin.LIBRARY,
+        "JAX",
+        None,
+    ),
+    "shm-unavailable": (
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_1234_567_0>: Resource temporarily unavailable (11)",
+        Origin.HOST,
+        "shared memory",
+        None,
+    ),
     "launch": (
         "RuntimeError: CUDA error: too many resources requested for launch",
         Origin.NONE,

@@ -4,6 +4,7 @@ summed."""
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,12 +104,28 @@ def _of_comprehension(code: Code, node: ast.expr) -> Iterator[Accumulation]:
         sums = code.dotted(call.func) == "sum"
     if isinstance(statement, ast.Expr) and statement.value is node and code.function(node):
         return  # nobody keeps it
+    if _is_given(code, node):
+        return  # a function's own graphs are of that line, too
     assigned = isinstance(statement, ast.Assign) and len(statement.targets) == 1
     target = statement.targets[0] if isinstance(statement, ast.Assign) and assigned else None
     text = code.text(target) if target is not None else "the result"
     held = node.value if isinstance(node, ast.DictComp) else getattr(node, "elt", node)
     for value in _items(held):
         yield Accumulation(statement, value, text, root(target) if target else "", sums)
+
+
+def _is_given(code: Code, node: ast.expr) -> bool:
+    """Whether a function is given what a comprehension builds, other than one of torch's or of
+    Python's own."""
+    below: ast.AST = node
+    for above in code.ancestors(node):
+        if isinstance(above, ast.stmt):
+            return False
+        if isinstance(above, ast.Call) and below is not above.func:
+            name = code.dotted(above.func)
+            return not (name.startswith("torch.") or hasattr(builtins, name))
+        below = above
+    return False
 
 
 def _items(value: ast.expr) -> list[ast.expr]:

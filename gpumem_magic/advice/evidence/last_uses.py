@@ -29,10 +29,12 @@ _ALIASING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Names that could be let go of below a statement, and the storages that would go with them."""
+    """Names that could be let go of below a statement. held: the storages at the peak that would go
+    with them. storages: these and their like at other peaks."""
 
     names: tuple[str, ...]
     below: ast.stmt
+    held: NDArray[np.bool_]
     storages: NDArray[np.bool_]
     loop: Loop | None = None
 
@@ -83,7 +85,7 @@ def _after_last_read(
         return None
     held = cell.born_in(statement, lives) & lives.at_peak & ~lives.of(*_KEPT)
     held &= ~lives.graph & (lives.freed != Phase.BACKWARD) & _is_own(cell, lives, name)
-    return Unread((name,), block[last], _alike(lives, held))
+    return Unread((name,), block[last], held, _alike(lives, held))
 
 
 def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]) -> Unread | None:
@@ -115,7 +117,7 @@ def _carried_over(cell: Code, lives: Lifetimes, loop: Loop, peak: frozenset[int]
     kept = {line for name in dropped for line in given[name]}
     held &= np.isin(lives.freed_line, list(kept))
     storages = _alike(lives, held)
-    return Unread(tuple(dropped), loop.body[-1], storages, loop) if dropped else None
+    return Unread(tuple(dropped), loop.body[-1], held, storages, loop) if dropped else None
 
 
 def _given_on(cell: Code, loop: Loop, name: str) -> set[int]:

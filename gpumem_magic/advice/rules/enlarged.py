@@ -17,7 +17,7 @@ from gpumem_magic.advice.rule import Rule, mended
 from gpumem_magic.advice.rules.enlarged_facts import is_a_piece, of_wide_numbers
 from gpumem_magic.advice.rules.enlarged_rows import ROWS, of_rows
 from gpumem_magic.advice.tree import root
-from gpumem_magic.trace.enlarged import EMBEDDINGS
+from gpumem_magic.trace.enlarged import DERIVATIVES, EMBEDDINGS
 from gpumem_magic.units import MIB, format_bytes
 from gpumem_magic.values.advice import Advice, Example, Kind, Known
 from gpumem_magic.values.findings import Enlarged, Trace
@@ -77,6 +77,16 @@ _OUTER: Final = (
     "An outer product for each row is as large as a matrix of weights: take some rows at a time "
     "and reduce each part (vmap(..., chunk_size=n) of gradients for each sample); x.T @ y is their "
     "sum, and F.bilinear() what a layer computes of them."
+)
+_DENSE: Final = (
+    "A dense matrix holds all the zeros as well: sparse @ x (torch.sparse.mm) multiplies by the "
+    "sparse one as it is, and a graph's edges can be added up without a matrix "
+    "(out.index_add_(0, target, x[source]))."
+)
+_JACOBIAN: Final = (
+    "A Jacobian has a row for each output of each sample, and so has the basis that it is made of: "
+    "take some samples at a time, and keep of each part what is read of it. Its product with a "
+    "vector is torch.func.vjp() or jvp(), a Hessian's jvp() of grad(), without the matrix."
 )
 _EXAMPLE = """\
 import torch
@@ -194,7 +204,7 @@ def _trains(trace: Trace, cell: Code, names: Names) -> bool:
 
 def _are_collected(cell: Code, trace: Trace, one: Enlarged) -> bool:
     """Whether they are results of many passes, which something keeps: each alone is not large."""
-    kept = (g for g in grown(cell, trace) if g.passes >= one.count and not g.anew)
+    kept = (g for g in grown(cell, trace) if g.passes >= one.count - 1 and not g.anew)
     return one.count >= _MANY and any(2 * growth.size >= one.size for growth in kept)
 
 
@@ -252,6 +262,10 @@ def _cure(one: Enlarged) -> str:
         )
     if one.op == "one_hot":
         return _ONE_HOT
+    if one.op == "_to_dense":
+        return _DENSE
+    if one.layer == DERIVATIVES:
+        return _JACOBIAN
     if one.op == "eye":
         return (
             "An identity matrix is N x N numbers for N ones. m.diagonal().add_(1) adds to the "

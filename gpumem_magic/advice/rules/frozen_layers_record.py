@@ -182,15 +182,18 @@ class FrozenLayersRecord(Rule):
         saving = lives.saved_at_peak(spared)
         if saving < least_saving(trace):
             return
+        alone = all(each.alone for each in untrained)
         models = " and ".join(dict.fromkeys(each.model for each in untrained))
+        calls = " and ".join(dict.fromkeys(cell.text(each.call) for each in untrained))
+        called, of = (models, "") if alone else (calls, "its part of the ")
         advice = Advice(
             self.name,
-            problem=f"backward() on {cell.place(one.backward.lineno)} goes through {models} "
+            problem=f"backward() on {cell.place(one.backward.lineno)} goes through {called} "
             f"({cell.place(one.call.lineno)}), which the step of "
-            f"{' and '.join(one.optimizers)} does not change: {format_bytes(size)} of graph at "
-            "the peak, and the gradients, are for nothing.",
-            change=f"Call {models} under torch.no_grad() here, or with .detach() behind the call: "
-            "the values are the same.",
+            f"{' and '.join(one.optimizers)} does not change: {of}{format_bytes(size)} of graph "
+            f"{'' if alone else 'there '}at the peak, and the gradients, are for nothing.",
+            change=f"Call {called} under torch.no_grad(){' here' if alone else ''}, or with "
+            ".detach() behind the call: the values are the same.",
             line=one.call.lineno,
             name=models,
             size=size,

@@ -344,7 +344,8 @@ def _ends_with_call(cell: Code, growth: Growth, name: str) -> bool:
 def _of_attribute(cell: Code, growth: Growth) -> Growth:
     """What each pass makes goes on with none: an attribute may, that is made anew of itself, or a
     variable around the function."""
-    kept = carried_attributes(cell)
+    code, _ = cell.joined() or (cell, None)
+    kept = carried_attributes(code)
     if growth.name in kept:
         return growth
     return replace(growth, holder=next(iter(kept)) if len(kept) == 1 else "")

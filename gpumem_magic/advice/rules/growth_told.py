@@ -8,12 +8,16 @@ import numpy as np
 
 from gpumem_magic.advice.code import Code, called
 from gpumem_magic.advice.rules.growth_cures import named
+from gpumem_magic.advice.rules.kept_graph import has_no_graph
 from gpumem_magic.units import format_bytes
 from gpumem_magic.values.findings import Growth, Unit
 from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.recording import Stack
 
 BUILDING = (ast.ListComp, ast.DictComp, ast.SetComp)
+_ITEMS = ("elt", "value")
+"""What a comprehension makes in each pass, as the tree calls it."""
+
 _LISTED = 4
 """Lines that are told one by one."""
 
@@ -91,19 +95,24 @@ def built(lives: Lifetimes, cell: Code, growth: Growth) -> str:
     if not let_go:
         return ""
     # an error, or its end, lets go of what one builds where it is built
-    lines = [let_go] if let_go in lines and _list_of(cell, let_go) else lines
-    said = (_list_of(cell, line) for line in dict.fromkeys(lines) if line)
+    lines = [let_go] if let_go in lines and _list_of(cell, let_go, growth) else lines
+    said = (_list_of(cell, line, growth) for line in dict.fromkeys(lines) if line)
     return next(filter(None, said), "") or _mapped(cell, frames, own)
 
 
-def _list_of(cell: Code, line: int) -> str:
-    """What a comprehension on that line builds, or a call that makes a list; "" without one."""
+def _list_of(cell: Code, line: int, growth: Growth) -> str:
+    """What a comprehension on that line builds, or a call that makes a list; "" without one, or
+    where it is one of numbers and graphs are what grew."""
     statement = cell.statement_at(line)
     if statement is None:
         return ""
     given = statement.targets if isinstance(statement, ast.Assign) else ()
     named = "".join(f" ({cell.text(target)})" for target in given)
-    if cell.nodes(*BUILDING, within=statement):
+    building = cell.nodes(*BUILDING, within=statement)
+    items = [part for n in building for name, part in ast.iter_fields(n) if name in _ITEMS]
+    if items and growth.graph and all(has_no_graph(cell, item) for item in items):
+        return ""
+    if items:
         return f"what the comprehension in line {line} builds{named}"
     made = [called(call) for call in cell.calls(*_CONTAINERS, within=statement)]
     kind = made[0].replace("sorted", "list") if made else ""

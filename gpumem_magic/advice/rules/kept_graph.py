@@ -122,6 +122,7 @@ print(f"mean loss {total / len(data):.4f}")""",
             for one in found
             if one.statement not in needed and next(with_graph(one.value), None) is not None
             if not (one.sums and goes_on(cell, one)) and not _is_carried(cell, one)
+            if not has_no_graph(cell, one.value)
             if (lines := _lines_behind(one, flow) & piles.keys())
             if cell.loop(one.statement) or lines & {*lines_of(one.value)}
         }
@@ -177,6 +178,15 @@ def _is_carried(cell: Code, one: Accumulation) -> bool:
     """Whether the loop goes on with what is collected: its graph is there without that, too."""
     loop, name = cell.loop(one.statement), getattr(one.value, "id", "")
     return loop is not None and name in carried_names(cell, loop)
+
+
+def has_no_graph(cell: Code, value: ast.expr) -> bool:
+    """Whether it is what functions of this cell or of earlier ones return, all of it numbers or
+    detached."""
+    code, _ = cell.joined() or (cell, None)
+    given = _assigned(cell, value) if isinstance(value, ast.Name) else [value]
+    returned = [each for one in given for each in _returned(code, one)]
+    return bool(returned) and all(next(with_graph(each), None) is None for each in returned)
 
 
 def _goes_on_beside(cell: Code, group: Sequence[Accumulation], growth: Growth) -> bool:

@@ -120,7 +120,8 @@ count = int(labels.sum())
         shape = lives.tensor(largest)[0] or ()
         few = shape[:1] < (_FEW,)
         enlarged = any(one.layer != "conv" for one in trace.enlarged)  # which is the cause, then
-        if size < _LARGE * room or len(shape) < 2 + few or (few and enlarged):
+        heads = any(one.op == "bmm" and one.shape == shape for one in trace.enlarged)  # no samples
+        if size < _LARGE * room or len(shape) < 2 + few or (few and enlarged) or heads:
             return
         data = _moved(cell, statement)
         read = f"all of {data}" if data else "the whole" if few else f"all {shape[0]} rows"

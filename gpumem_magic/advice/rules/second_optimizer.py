@@ -20,7 +20,7 @@ from gpumem_magic.values.lifetimes import Lifetimes
 from gpumem_magic.values.names import Names
 from gpumem_magic.values.recording import Category
 
-_STATE = re.compile(r"(.+?)\.state\[(.+)\]\['(\w+)'\]")
+_STATE = re.compile(r"(.+?)\.state\[(.+)\]\['\w+'\]")
 _PLACE = re.compile(r"\[\d+\]")
 
 _SETUP = """\
@@ -97,14 +97,15 @@ class SecondOptimizer(Rule):
         shared = [owners for owners in states.values() if len(owners) > 1]
         born: dict[str, int] = {}
         for owners in shared:
-            for owner, row in owners.items():
-                born[owner] = max(born.get(owner, -1), int(lives.birth[row]))
+            for owner, rows in owners.items():
+                born[owner] = max(born.get(owner, -1), int(lives.birth[rows].max()))
         if not shared:
             yield from self._left_by_earlier(lives, least_saving(trace))
             return
         newest = max(born, key=lambda owner: born[owner])
         old = np.zeros(len(lives), bool)
-        old[[row for owners in shared for owner, row in owners.items() if owner != newest]] = True
+        for owners in shared:
+            old[[row for owner, rows in owners.items() if owner != newest for row in rows]] = True
         size = lives.bytes(old)
         if size < least_saving(trace):
             return
@@ -158,11 +159,11 @@ def _called(optimizer: str, place: str = "[*]") -> str:
     return _PLACE.sub(place, optimizer) if place else optimizer
 
 
-def _states_by_parameter(lives: Lifetimes) -> Mapping[tuple[str, str], dict[str, int]]:
-    """For each parameter and kind of state, by optimizer, the storage that was there."""
-    found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+def _states_by_parameter(lives: Lifetimes) -> Mapping[str, dict[str, list[int]]]:
+    """For each parameter, by optimizer, the storages of the states that were there."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in np.flatnonzero(lives.at_peak & lives.of(Category.OPTIMIZER_STATE)).tolist():
         match = _STATE.fullmatch(lives.name(row) or "")
         if match is not None:
-            found[match[2], match[3]][match[1]] = row
+            found[match[2]][match[1]].append(row)
     return found

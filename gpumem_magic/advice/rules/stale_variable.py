@@ -79,11 +79,12 @@ class StaleVariable(Rule):
         lives = trace.lives
         least = least_saving(trace, _SHARE)
         for unread in unread_at_peak(cell, lives):
-            saving = lives.saved_at_peak(unread.storages)
+            held = lives.bytes(unread.held)
+            # their like are needed, too, while their own iteration runs
+            saving = min(held, lives.saved_at_peak(unread.storages))
             if saving < least:
                 continue
             dropped = ", ".join(unread.names)
-            held = lives.bytes(unread.storages & lives.at_peak)
             size = format_bytes(held)
             last = unread.below.end_lineno or unread.below.lineno
             when = f"is not read below line {last}, and is alive"

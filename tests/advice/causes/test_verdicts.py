@@ -269,6 +269,14 @@ CELLS = {
         (".cpu()",),
         (),
     ),
+    "heads of attention are no rows of a batch": (
+        (BLOCKS, "block = Block().cuda()"),
+        "with torch.no_grad():\n    block(torch.randn(1, 4096, 256, device='cuda'))",
+        "640MiB",
+        ("enlarged-result", "scaled_dot_product_attention"),
+        ("large-pass",),
+        (),
+    ),
     "what threads of a pool gave": (
         (POOL,),
         "with ThreadPoolExecutor(1) as pool:\n    found = list(pool.map(embed, range(200)))",

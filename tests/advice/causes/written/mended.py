@@ -136,3 +136,65 @@ enc, pred = torch.randn(4, 150, 256, device=device), torch.randn(4, 60, 256, dev
 scores = joint(torch.tanh(enc.unsqueeze(2) + pred.unsqueeze(1)))
 loss = scores.log_softmax(-1).mean()
 loss.backward()
+# %% jacobians-of-all-samples | 300MiB | ^enlarged-result .*A Jacobian has a row for each output of each sample
+field = nn.Sequential(nn.Linear(512, 64), nn.Tanh(), nn.Linear(64, 512)).to(device)
+points = torch.randn(64, 512, device=device)
+J = torch.func.vmap(torch.func.jacrev(field))(points)
+divergence = J.diagonal(dim1=1, dim2=2).sum(1)
+# %% a-sparse-matrix-made-dense | 300MiB | ^enlarged-result .*_to_dense makes .*holds all the zeros as well
+edges = torch.randint(0, 6000, (2, 40000))
+graph = torch.sparse_coo_tensor(edges, torch.ones(40000), (6000, 6000)).to(device)
+nodes = torch.randn(6000, 32, device=device)
+around = (graph.to_dense() @ nodes).relu()
+# %% optimizers-of-a-step-that-failed | 220MiB | ^second-optimizer .*holds 64.0. MiB of states
+wide = nn.Sequential(nn.Linear(2048, 2048), nn.Linear(2048, 2048)).to(device)
+tried = []
+for rate in (1e-3, 1e-4, 1e-5):
+    adam = torch.optim.Adam(wide.parameters(), lr=rate)
+    tried.append(adam)
+    for _ in range(2):
+        loss = wide(torch.randn(16, 2048, device=device)).square().mean()
+        adam.zero_grad(); loss.backward(); adam.step()
+# %% matrices-that-items-keep | 160MiB | ^growth .*items\[\*\]
+class Item:
+    def __init__(self, i): self.x = torch.full((64, 2048), float(i))
+    @functools.cached_property
+    def gram(self):
+        g = self.x.cuda()
+        return g.T @ g
+items = [Item(i) for i in range(8)]
+# ## cell, or one
+total = 0.0
+for item in items:
+    total += item.gram.sum()
+# %% state-of-a-module-in-its-class | 224MiB | ^growth .*self\.h holds .*take self\.h\.detach\(\)
+class Teller(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out, self.h = nn.GRUCell(256, 1024), nn.Linear(1024, 1000), None
+    def forward(self, words):
+        if self.h is None: self.h = torch.zeros(64, 1024, device=words.device)
+        told = []
+        for word in words:
+            self.h = self.cell(word, self.h)
+            told.append(self.out(self.h))
+        return torch.stack(told)
+teller = Teller().to(device)
+# ## cell, or one
+seen = []
+for step in range(6):
+    words = torch.randn(8, 64, 256, device=device)
+    logits = teller(words)
+    seen.append(F.cross_entropy(logits.view(-1, 1000), torch.zeros(512, dtype=torch.long, device=device)).item())
+# %% features-of-the-target-too | 600MiB | ^frozen-layers-record .*goes through seen\(target\) .*its part of the .* Call seen\(target\) under torch\.no_grad\(\), or
+seen = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))]).to(device)
+painter = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64)).to(device)
+adam = torch.optim.Adam(painter.parameters())
+# ## cell
+for _ in range(2):
+    given, target = torch.randn(30000, 64, device=device), torch.randn(30000, 64, device=device)
+    painted = painter(given)
+    loss = F.l1_loss(seen(painted), seen(target))
+    adam.zero_grad()
+    loss.backward()
+    adam.step()
