@@ -277,6 +277,16 @@ def test_a_proxy_of_what_is_no_more_does_not_end_the_prediction():
         bool(proxy.weight)
 
 
+def test_lazy_modules_of_earlier_cells_get_their_sizes():
+    namespace = trained() | {"lazy": nn.LazyLinear(32).cuda()}
+    code = "lazy(torch.ones(8, 64, device='cuda')).sum().backward()"
+    predicted = predict(code, namespace)
+    with measure() as measured:
+        exec(code, namespace)
+    assert predicted.error is None
+    assert levels(predicted) == levels(measured.report)
+
+
 def test_fake_tensors_of_the_device_do_not_end_the_prediction():
     namespace = trained()
     with FakeTensorMode():
