@@ -216,16 +216,11 @@ def _new_source(card: GPUModel, state: StartingState, kernels: DryKernels) -> Vi
 def _find_workspaces(
     segments: Iterable[Segment], gpu: VirtualGPU, moved: Mapping[int, int]
 ) -> None:
-    """The workspaces of cuBLAS are known by their sizes, as no tensor is in them. The first of each
-    on a stream is that of the forward pass, the next that of the backward one."""
+    """The workspaces of cuBLAS are known by their sizes, as no tensor is in them."""
     owned = {0, *gpu.storages.addresses.values()}
-    blocks = [(b, s.stream) for s in segments for b in s.blocks if b.allocated]
-    free = [each for each in blocks if moved.get(each[0].address, 0) not in owned]
-    for library, size in gpu.scratch.workspaces():
-        for stream in {stream for _, stream in free}:
-            found = [moved[b.address] for b, on in free if b.requested == size and on == stream]
-            for in_backward, address in zip((False, True), found, strict=False):
-                gpu.scratch.held[library, in_backward, stream] = address
+    blocks = ((block, s.stream) for s in segments for block in s.blocks if block.allocated)
+    placed = ((b.requested, stream, moved.get(b.address, 0)) for b, stream in blocks)
+    gpu.scratch.find_workspaces(each for each in placed if each[2] not in owned)
 
 
 def _packed(segments: Iterable[Segment], card: GPUModel, settings: Settings) -> StartingState:

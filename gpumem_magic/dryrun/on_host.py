@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from gpumem_magic.dryrun.graphs import Graphs
 from gpumem_magic.dryrun.shapes.valueless import Valueless, tensor_over
@@ -96,6 +97,8 @@ def _all_tensors() -> Iterator[torch.Tensor]:
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
+    if is_lazy(tensor):  # its size is not known yet
+        return False
     if torch._C._has_storage(tensor):
         is_fake = device_of(_base.untyped_storage(tensor)).type == "meta"  # dynamo keeps some
         return _base.layout.__get__(tensor) is torch.strided and not is_fake

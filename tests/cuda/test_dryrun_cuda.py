@@ -232,6 +232,7 @@ def test_a_stream_that_an_earlier_cell_left_on_goes_on():
         torch.no_grad,
         torch.inference_mode,
         lambda: torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float),
+        lambda: torch.autocast("cuda", torch.float16, cache_enabled=False),
     ],
 )
 def test_modes_that_an_earlier_cell_left_on_stay_on(left_on):
@@ -247,12 +248,43 @@ def test_modes_that_an_earlier_cell_left_on_stay_on(left_on):
     assert levels(predicted) == levels(measured.report)
 
 
+def test_workspaces_of_earlier_cells_are_found_whatever_the_environment_says_now(monkeypatch):
+    namespace = trained()
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    predicted = predict(CELL, namespace)
+    with measure() as measured:
+        exec(CELL, namespace)
+    assert levels(predicted) == levels(measured.report)
+
+
+_CAPTURE = "with torch.cuda.graph(torch.cuda.CUDAGraph()):\n    y = net(x)\ndel y\n"
+
+
+def test_a_capture_goes_on_with_the_stream_of_the_last_one():
+    namespace = trained() | {"x": torch.ones(64, 784, device="cuda")}
+    exec(_CAPTURE, namespace)
+    predicted = predict(_CAPTURE, namespace)
+    with measure() as measured:
+        exec(_CAPTURE, namespace)
+    assert predicted.peak.allocated == measured.report.peak.allocated
+
+
 def test_a_proxy_of_what_is_no_more_does_not_end_the_prediction():
     namespace = trained()
     proxy = weakref.proxy(nn.Linear(1, 1))
     assert predict(CELL, namespace).error is None
     with pytest.raises(ReferenceError):
         bool(proxy.weight)
+
+
+def test_lazy_modules_of_earlier_cells_get_their_sizes():
+    namespace = trained() | {"lazy": nn.LazyLinear(32).cuda()}
+    code = "lazy(torch.ones(8, 64, device='cuda')).sum().backward()"
+    predicted = predict(code, namespace)
+    with measure() as measured:
+        exec(code, namespace)
+    assert predicted.error is None
+    assert levels(predicted) == levels(measured.report)
 
 
 def test_fake_tensors_of_the_device_do_not_end_the_prediction():

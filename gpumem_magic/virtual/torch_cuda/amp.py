@@ -63,12 +63,13 @@ class Autocast:
         self._operators = OperatorPatches()
         self._cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._enabled: Callable[..., bool] = torch.is_autocast_enabled
+        self._set_enabled: Callable[..., None] = torch.set_autocast_enabled
 
     def install(self, patches: Patches) -> None:
         """Follow the switches that torch.autocast turns."""
         enabled, set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
         clear_cache = torch.clear_autocast_cache
-        self._enabled = enabled
+        self._enabled, self._set_enabled = enabled, set_enabled
         self._host_enabled = enabled("cpu")
 
         def set_autocast_enabled(*args: Any) -> None:
@@ -90,13 +91,16 @@ class Autocast:
         patches.set(torch, "set_autocast_enabled", set_autocast_enabled)
         patches.set(torch, "is_autocast_enabled", is_autocast_enabled)
         patches.set(torch, "clear_autocast_cache", clear_autocast_cache)
-        if enabled("cuda"):
+        if enabled("cuda"):  # it was left on
             self._register()
+            set_enabled("cpu", True)
 
     def remove(self) -> None:
         """Take the kernels out again; autocast for the host stays as the user has set it."""
         self._cache.clear()
         self._operators.restore()
+        if self._enabled("cuda"):
+            self._set_enabled("cpu", self._host_enabled)
 
     def _register(self) -> None:
         if self._operators:

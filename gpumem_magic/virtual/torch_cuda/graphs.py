@@ -38,7 +38,8 @@ class GraphPools:
         for module in (cuda, cuda.graphs):
             patches.set(module, "CUDAGraph", graph)
             patches.set(module, "graph_pool_handle", self.new_pool)
-        patches.set(cuda.graph, "default_capture_stream", None)
+        # It stays that of earlier captures, on which the libraries have workspaces.
+        patches.set(cuda.graph, "default_capture_stream", cuda.graph.default_capture_stream)
         for owner in (torch._C, cuda.graphs):
             patches.set(owner, "_cuda_isCurrentStreamCapturing", captures)
 

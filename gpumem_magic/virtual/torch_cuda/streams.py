@@ -21,7 +21,9 @@ class StreamBase:
     """torch.cuda.Stream: an order of work, and a pool of memory of its own."""
 
     storages: Storages
-    _ids = itertools.count(1)
+    _ids = itertools.count(2, 2)
+    """Even: those of a real card are odd (c10/cuda/CUDAStream.cpp), and a dry run may go on with
+    one."""
 
     def __init__(self, device: Any = None, priority: int = 0, **known: Any) -> None:
         if device is not None and checked(device).type != "cuda":

@@ -110,7 +110,7 @@ def _sliced(tensor: torch.Tensor, indices: _Indices) -> int:
 
 def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
     """_index_put_impl_ of native/TensorAdvancedIndexing.cpp: a number of the host is copied
-    first."""
+    first. What is to come out the same each time is sorted, too."""
     written, indices, values = args[:3]
     given = [index for index in indices if index is not None]
     masks = [index for index in given if index.dtype in _MASKS]
@@ -123,18 +123,25 @@ def index_put(memory: ScratchMemory, args: Args, kwargs: Kwargs) -> None:
         found = int(masks[0].sum())
     with memory.blocks() as copies:
         copies.take(0 if values in memory.storages else values.nbytes)
-        if not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
+        adds_up = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+        is_sorted = torch.are_deterministic_algorithms_enabled() and values.numel() > 1
+        if not (adds_up or is_sorted):
             copies.take(*_made_of(memory, indices, found), *_like_strided(indices))
             return
         if not masks:
             found = math.prod(torch.broadcast_shapes(*(index.shape for index in given)))
-        _add_sorted(memory, args, found)
+        put_sorted(memory, written, indices, values, found)
 
 
-def _add_sorted(memory: ScratchMemory, args: Args, n: int) -> None:
-    """index_put_with_sort_kernel of native/cuda/Indexing.cu, which adds up what is written to
-    the same place, of `n` places. Indices of the host are made into one number there."""
-    written, indices, values = args[:3]
+def put_sorted(
+    memory: ScratchMemory,
+    written: torch.Tensor,
+    indices: _Indices,
+    values: torch.Tensor,
+    n: int,
+) -> None:
+    """index_put_with_sort_kernel of native/cuda/Indexing.cu, which brings together what is written
+    to the same place, of `n` places. Indices of the host are made into one number there."""
     sliced = _sliced(written, indices)
     with memory.blocks() as buffers:
         if not written.is_contiguous():

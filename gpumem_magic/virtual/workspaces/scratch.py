@@ -4,6 +4,7 @@ that go at once."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -121,10 +122,22 @@ class ScratchMemory:
             self._benchmarked.add(key)
             self.storages.allocator.empty_cache()
 
-    def workspaces(self) -> tuple[tuple[str, int], ...]:
-        """The libraries that keep workspaces, each with the size of one."""
-        kept = (CUBLAS, CUBLASLT) if _are_kept() else ()
-        return tuple((name, self._size(name)) for name in kept)
+    def find_workspaces(self, blocks: Iterable[tuple[int, int, int]]) -> None:
+        """Take blocks that no tensor is in, each (bytes, stream, address), for the workspaces whose
+        sizes they have: as the environment says now, or as torch has it before a cell writes there.
+        The first of each on a stream is that of the forward pass, the next that of the backward
+        one."""
+        blocks = tuple(blocks)
+        for library in (CUBLAS, CUBLASLT) if _are_kept() else ():
+            for size in (self._size(library), self._default_size(library)):
+                found = [(stream, address) for asked, stream, address in blocks if asked == size]
+                if found:
+                    self._sizes[library] = size
+                    break
+            for stream in {stream for stream, _ in found}:
+                of_stream = [address for on, address in found if on == stream]
+                for in_backward, address in zip((False, True), of_stream, strict=False):
+                    self.held[library, in_backward, stream] = address
 
     def multiply(self, by_lt: bool = False) -> None:
         """Take the workspaces of a product, where there are none yet. by_lt: it is cuBLASLt's."""
@@ -160,6 +173,11 @@ class ScratchMemory:
             config = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
             return cublas_workspace_size(self.capability, config)
         return lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+
+    def _default_size(self, library: str) -> int:
+        if library == CUBLAS:
+            return cublas_workspace_size(self.capability)
+        return lt_workspace_size("")
 
     def reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
         """Take the buffers of a reduction of `tensor` over `dims`; None: over all."""

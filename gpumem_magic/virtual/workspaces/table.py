@@ -267,7 +267,9 @@ _PLACINGS: dict[str, Callable[[ScratchMemory, Args, Any], None]] = {
 }
 
 _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
-    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_"), lookups.index_put),
+    **dict.fromkeys(
+        ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), lookups.index_put
+    ),
     **dict.fromkeys(
         ("max_pool2d_with_indices_backward", "avg_pool2d_backward"), folds.lay_out_gradient
     ),
@@ -276,6 +278,8 @@ _SCRATCHES: dict[str, Callable[[ScratchMemory, Args, Kwargs], None]] = {
     "embedding_renorm_": lookups.embedding_renorm,
     "renorm": _renorm,
     **dict.fromkeys(("index_add", "index_add_"), scatters.index_add),
+    **dict.fromkeys(("index_copy", "index_copy_"), scatters.index_copy),
+    **dict.fromkeys(("scatter", "scatter_"), scatters.scatter),
     **dict.fromkeys(("scatter_add", "scatter_add_"), scatters.scatter_add),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), _scan),
     **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), scatters.scatter_reduce),

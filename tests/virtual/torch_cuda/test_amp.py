@@ -173,3 +173,22 @@ def test_a_model_trains(dtype):
         losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert net[0].weight.grad.dtype is FULL
+
+
+def test_autocast_that_was_left_on_is_on_for_the_card_alone(gpu):
+    x = torch.ones(4, 4, device="cuda")
+    gpu.leave()
+    gpu.switch_off()
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        for _ in range(2):
+            with gpu:
+                assert (torch.ones(4, 4, device="cuda") @ torch.ones(4, 4).cuda()).dtype is HALF
+                assert (torch.ones(4, 4) @ torch.ones(4, 4)).dtype is FULL
+                assert not torch.is_autocast_enabled("cpu")
+            assert not torch.is_autocast_enabled("cpu")
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        gpu.switch_on()
+        gpu.enter()
+    assert (x @ x).dtype is FULL

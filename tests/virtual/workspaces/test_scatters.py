@@ -83,3 +83,63 @@ def test_the_logarithm_of_a_sum_of_exponentials_is_made_last(blocks, keepdim):
         *(all_of_them, highest, -all_of_them, -highest),
     ]
     torch.testing.assert_close(y.cpu().flatten(), torch.full((8,), 64.0).log())
+
+
+PLACES, OF_ALL = ROWS * 8, ROWS * WIDTH * 8
+SORT = [PLACES, PLACES, -PLACES, PLACES, PLACES, PLACES]
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def expanded(index):
+    return index[:, None].expand(-1, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("write", "before"),
+    [
+        (lambda out, index, source: out.index_add_(0, index, source), [SOURCE]),
+        (lambda out, index, source: out.index_copy_(0, index, source), []),
+        (lambda out, index, source: out.index_put_((index,), source), []),
+        (lambda out, index, source: out.scatter_(0, expanded(index), source), []),
+        (lambda out, index, source: out.scatter_add_(0, expanded(index), source), []),
+        (lambda out, index, source: out.scatter_reduce_(0, expanded(index), source, "sum"), []),
+        (
+            lambda out, index, source: torch.ops.aten._unsafe_index_put(out, [index], source, True),
+            [OUT],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("deterministic")
+def test_writes_that_come_out_the_same_each_time_sort_their_places(blocks, tensors, write, before):
+    out, index, source = tensors
+    blocks()
+    write(out, index, source)
+    assert blocks()[: len(before) + len(SORT)] == before + SORT
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_an_index_of_all_places_counts_the_other_dimensions_as_well(blocks, tensors):
+    out, _, source = tensors
+    index = torch.zeros(ROWS, WIDTH, dtype=torch.long, device="cuda")
+    blocks()
+    out.scatter_add_(0, index, source)
+    assert blocks()[:10] == [
+        *(WIDTH * 8, OF_ALL, OF_ALL, -OF_ALL),
+        *(OF_ALL, OF_ALL, -OF_ALL, -OF_ALL),
+        *(OF_ALL, OF_ALL),
+    ]
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_a_number_is_written_without_a_sort(blocks, tensors):
+    out, index, _ = tensors
+    blocks()
+    out.scatter_(0, index[:, None], 1.0)
+    out.scatter_(0, index[:, None], out[:1].expand(ROWS, WIDTH)[:, :1], reduce="multiply")
+    assert blocks() == []

@@ -133,6 +133,20 @@ def test_the_environment_is_read_when_a_workspace_is_first_taken(monkeypatch):
         assert [gpu.allocator.size_of(at) for at in gpu.scratch.held.values()] == [32 << 20] * 2
 
 
+def test_workspaces_are_found_by_the_sizes_that_they_were_taken_with(monkeypatch):
+    """A cell that sets the environment finds those that torch has already."""
+    taken = cublas_workspace_size((7, 5))
+    with VirtualGPU(lookup("T4")) as gpu:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        gpu.scratch.find_workspaces([(taken, 0, 512), (taken, 0, 1024), (64, 0, 2048)])
+        assert sorted(gpu.scratch.held.values()) == [512, 1024]
+        gpu.scratch.multiply()
+        assert gpu.allocator.allocated == 0
+        with torch.cuda.stream(torch.cuda.Stream()):
+            gpu.scratch.multiply()
+        assert gpu.allocator.allocated == taken
+
+
 @pytest.mark.parametrize(
     ("loss", "buffers", "result"),
     [
