@@ -14,6 +14,7 @@ from typing import Any
 from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace, read_counters
 from gpumem_magic.sources.cuda.history import Entry, count_changes, newest, parse_segments
+from gpumem_magic.sources.cuda.recomputing import Recomputing
 
 RESET = (
     "The cell reset PyTorch's accumulated memory statistics, so backward passes and owners may be "
@@ -52,6 +53,7 @@ class HistoryRecorder:
         self._late: Callable[[], None] | None = None
         self._original: Callable[..., Any] | None = None
         self._watch: Callable[..., Any] | None = None
+        self._recomputing = Recomputing(self._recompute)
         self._forget()
 
     def start(self) -> None:
@@ -72,6 +74,7 @@ class HistoryRecorder:
         self._running = False
         self._leave_queue()
         self._unwatch()
+        self._recomputing.unwatch()
         try:
             self._drain()
         finally:
@@ -115,6 +118,7 @@ class HistoryRecorder:
             if not self._enabled:
                 self._enable()
             self._watch_user()
+            self._recomputing.watch()
         except (RuntimeError, TypeError, AttributeError) as error:
             self._note_failure("keeps no history here", error)
 
@@ -128,8 +132,15 @@ class HistoryRecorder:
             self._marks[device] = read_counters(device, self._kind).changes
 
     def _enable(self) -> None:
-        self._record("all", context="all", stacks="python", max_entries=self._max_entries)
+        self._record_stacks_of("all")
         self._enabled = self._fresh = True
+
+    def _record_stacks_of(self, what: str) -> None:
+        self._record("all", context=what, stacks="python", max_entries=self._max_entries)
+
+    def _recompute(self, begins: bool) -> None:
+        if self._running and self._enabled and not self._users:
+            self._record_stacks_of("alloc" if begins else "all")
 
     def _record(self, *args: Any, **kwargs: Any) -> None:
         (self._original or self._torch.memory._record_memory_history)(*args, **kwargs)
