@@ -226,12 +226,16 @@ def rows_by_changes(action: NDArray[np.int8]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), following[counted + 1]])
 
 
-def paint(columns: Columns, spans: Iterable[Span]) -> Columns:
-    """Phases and missing stacks from `spans`, whose positions are rows; later spans win."""
+def paint(columns: Columns, spans: Iterable[Span], own_frees: bool = True) -> Columns:
+    """Phases and missing stacks from `spans`, whose positions are rows; later spans win. own_frees:
+    whether frees of backward passes have stacks of their own."""
     stacks = _StackTable(columns.stacks)
+    freed = np.isin(columns.events.action, (Action.FREE, Action.FREE_COMPLETED))
     phase, stack = columns.events.phase.copy(), columns.events.stack.copy()
     for span in spans:
         rows = slice(span.start, max(span.start, span.end))
+        if span.phase is Phase.BACKWARD and not own_frees:
+            stack[rows][freed[rows]] = -1
         old = stack[rows].copy()
         for index in np.unique(old).tolist():
             found = stacks.known[index] if index >= 0 else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,12 +16,17 @@ from typing import Any
 from gpumem_magic.allocator.snapshot import Segment
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace, read_counters
 from gpumem_magic.sources.cuda.history import Entry, count_changes, newest, parse_segments
-from gpumem_magic.sources.cuda.recomputing import Recomputing
 
 RESET = (
     "The cell reset PyTorch's accumulated memory statistics, so backward passes and owners may be "
     "matched to the wrong events."
 )
+
+
+_KEEPS_ERRORS = 2, 12
+"""PyTorch from which a free that is recorded with its stack keeps the error that is under way. With
+2.11, one that is raised where a backward pass unpacks what was saved is lost, and so is that by
+which a checkpoint ends once it has what it needs: the pass ends in a SystemError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,8 @@ class HistoryRecorder:
         self._late: Callable[[], None] | None = None
         self._original: Callable[..., Any] | None = None
         self._watch: Callable[..., Any] | None = None
-        self._recomputing = Recomputing(self._recompute)
+        self._backward_passes = 0
+        self._counting = threading.Lock()
         self._forget()
 
     def start(self) -> None:
@@ -74,7 +82,6 @@ class HistoryRecorder:
         self._running = False
         self._leave_queue()
         self._unwatch()
-        self._recomputing.unwatch()
         try:
             self._drain()
         finally:
@@ -90,6 +97,24 @@ class HistoryRecorder:
         }
         self._traces = {}  # large: they live no longer than the captures
         return captures
+
+    @contextmanager
+    def in_backward(self) -> Iterator[None]:
+        """Record frees without their stacks, where PyTorch would lose errors by these."""
+        if keeps_errors():
+            yield
+            return
+        self._count_backward(1)
+        try:
+            yield
+        finally:
+            self._count_backward(-1)
+
+    def _count_backward(self, more: int) -> None:
+        with self._counting:
+            self._backward_passes += more
+            if self._running and self._enabled and not self._users:
+                self._record_stacks_of("alloc" if self._backward_passes else "all")
 
     @property
     def _torch(self) -> Any:
@@ -118,7 +143,6 @@ class HistoryRecorder:
             if not self._enabled:
                 self._enable()
             self._watch_user()
-            self._recomputing.watch()
         except (RuntimeError, TypeError, AttributeError) as error:
             self._note_failure("keeps no history here", error)
 
@@ -137,10 +161,6 @@ class HistoryRecorder:
 
     def _record_stacks_of(self, what: str) -> None:
         self._record("all", context=what, stacks="python", max_entries=self._max_entries)
-
-    def _recompute(self, begins: bool) -> None:
-        if self._running and self._enabled and not self._users:
-            self._record_stacks_of("alloc" if begins else "all")
 
     def _record(self, *args: Any, **kwargs: Any) -> None:
         (self._original or self._torch.memory._record_memory_history)(*args, **kwargs)
@@ -220,6 +240,13 @@ class HistoryRecorder:
         queue = self._torch._queued_calls
         queue[:] = [entry for entry in queue if entry[0] is not self._late]
         self._late = None
+
+
+def keeps_errors() -> bool:
+    """Whether PyTorch keeps an error while it records a free with its stack; else the frees of
+    backward passes have the stacks of their allocations, which do not count."""
+    version = sys.modules["torch"].__version__.split(".")
+    return tuple(map(int, version[:2])) >= _KEEPS_ERRORS
 
 
 def _is_recording(kind: str) -> bool:

@@ -28,7 +28,7 @@ from gpumem_magic.sources.cuda.history import (
     rows_by_changes,
 )
 from gpumem_magic.sources.cuda.memory import Recorded, cuda_memory
-from gpumem_magic.sources.cuda.recorder import Capture, HistoryRecorder, no_collection
+from gpumem_magic.sources.cuda.recorder import Capture, HistoryRecorder, keeps_errors, no_collection
 from gpumem_magic.sources.cuda.regions import Regions, Span
 from gpumem_magic.sources.cuda.rewind import rewind
 from gpumem_magic.sources.cuda.summed_up import find_peaks, with_sums
@@ -112,7 +112,7 @@ class CudaSource:
         self._index = index
         self._reader = DeviceReader(kind)
         self._recorder = HistoryRecorder(max_entries, kind)
-        self._regions = Regions(self._mark, self._look)
+        self._regions = Regions(self._mark, self._look, self._recorder.in_backward)
         self._watch: OwnerWatch | None = None
         self._marks: list[dict[int, int]] = []
         self._before = _Moment({}, {})
@@ -173,8 +173,7 @@ class CudaSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
-        # Only now is it known which state this holds for: while the trace was made, Python's
-        # collector may have freed blocks, and the counter of changes went on.
+        # Known only now: as the trace was made, the collector may have freed blocks: more changes.
         device = recording.device.index
         self._recorded[recording.cell.filename] = recording.started
         earlier = self._sites.pop(device, {})
@@ -257,7 +256,8 @@ class CudaSource:
         rules = parse_rules(capture.settings)
         columns, sums = _columns(capture, ended, rules, before, after)
         rows = self._rows(columns, device, before, capture.dropped or 0, sums)
-        columns = paint(columns, (_moved(span, rows, sums) for span in ended.spans))
+        moved = (_moved(span, rows, sums) for span in ended.spans)
+        columns = paint(columns, moved, keeps_errors())
         initial = self._with_categories(live_blocks(capture.segments), device, before)
         assert self._watch is not None
         seen = [(rows[mark], owned) for mark, owned in self._watch.seen if rows[mark] >= 0]

@@ -177,6 +177,15 @@ def test_backward_gives_its_stack_to_events_that_have_none():
     assert columns.events.phase.tolist() == [0] * 3 + [Phase.BACKWARD] * 6 + [0] * 3
 
 
+def test_frees_without_stacks_of_their_own_are_the_backward_passes():
+    caller = (Frame("torch/_tensor.py", 5, "backward"), Frame("<cell>", 7, "<module>"))
+    trace = [*tensor(0), *tensor(0)]  # each free with the stack of its allocation
+    columns = paint(columns_of(trace), [Span(Phase.BACKWARD, 3, 6, caller)], own_frees=False)
+    stacks = [columns.stacks[i] for i in columns.events.stack]
+    own = (Frame("<cell>", 3, "<module>"),)
+    assert stacks == [*[own] * 4, caller, caller]
+
+
 def test_a_step_that_never_ended_takes_only_what_ran_inside_it():
     # GIVEN a span that was left open by an error, and later events of the cell itself
     inside = [{"filename": "torch/adam.py", "line": 1, "name": "step"}, CELL]
