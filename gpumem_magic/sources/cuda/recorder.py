@@ -98,22 +98,12 @@ class HistoryRecorder:
         self._traces = {}  # large: they live no longer than the captures
         return captures
 
-    @contextmanager
-    def in_backward(self) -> Iterator[None]:
-        """Record frees without their stacks, where PyTorch would lose errors by these."""
-        if keeps_errors():
-            yield
-            return
-        self._count_backward(1)
-        try:
-            yield
-        finally:
-            self._count_backward(-1)
-
-    def _count_backward(self, more: int) -> None:
+    def in_backward(self, more: int) -> None:
+        """So many backward passes more run now: frees are recorded without stacks meanwhile, where
+        PyTorch would lose errors by these."""
         with self._counting:
             self._backward_passes += more
-            if self._running and self._enabled and not self._users:
+            if self._running and self._enabled and not (self._users or keeps_errors()):
                 self._record_stacks_of("alloc" if self._backward_passes else "all")
 
     @property

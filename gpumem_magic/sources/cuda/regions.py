@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -73,19 +73,19 @@ class Regions:
 
     position: the number of memory events so far (or any mark that grows with it). on_moment(kind,
     optimizer): called when a backward pass begins (BACKWARD, None) and when an optimizer's step
-    begins (STEP) and ends (STEPPED); it must not raise. around: what a backward pass runs within.
-    last: what ended last, also in an earlier watch.
+    begins (STEP) and ends (STEPPED); it must not raise. on_backward(n): n backward passes more
+    run now. last: what ended last, also in an earlier watch.
     """
 
     def __init__(
         self,
         position: Callable[[], int],
         on_moment: Callable[[str, object | None], None],
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_backward: Callable[[int], None] = lambda more: None,
     ) -> None:
         self._position = position
         self._on_moment = on_moment
-        self._around = around
+        self._on_backward = on_backward
         self._open: list[_Open] = []
         self._closed: list[Span] = []
         self.last: Phase | None = None
@@ -154,13 +154,14 @@ class Regions:
                 return run(*args, **kwargs)
             region = None
             with self._until_the_end():
+                self._on_backward(1)
                 self._on_moment(BACKWARD, None)
                 region = self._begin(Phase.BACKWARD, sys._getframe(1))
             try:
-                with self._around():
-                    return run(*args, **kwargs)
+                return run(*args, **kwargs)
             finally:
                 with self._until_the_end():
+                    self._on_backward(-1)
                     self._close(region)
 
         return run_backward
