@@ -79,7 +79,8 @@ class HistoryRecorder:
         """End, and leave the history as the user would have it. Captures by device; {} if none."""
         if not self._running:
             return {}
-        self._running = False
+        with self._counting:  # a backward pass of another thread may end just now
+            self._running = False
         self._leave_queue()
         self._unwatch()
         try:

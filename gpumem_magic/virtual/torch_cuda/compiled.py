@@ -29,8 +29,9 @@ _MODES: tuple[tuple[Any, Callable[[], list[Any]]], ...] = (
 """Both of torch's stacks of modes: where they are changed, and what is on them."""
 
 _FLAGS = "_is_in_"
-"""What names begin with by which torch 2.6 to 2.9 tells that it may not compile; others look at the
-stack."""
+"""What names begin with by which torch up to 2.10 tells that it may not compile. Later it looks at
+the stacks, and compiles anew where a flag has changed."""
+_GOES_BY_FLAGS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11)
 
 
 class Compilers:
@@ -145,7 +146,8 @@ def torch_alone(*ours: Any) -> Iterator[None]:
     for module, modes in before:
         _replace(module, modes, [mode for mode in modes if mode not in ours])
     told = vars(_python_dispatch)
-    flags = {name: value for name, value in told.items() if name.startswith(_FLAGS)}
+    names = [name for name in told if name.startswith(_FLAGS)] if _GOES_BY_FLAGS else []
+    flags = {name: told[name] for name in names}
     if not _python_dispatch._get_current_dispatch_mode_stack():
         told.update(dict.fromkeys(flags, False))
     try:
