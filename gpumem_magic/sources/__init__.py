@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -62,3 +63,12 @@ class Active:
 
 ACTIVE: ContextVar[Active | None] = ContextVar("gpumem_magic.active", default=None)
 """Set around code that runs on a source, so that a measurement inside it finds that source."""
+
+
+@functools.cache
+def torch_release() -> tuple[int, int]:
+    """The installed PyTorch's: (2, 13)."""
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)

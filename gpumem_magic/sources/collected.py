@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpumem_magic.sources import torch_release
 from gpumem_magic.sources.stacks.callsite import phase_of
 from gpumem_magic.values.recording import Events, Phase, Stack
 
@@ -17,7 +18,7 @@ Row = tuple[int, int, int, int, int, bool, float, bool]
 """action, address, size, requested, index of the stack, in backward, time, records a graph; a
 tuple, as one is made for every tensor of the cell."""
 
-_WRAPPERS_DIE_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
+_WRAPPERS_DIE_FIRST = torch_release() < (2, 10)
 """Python's collector calls the storage of a tensor dead where only garbage refers to the object
 that stands for it in Python (such as torch.load leaves), up to torch 2.9."""
 

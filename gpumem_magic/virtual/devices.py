@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from gpumem_magic.sources import torch_release
+
 HOST = torch.device("cpu")
 HOST_ASKED_FOR = torch.device("cpu", 0)
 """What the façade makes of "cpu" in user code. Without the index it comes from torch's C++ code,
@@ -39,9 +41,8 @@ def _release() -> tuple[int, int]:
     """The installed one where it is built for CUDA. What a build for the host foretells is to run
     on another, of which nothing is known: up to 2.13 it is taken for 2.11, by which most rules were
     measured, and which takes a MiB more for cuBLASLt than 2.12 and 2.13."""
-    major, minor = map(int, torch.__version__.split(".")[:2])
-    as_installed = torch.version.cuda is not None or (major, minor) > (2, 13)
-    return (major, minor) if as_installed else (2, 11)
+    as_installed = torch.version.cuda is not None or torch_release() > (2, 13)
+    return torch_release() if as_installed else (2, 11)
 
 
 RELEASE = _release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumem_magic.allocator.snapshot import Segment
+from gpumem_magic.sources import torch_release
 from gpumem_magic.sources.cuda.device import CUDA, is_initialized, namespace, read_counters
 from gpumem_magic.sources.cuda.history import Entry, count_changes, newest, parse_segments
 
@@ -236,8 +236,7 @@ class HistoryRecorder:
 def keeps_errors() -> bool:
     """Whether PyTorch keeps an error while it records a free with its stack; else the frees of
     backward passes have the stacks of their allocations, which do not count."""
-    version = sys.modules["torch"].__version__.split(".")
-    return tuple(map(int, version[:2])) >= _KEEPS_ERRORS
+    return torch_release() >= _KEEPS_ERRORS
 
 
 def _is_recording(kind: str) -> bool:

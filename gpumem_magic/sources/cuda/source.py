@@ -173,7 +173,7 @@ class CudaSource:
 
     def remember(self, recording: Recording, trace: Trace) -> None:
         """Keep what `trace` tells of the blocks that stay, until something happens to any block."""
-        # Known only now: as the trace was made, the collector may have freed blocks: more changes.
+        # Known only now: Python's collector may have freed blocks while the trace was made.
         device = recording.device.index
         self._recorded[recording.cell.filename] = recording.started
         earlier = self._sites.pop(device, {})

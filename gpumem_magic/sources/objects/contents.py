@@ -249,7 +249,7 @@ def raw_saved(node: Any, names: tuple[str, ...] | None = None) -> Iterator[tuple
         except RuntimeError:  # a Function's, which a backward pass has freed
             continue
         given = raw if isinstance(raw, (tuple, list)) else (raw,)
-        if any(each is not None and not hasattr(each, "data") for each in given):
+        if any(each is not None and not hasattr(type(each), "data") for each in given):
             shown = name.replace(_RAW, "_saved_")  # of a Function it is saved_tensors
             given = _unpacked(node, shown if hasattr(type(node), shown) else shown[1:]) or given
         for each in given:

@@ -18,6 +18,7 @@ from torch import overrides
 from torch.utils import _python_dispatch, _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpumem_magic.sources import torch_release
 from gpumem_magic.virtual.patches import Patches
 from gpumem_magic.virtual.storages import Storages
 from gpumem_magic.virtual.torch_cuda.threads import Here
@@ -31,7 +32,7 @@ _MODES: tuple[tuple[Any, Callable[[], list[Any]]], ...] = (
 _FLAGS = "_is_in_"
 """What names begin with by which torch up to 2.10 tells that it may not compile. Later it looks at
 the stacks, and compiles anew where a flag has changed."""
-_GOES_BY_FLAGS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11)
+_GOES_BY_FLAGS = torch_release() < (2, 11)
 
 
 class Compilers:

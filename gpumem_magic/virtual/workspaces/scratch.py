@@ -4,7 +4,7 @@ that go at once."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -129,7 +129,7 @@ class ScratchMemory:
         one."""
         blocks = tuple(blocks)
         for library in (CUBLAS, CUBLASLT) if _are_kept() else ():
-            for size in (self._size(library), self._default_size(library)):
+            for size in (self._size(library), self._size_in({}, library)):
                 found = [(stream, address) for asked, stream, address in blocks if asked == size]
                 if found:
                     self._sizes[library] = size
@@ -169,15 +169,13 @@ class ScratchMemory:
         where what is imported may write."""
         if library in self._sizes:
             return self._sizes[library]
-        if library == CUBLAS:
-            config = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
-            return cublas_workspace_size(self.capability, config)
-        return lt_workspace_size(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+        return self._size_in(os.environ, library)
 
-    def _default_size(self, library: str) -> int:
+    def _size_in(self, environment: Mapping[str, str], library: str) -> int:
         if library == CUBLAS:
-            return cublas_workspace_size(self.capability)
-        return lt_workspace_size("")
+            config = environment.get("CUBLAS_WORKSPACE_CONFIG", "")
+            return cublas_workspace_size(self.capability, config)
+        return lt_workspace_size(environment.get("CUBLASLT_WORKSPACE_SIZE", ""))
 
     def reduce(self, tensor: torch.Tensor, dims: Any, operator: str) -> None:
         """Take the buffers of a reduction of `tensor` over `dims`; None: over all."""

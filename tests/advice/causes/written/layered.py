@@ -56,7 +56,7 @@ for it in range(5):
     opt.zero_grad()
     loss.backward()
     opt.step()
-# %% targets-of-a-style | 260MiB | ^frozen-layers-record .*vgg\S* \(line (9|10)\).*no_grad
+# %% targets-of-a-style | 260MiB | ^frozen-layers-record .*vgg(\(content\) \(line 9|\(style\) \(line 10)\).*no_grad
 # ## cell
 vgg = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU()).to(device).eval()
 content = torch.rand(1, 3, 384, 384, device=device)
